@@ -1,0 +1,53 @@
+# The verbs of the project. `make test` and `make run` need nothing but Debian, make and bash.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+STAMP := .venv/.naksha-installed
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help run test test-core test-long check format bench lock system clean
+
+help: ## Say what can be done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+run: $(STAMP) system ## Show what Naksha can do
+	@$(BIN)/naksha --help
+	@if $(BIN)/naksha demo --help >/dev/null 2>&1; then $(BIN)/naksha demo; \
+	else echo "Next: \`make test\` runs the tests, and README.md has the first example."; fi
+
+test: $(STAMP) system ## Run the tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-core: $(STAMP) ## Run the tests that need no server
+	@$(BIN)/python -m pytest -m "not postgres" $(PYTEST_ARGS)
+
+test-long: $(STAMP) system ## Run all tests, the ones that take minutes included
+	@$(BIN)/python -m pytest --long $(PYTEST_ARGS)
+
+check: $(STAMP) ## Lint, formatting, types and who may import whom
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code and fix what can be fixed by itself
+	@$(BIN)/ruff check --fix --exit-zero --quiet
+	@$(BIN)/ruff format
+
+bench: $(STAMP) system ## Run all benchmarks
+	@$(BIN)/python -m benchmarks --all $(BENCH_ARGS)
+
+lock: ## Pin the newest packages that fit pyproject.toml into requirements.lock
+	@test -x $(BIN)/python || scripts/setup.sh python
+	@scripts/lock.sh --upgrade
+
+clean: ## Remove what the tools made, .venv included
+	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+system:
+	@scripts/setup.sh system
+
+$(STAMP): requirements.lock pyproject.toml
+	@scripts/setup.sh python

@@ -1,0 +1,1 @@
+"""The benchmarks of Naksha: `python -m benchmarks NAME`."""

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Sets up everything the project needs on a Debian machine; what is already there is left alone.
+#   scripts/setup.sh system   PostgreSQL + PostGIS (+ plpgsql_check for the tests), through apt
+#   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly STAMP=.venv/.naksha-installed
+
+say() { printf '%s\n' "setup: $*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# ---- system packages -----------------------------------------------------------------------------
+
+apt_install() { # apt_install PACKAGE…: as root or with passwordless sudo, else a sentence for people
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || fail "please install these packages and run again: $*"
+    as_root=(sudo -n)
+  fi
+  command -v apt-get >/dev/null || fail "no apt-get here; please install the equivalents of: $*"
+  say "installing $*"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+server_with() { # server_with EXTENSION: prints the newest PostgreSQL (15 or later) that has it
+  local bin version extensions
+  for bin in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -rV); do
+    version=$(basename "$(dirname "$bin")")
+    extensions=$("$bin/pg_config" --sharedir 2>/dev/null || echo "/usr/share/postgresql/$version")
+    if [ "$version" -ge 15 ] && [ -x "$bin/postgres" ] \
+      && [ -f "$extensions/extension/$1.control" ]; then
+      echo "$version"
+      return
+    fi
+  done
+  # Not Debian's layout: whatever the pg_config on the PATH belongs to.
+  if command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/postgres" ] \
+    && [ -f "$(pg_config --sharedir)/extension/$1.control" ]; then
+    pg_config --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'
+  fi
+}
+
+packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else the newest
+  local versions
+  versions=$(apt-cache pkgnames postgresql- 2>/dev/null \
+    | sed -n 's/^postgresql-\([0-9]*\)-postgis-3$/\1/p' | sort -rn)
+  if [ -z "$versions" ] || grep -qx 15 <<<"$versions"; then echo 15; else head -n1 <<<"$versions"; fi
+}
+
+setup_system() {
+  local version
+  version=$(server_with postgis)
+  if [ -z "$version" ]; then
+    version=$(packaged_version)
+    apt_install "postgresql-$version" "postgresql-$version-postgis-3" \
+      "postgresql-$version-plpgsql-check"
+  elif [ -z "$(server_with plpgsql_check)" ]; then
+    # Only the tests use it, and they go on without it.
+    (apt_install "postgresql-$version-plpgsql-check") || say "going on without plpgsql_check"
+  fi
+}
+
+# ---- Python packages -----------------------------------------------------------------------------
+
+find_python() { # prints the first Python >= 3.11 that can make a virtual environment
+  local name
+  for name in python3 python3.13 python3.12 python3.11 python3.14; do
+    if "$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+    then
+      echo "$name"
+      return
+    fi
+  done
+}
+
+make_venv() {
+  local python
+  python=$(find_python)
+  if [ -z "$python" ]; then
+    apt_install python3 python3-venv
+    python=$(find_python)
+  fi
+  [ -n "$python" ] || fail "Python 3.11 or later with venv is needed; python3.11 to 3.14 were tried"
+  say "making .venv with $("$python" --version)"
+  "$python" -m venv .venv
+}
+
+setup_python() {
+  if [ -e "$STAMP" ] && [ "$STAMP" -nt requirements.lock ] && [ "$STAMP" -nt pyproject.toml ]; then
+    return
+  fi
+  [ -x .venv/bin/python ] || make_venv
+  say "installing the pinned packages of requirements.lock into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    --no-deps --no-build-isolation --editable .
+  touch "$STAMP"
+}
+
+case "${1:-}" in
+  system) setup_system ;;
+  python) setup_python ;;
+  *) fail "usage: scripts/setup.sh system|python" ;;
+esac

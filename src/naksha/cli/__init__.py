@@ -1,0 +1,1 @@
+"""The `naksha` command: it reads configuration, assembles the parts and runs them."""

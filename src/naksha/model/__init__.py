@@ -1,0 +1,1 @@
+"""Features, identities, versions and errors: pure values that know no storage."""

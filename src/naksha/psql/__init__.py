@@ -1,0 +1,1 @@
+"""The reference storage, on PostgreSQL with PostGIS."""

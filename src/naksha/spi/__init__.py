@@ -1,0 +1,1 @@
+"""The contracts between the parts: what a storage offers and what it may leave out."""

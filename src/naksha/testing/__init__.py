@@ -1,0 +1,1 @@
+"""Shipped test tools: conformance suites, the oracle model, strategies, a PostgreSQL cluster."""
