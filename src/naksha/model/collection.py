@@ -1,0 +1,41 @@
+"""Collection info: what a storage knows of one collection."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+MAX_AGE_DEFAULT: Final = 36_500
+"""Days of history kept when nobody says otherwise: a hundred years."""
+
+
+class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The info object, in JSON with the property names of the reference document.
+
+    `number` is the collection's 20-bit number inside its storage, never reused. The three
+    estimates are refreshed by maintenance and ignored on input.
+    """
+
+    id: str
+    number: int = 0
+    max_age: int = MAX_AGE_DEFAULT
+    history_enabled: bool = True
+    id_prefix: str | None = None
+    author: str | None = None
+    optimal_partitioning: bool = False
+    points_only: bool = False
+    delete_at: int = 0
+    estimated_feature_count: int = -1
+    byte_size: int = -1
+    compressed_size: int = -1
+
+
+class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A change of a collection's settings; what is UNSET stays as it is."""
+
+    max_age: int | msgspec.UnsetType = msgspec.UNSET
+    history_enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    id_prefix: str | None | msgspec.UnsetType = msgspec.UNSET
+    author: str | None | msgspec.UnsetType = msgspec.UNSET
+    optimal_partitioning: bool | msgspec.UnsetType = msgspec.UNSET

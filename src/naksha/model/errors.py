@@ -1,0 +1,163 @@
+"""The error tree: grouped by what the caller would do, each class with a stable code.
+
+    NakshaError
+    ├── InvalidArgument          the input is wrong; mend it and try again
+    │   └── NotSupported         the input is fine but this storage refuses it, and says why
+    ├── NotFound                 what was named does not exist
+    │   ├── CollectionNotFound
+    │   ├── FeatureNotFound
+    │   └── VersionNotFound      no such version was ever written
+    ├── NotYetPublished          the version will exist; ask again later
+    ├── Expired                  the version existed, its history is gone; names the oldest one kept
+    ├── Conflict                 somebody else was first; carries the head state
+    │   ├── CollectionExists
+    │   ├── FeatureExists
+    │   └── InUse                still needed by something that is named
+    ├── Retryable                nothing was written; the same call may succeed when repeated
+    │   └── Unavailable          the storage cannot be reached
+    ├── LimitExceeded            too much at once; the limit is named
+    └── StorageCorrupt           the storage broke its own rules; please report it
+
+Codes are append-only and never change their meaning: programs branch on them, and one table
+maps them to HTTP status and exit codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class NakshaError(Exception):
+    """Base of all errors that Naksha raises on purpose."""
+
+    code: ClassVar[str] = "naksha"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        feature_id: str | None = None,
+        collection_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.feature_id = feature_id
+        self.collection_id = collection_id
+
+    def __str__(self) -> str:
+        where = [
+            f"{name} {value!r}"
+            for name, value in (
+                ("collection", self.collection_id),
+                ("feature", self.feature_id),
+                ("field", self.field),
+            )
+            if value is not None
+        ]
+        return f"{self.message} ({', '.join(where)})" if where else self.message
+
+
+class InvalidArgument(NakshaError):
+    """The input is wrong; the field and, where there is one, the feature are named."""
+
+    code = "invalid_argument"
+
+
+class NotSupported(InvalidArgument):
+    """The input is well-formed but refused, with the reason and a way out."""
+
+    code = "not_supported"
+
+
+class NotFound(NakshaError):
+    """What was named does not exist."""
+
+    code = "not_found"
+
+
+class CollectionNotFound(NotFound):
+    """No collection of this name."""
+
+    code = "collection_not_found"
+
+
+class FeatureNotFound(NotFound):
+    """No such feature at HEAD (or, for restore and purge, no such tombstone)."""
+
+    code = "feature_not_found"
+
+
+class VersionNotFound(NotFound):
+    """No such version was ever written."""
+
+    code = "version_not_found"
+
+
+class NotYetPublished(NakshaError):
+    """The version lies after the last published one."""
+
+    code = "not_yet_published"
+
+
+class Expired(NakshaError):
+    """The version existed but its history is gone."""
+
+    code = "expired"
+
+    def __init__(self, message: str, *, oldest: int | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.oldest = oldest
+
+
+class Conflict(NakshaError):
+    """Somebody else was first. `head` is the head state as parsed GeoJSON, when there is one."""
+
+    code = "conflict"
+
+    def __init__(self, message: str, *, head: dict[str, Any] | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.head = head
+
+
+class CollectionExists(Conflict):
+    """A collection of this name exists already."""
+
+    code = "collection_exists"
+
+
+class FeatureExists(Conflict):
+    """A feature with this id exists already."""
+
+    code = "feature_exists"
+
+
+class InUse(Conflict):
+    """Still needed by something that the message names."""
+
+    code = "in_use"
+
+
+class Retryable(NakshaError):
+    """A concurrent transaction got in between; nothing was written, the same call may be repeated."""
+
+    code = "retryable"
+
+
+class Unavailable(Retryable):
+    """The storage cannot be reached or refuses connections."""
+
+    code = "unavailable"
+
+
+class LimitExceeded(NakshaError):
+    """Too much at once; the message names the limit."""
+
+    code = "limit_exceeded"
+
+
+class StorageCorrupt(NakshaError):
+    """The storage broke one of its own rules."""
+
+    code = "storage_corrupt"

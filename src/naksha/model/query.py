@@ -1,0 +1,127 @@
+"""What can be asked of a collection: spatial tests, property predicates and the query itself.
+
+All of these are plain immutable data. A storage translates them; nothing here knows SQL.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.limits import PAGE_MAX
+
+
+class Op(StrEnum):
+    """A comparison of one property with given values."""
+
+    EQ = "eq"
+    NE = "ne"
+    LT = "lt"
+    LTE = "lte"
+    GT = "gt"
+    GTE = "gte"
+    EXISTS = "exists"
+    IS_NULL = "is_null"
+    STARTS_WITH = "starts_with"
+    CONTAINS = "contains"
+
+
+class Test(msgspec.Struct, frozen=True, tag="test"):
+    """`path op value`, for example `("properties", "speed") > 50`.
+
+    Comparisons order numbers with numbers and strings with strings (by code point); a value of
+    another type never matches, except for NE, which is the exact opposite of EQ on existing
+    properties. `CONTAINS` is JSON containment: the property contains the value.
+    """
+
+    path: tuple[str, ...]
+    op: Op
+    value: Any = None
+
+
+class And(msgspec.Struct, frozen=True, tag="and"):
+    """All parts hold; true when there are none."""
+
+    parts: tuple[Predicate, ...]
+
+
+class Or(msgspec.Struct, frozen=True, tag="or"):
+    """At least one part holds; false when there are none."""
+
+    parts: tuple[Predicate, ...]
+
+
+class Not(msgspec.Struct, frozen=True, tag="not"):
+    """The part does not hold."""
+
+    part: Predicate
+
+
+Predicate: TypeAlias = Test | And | Or | Not
+
+
+class Bbox(msgspec.Struct, frozen=True, tag="bbox"):
+    """Features whose 2D bounding box meets this one; west > east crosses the date line."""
+
+    west: float
+    south: float
+    east: float
+    north: float
+
+
+class Intersects(msgspec.Struct, frozen=True, tag="intersects"):
+    """Features that intersect the geometry (WKB), grown by `radius` metres when given."""
+
+    wkb: bytes
+    radius: float = 0.0
+
+
+class Tile(msgspec.Struct, frozen=True, tag="tile"):
+    """Features whose 2D bounding box meets a cell of the plain quadtree (see `quadkey`)."""
+
+    quadkey: str
+
+
+Spatial: TypeAlias = Bbox | Intersects | Tile
+
+
+class States(StrEnum):
+    """Which states of a feature are asked for."""
+
+    LIVE = "live"
+    DELETED = "deleted"
+    ALL = "all"
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter over one collection. All given parts must hold; an absent part holds always.
+
+    `tags` is OR of ANDs: `(("a",), ("b", "c"))` means a, or b and c. `updated_from` and
+    `updated_to` (inclusive, exclusive; epoch milliseconds) test `updatedAt`. `limit` bounds the
+    answer; `cursor` continues a page and carries its version. States come ordered by id (and by
+    txn, where a feature has several), ids compared by code point.
+    """
+
+    ids: tuple[str, ...] | None = None
+    spatial: Spatial | None = None
+    where: Predicate | None = None
+    tags: tuple[tuple[str, ...], ...] | None = None
+    mrid_prefix: str | None = None
+    qrid_prefix: str | None = None
+    authors: tuple[str, ...] | None = None
+    app_ids: tuple[str, ...] | None = None
+    actions: tuple[str, ...] | None = None
+    updated_from: int | None = None
+    updated_to: int | None = None
+    txn_from: int | None = None
+    txn_to: int | None = None
+    states: States = States.LIVE
+    limit: int | None = None
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not 1 <= self.limit <= PAGE_MAX:
+            raise InvalidArgument(f"limit must be between 1 and {PAGE_MAX}", field="limit")

@@ -1,0 +1,60 @@
+"""One version of one feature, as a storage gives it out."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+XYZ: Final = "@ns:com:here:xyz"
+"""Key of the namespace inside `properties`."""
+
+
+class State:
+    """A state: its id and its GeoJSON as bytes, parsed only when somebody looks inside."""
+
+    __slots__ = ("__dict__", "id", "raw")
+
+    def __init__(self, id: str, raw: bytes) -> None:
+        self.id = id
+        self.raw = raw
+
+    @cached_property
+    def feature(self) -> dict[str, Any]:
+        """The whole GeoJSON feature, geometry and namespace included."""
+        parsed: dict[str, Any] = msgspec.json.decode(self.raw)
+        return parsed
+
+    @property
+    def xyz(self) -> dict[str, Any]:
+        """The namespace `@ns:com:here:xyz`."""
+        namespace: dict[str, Any] = self.feature["properties"][XYZ]
+        return namespace
+
+    @property
+    def txn(self) -> int:
+        """The transaction that made this state."""
+        return int(self.xyz["txn"])
+
+    @property
+    def uuid(self) -> str:
+        """The state's GUID."""
+        return str(self.xyz["uuid"])
+
+    def __repr__(self) -> str:
+        return f"State({self.id!r}, {self.raw!r})"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a write did to one feature: the action, and the state that is HEAD (or tombstone) now.
+
+    `action` is CREATED, UPDATED, DELETED, PURGED, RESTORED or RETAINED (nothing changed, or a
+    delete of what was not there). `state` is given only when the caller asked for states.
+    """
+
+    id: str
+    action: str
+    uuid: str | None
+    version: int | None
+    state: State | None = None

@@ -1,0 +1,231 @@
+"""The storage contract: what every storage does, in the same way.
+
+A write session is one transaction. Reading at a version gives the same bytes for ever, or
+`Expired`. The shipped conformance suite (`naksha.testing.storage_suite`) is this contract in
+executable form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.query import Query
+from naksha.model.state import Outcome, State
+from naksha.model.transaction import PublicationStatus, Transaction
+from naksha.model.version import HEAD, Version, VersionSelector
+
+Feature = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some states and, when there are more, the cursor to go on with. Pages of one cursor are
+    all read at the version that the first page was read at."""
+
+    states: list[State]
+    cursor: str | None
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A part of a bulk read: small, picklable, readable by any process with the same storage."""
+
+    storage: str
+    collection: str
+    payload: bytes
+
+
+class Reader(Protocol):
+    """Reading, outside a transaction (published or HEAD) or inside one (sees its own writes)."""
+
+    async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
+        """All collections in name order; softly dropped ones only when asked for."""
+
+    async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
+        """The info of one collection, else CollectionNotFound."""
+
+    async def page(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> Page:
+        """One page of states; a query without `limit` gives all of them and no cursor."""
+
+    def states(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[State]:
+        """All states of the query, streamed."""
+
+    async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
+        """How many states the query gives, ignoring limit and cursor."""
+
+    async def state(self, state_id: str) -> State:
+        """The state with this GUID or UUID, wherever it is (HEAD, deleted or history)."""
+
+
+class WriteSession(Reader, Protocol):
+    """One transaction. Leaving the context normally commits it, an exception rolls it back."""
+
+    @property
+    def txn(self) -> int | None:
+        """The transaction number; None until the first write."""
+
+    async def create_collection(self, info: CollectionInfo) -> CollectionInfo: ...
+
+    async def change_collection(
+        self, collection: str, change: CollectionChange
+    ) -> CollectionInfo: ...
+
+    async def drop_collection(self, collection: str, delete_at: int | None = None) -> None:
+        """Drop softly; really at `delete_at` (epoch ms; default now) by maintenance."""
+
+    async def restore_collection(self, collection: str) -> CollectionInfo: ...
+
+    async def create(
+        self, collection: str, features: Sequence[Feature], *, returning: bool = False
+    ) -> list[Outcome]:
+        """Create; a live feature with the id is FeatureExists. Missing ids are generated."""
+
+    async def update(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        merge: bool = False,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        """Replace the content of live features; an absent one is FeatureNotFound. With `merge`,
+        a feature whose `uuid` is not HEAD's is merged three-way by property (base = that state)
+        instead of being a Conflict; Conflict only when both sides changed the same property."""
+
+    async def upsert(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        merge: bool = False,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        """Create or update, as the case may be."""
+
+    async def delete(
+        self,
+        collection: str,
+        ids: Sequence[str],
+        *,
+        uuids: Sequence[str | None] | None = None,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        """Delete; what is not there is RETAINED. `uuids` are locks, one per id or None."""
+
+    async def restore(
+        self, collection: str, ids: Sequence[str], *, returning: bool = False
+    ) -> list[Outcome]:
+        """Bring deleted features back from their tombstones; none there is FeatureNotFound."""
+
+    async def purge(self, collection: str, ids: Sequence[str]) -> list[Outcome]:
+        """Remove published tombstones; a live feature is a Conflict, nothing there RETAINED."""
+
+    async def message(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        json: Any = None,
+        binary: bytes | None = None,
+    ) -> None:
+        """Add a message to the transaction; the same id again replaces it."""
+
+
+class BulkWriter(Protocol):
+    """Loads one new collection (or fills an empty one) as one transaction, in parallel."""
+
+    async def add(self, features: Iterable[Feature]) -> int:
+        """Stage features; may be called concurrently. Returns how many were staged."""
+
+    async def commit(self) -> int:
+        """Make all staged features visible as one transaction; returns its txn."""
+
+    async def abort(self) -> None:
+        """Forget everything staged."""
+
+
+class Storage(Reader, Protocol):
+    """A storage: collections, their history, and one transaction log."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+    def write(
+        self, app_id: str, author: str | None = None, *, at_ms: int | None = None
+    ) -> AbstractAsyncContextManager[WriteSession]:
+        """A session, committed on leaving the context. `at_ms` dates the transaction in the past
+        (history import); it is refused when the storage has later transactions."""
+
+    async def run(
+        self,
+        work: Callable[[WriteSession], Awaitable[T]],
+        app_id: str,
+        author: str | None = None,
+        *,
+        at_ms: int | None = None,
+    ) -> T:
+        """Run `work` in a session and commit; repeats it when a concurrent transaction got in
+        between, in the end under the write gate of its collections, so that it ends."""
+
+    async def transaction(self, txn: int | str) -> Transaction:
+        """The transaction with this txn or UUID, else VersionNotFound."""
+
+    async def transactions(
+        self, after: int = 0, limit: int = 1000
+    ) -> list[Transaction]:
+        """Published transactions with `seq_number` > after, in order."""
+
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        """The published version meant. VersionNotFound, NotYetPublished and Expired (for the
+        given collection) are told apart; HEAD gives the last published version."""
+
+    async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
+        """Wait until the transaction is published; None when that took too long."""
+
+    async def publication(self) -> PublicationStatus: ...
+
+    async def pin(self, name: str, at: Version, collection: str | None = None) -> None:
+        """Keep what reading at this version needs (of one collection, or of all) until unpinned."""
+
+    async def unpin(self, name: str) -> None: ...
+
+    async def maintain(self, now_ms: int | None = None) -> None:
+        """Expire, merge, drop and refresh what is due. Safe at any time, from any process."""
+
+    async def partitioning(self, collection: str) -> dict[str, int]:
+        """The optimal partitioning of the last published version: quad-key prefix -> features
+        (key "" holds those without geometry). Computed when missing or outdated."""
+
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> list[Split]:
+        """Cut a bulk read into splits that together give each state exactly once."""
+
+    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+        """The states of a split as Arrow batches (schema: `naksha.spi.arrow.STATES`)."""
+
+    async def bulk_writer(
+        self,
+        info: CollectionInfo,
+        app_id: str,
+        author: str | None = None,
+        *,
+        exclusive: bool = False,
+        message: str | None = None,
+    ) -> BulkWriter:
+        """A writer for a collection that is new or empty. The exclusive form draws its number
+        first and writes every row once, for an initial load; publication waits for it."""
