@@ -1,0 +1,86 @@
+"""What may be a collection, storage or feature id, an app id or an author.
+
+Every check returns the value it was given, so that it can stand inside an expression.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+
+COLLECTION_ID_PATTERN: Final = r"[a-z][a-z0-9_:-]{0,31}"
+STORAGE_ID_PATTERN: Final = r"[a-z][a-z0-9_-]{0,31}"
+"""No colon, so that a state id can be taken apart from both ends."""
+
+_COLLECTION_ID: Final = re.compile(COLLECTION_ID_PATTERN)
+_STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
+_RESERVED: Final = re.compile(r"^naksha_|(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$")
+"""Names of the tables beside a collection's own, and of the storage itself."""
+
+
+def is_reserved(collection_id: str) -> bool:
+    """Whether a well-formed id could clash with a table that the storage makes for itself."""
+    return _RESERVED.search(collection_id) is not None
+
+
+def check_collection_id(value: object, *, field: str = "collection") -> str:
+    """An id under which a collection may be created."""
+    if not isinstance(value, str) or not _COLLECTION_ID.fullmatch(value):
+        raise InvalidArgument(
+            f"{value!r:.64} is no collection id; it must match ^{COLLECTION_ID_PATTERN}$",
+            field=field,
+        )
+    if is_reserved(value):
+        raise InvalidArgument(f"the collection id {value!r} is reserved", field=field)
+    return value
+
+
+def check_storage_id(value: object, *, field: str = "storage") -> str:
+    """A storage id; it has no colon, so that state ids can be parsed."""
+    if not isinstance(value, str) or not _STORAGE_ID.fullmatch(value):
+        raise InvalidArgument(
+            f"{value!r:.64} is no storage id; it must match ^{STORAGE_ID_PATTERN}$", field=field
+        )
+    return value
+
+
+def check_feature_id(value: object, *, field: str = "id") -> str:
+    """Any non-empty text that PostgreSQL can keep and index."""
+    return check_text(value, limits.FEATURE_ID_BYTES_MAX, field=field)
+
+
+def check_app_id(value: object, *, field: str = "app_id") -> str:
+    """The acting application; required for every transaction."""
+    return check_text(value, limits.APP_ID_BYTES_MAX, field=field)
+
+
+def check_author(value: object, *, field: str = "author") -> str | None:
+    """The acting person; None means that the application acts for itself."""
+    return None if value is None else check_text(value, limits.AUTHOR_BYTES_MAX, field=field)
+
+
+def check_text(value: object, bytes_max: int, *, field: str, feature_id: str | None = None) -> str:
+    """A non-empty string without NUL or lone surrogates, at most so many bytes in UTF-8."""
+    problem = text_problem(value, bytes_max)
+    if problem is not None:
+        raise InvalidArgument(problem, field=field, feature_id=feature_id)
+    assert isinstance(value, str)
+    return value
+
+
+def text_problem(value: object, bytes_max: int) -> str | None:
+    """Says what is wrong with a text, or None."""
+    if not isinstance(value, str):
+        return f"must be a string, not {type(value).__name__}"
+    if not value:
+        return "must not be empty"
+    if "\0" in value:
+        return "must not contain the NUL character"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "must not contain a lone surrogate"
+    return f"has {size} bytes, more than {bytes_max}" if size > bytes_max else None

@@ -1,0 +1,71 @@
+"""Transaction numbers: year·10¹⁵ + month·10¹³ + day·10¹¹ + sequence, in UTC, as one int8.
+
+The number tells the day on which it was drawn, hence the partition of the log, and numbers of
+later days are greater.  In JSON a txn is a decimal string: it exceeds 2⁵³.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+from typing import Final
+
+from naksha.model.errors import InvalidArgument
+
+YEAR_FACTOR: Final = 10**15
+MONTH_FACTOR: Final = 10**13
+DAY_FACTOR: Final = 10**11
+SEQUENCE_MAX: Final = DAY_FACTOR - 1
+YEAR_MAX: Final = 9223
+"""The last year whose every day fits an int8."""
+
+LAST_DAY: Final = date(YEAR_MAX, 12, 31)
+
+_DECIMAL: Final = re.compile(r"[1-9][0-9]{0,18}")
+
+
+def txn_of(day: date, sequence: int) -> int:
+    """The number of a day and its sequence."""
+    if day.year > YEAR_MAX:
+        raise InvalidArgument(f"the year {day.year} does not fit a txn", field="txn")
+    if not 0 <= sequence <= SEQUENCE_MAX:
+        raise InvalidArgument(f"the sequence {sequence} is not in 0..{SEQUENCE_MAX}", field="txn")
+    return day.year * YEAR_FACTOR + day.month * MONTH_FACTOR + day.day * DAY_FACTOR + sequence
+
+
+def date_of(txn: int) -> date:
+    """The day on which the number was drawn."""
+    year, rest = divmod(txn, YEAR_FACTOR)
+    month, rest = divmod(rest, MONTH_FACTOR)
+    if not 1 <= year <= YEAR_MAX:
+        raise InvalidArgument(f"{txn} is no transaction number", field="txn")
+    try:
+        return date(year, month, rest // DAY_FACTOR)
+    except ValueError as error:
+        raise InvalidArgument(f"{txn} is no transaction number", field="txn") from error
+
+
+def sequence_of(txn: int) -> int:
+    """The sequence within its day."""
+    date_of(txn)
+    return txn % DAY_FACTOR
+
+
+def day_bounds(day: date) -> tuple[int, int]:
+    """The first number of the day and the first one after it: the bounds of a day's partition."""
+    first = txn_of(day, 0)
+    if day == LAST_DAY:
+        return first, first + DAY_FACTOR
+    return first, txn_of(day + timedelta(days=1), 0)
+
+
+def parse_txn(value: str | int) -> int:
+    """Reads a txn from JSON or a URL: a decimal string without sign, space or leading zero."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        number = int(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    else:
+        raise InvalidArgument(f"{value!r:.64} is no transaction number", field="txn")
+    date_of(number)
+    return number
