@@ -1,0 +1,87 @@
+"""pytest fixtures that give a test a PostgreSQL database of its own.
+
+Load them with `pytest_plugins = ["naksha.testing.fixtures"]` in the top conftest.
+
+    async def test_something(database: str) -> None:
+        connection = await asyncpg.connect(database)
+
+`database` is the DSN of a fresh database that has PostGIS; a copy of a template takes about 40 ms.
+Every test that uses it gets the mark `postgres`, so `-m "not postgres"` needs no server.
+"""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from naksha.testing.postgres import PostgresCluster, Setting
+
+TEMPLATE = "naksha_template"
+
+# A test's data may be lost in a power failure; everything else is as the server comes.
+SETTINGS: dict[str, Setting] = {
+    "fsync": False,
+    "full_page_writes": False,
+    "max_connections": 200,
+}
+
+
+class DatabaseFactory:
+    """Makes fresh databases, for tests and fixtures that need several or keep one for longer."""
+
+    def __init__(self, cluster: PostgresCluster, template: str) -> None:
+        self._cluster = cluster
+        self._template = template
+        self._numbers = itertools.count(1)
+
+    @contextmanager
+    def fresh(self) -> Iterator[str]:
+        """The DSN of a new database, dropped with all its sessions at the end of the block."""
+        name = f"test_{next(self._numbers)}"
+        dsn = self._cluster.create_database(name, template=self._template)
+        try:
+            yield dsn
+        finally:
+            self._cluster.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[PostgresCluster]:
+    """One server for the whole run. A test that stops or restarts a server makes its own."""
+    with PostgresCluster(SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def database_factory(postgres_cluster: PostgresCluster) -> DatabaseFactory:
+    """Where fresh databases come from: `with database_factory.fresh() as dsn`."""
+    extensions = [
+        name for name in ("postgis", "plpgsql_check") if name in postgres_cluster.install.extensions
+    ]
+    postgres_cluster.create_database(TEMPLATE)
+    for name in extensions:
+        postgres_cluster.execute(f"CREATE EXTENSION {name} SCHEMA public", TEMPLATE)
+    # Nobody may connect to it, since a template in use cannot be copied.
+    postgres_cluster.execute(f"ALTER DATABASE {TEMPLATE} ALLOW_CONNECTIONS false IS_TEMPLATE true")
+    return DatabaseFactory(postgres_cluster, TEMPLATE)
+
+
+@pytest.fixture
+def database(database_factory: DatabaseFactory) -> Iterator[str]:
+    """The DSN of a fresh database with PostGIS, and plpgsql_check where it is installed."""
+    with database_factory.fresh() as dsn:
+        yield dsn
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark that `pytest_collection_modifyitems` sets."""
+    config.addinivalue_line("markers", "postgres: needs PostgreSQL with PostGIS (set by itself)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a server, before `-m` selects."""
+    for item in items:
+        if "postgres_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
