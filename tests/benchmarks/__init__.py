@@ -1,0 +1,1 @@
+"""The tests of the benchmarks and their frame."""
