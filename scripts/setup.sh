@@ -12,16 +12,24 @@ fail() { say "$*"; exit 1; }
 
 # ---- system packages -----------------------------------------------------------------------------
 
-apt_install() { # apt_install PACKAGE…: as root or with passwordless sudo, else a sentence for people
-  local as_root=()
-  if [ "$(id -u)" != 0 ]; then
-    sudo -n true 2>/dev/null || fail "please install these packages and run again: $*"
-    as_root=(sudo -n)
+as_root() { # as_root COMMAND…: as it is for root, through passwordless sudo for others
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+may_install() { command -v apt-get >/dev/null && as_root true 2>/dev/null; }
+
+apt_update() { # once, and only where it can be done; without it a new machine knows no packages
+  if may_install && [ -z "${updated:-}" ]; then
+    as_root apt-get update -qq
+    updated=yes
   fi
-  command -v apt-get >/dev/null || fail "no apt-get here; please install the equivalents of: $*"
+}
+
+apt_install() { # apt_install PACKAGE…
+  may_install || fail "please install these Debian packages or their like, and run again: $*"
+  apt_update
   say "installing $*"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
@@ -45,15 +53,17 @@ server_with() { # server_with EXTENSION: prints the newest PostgreSQL (15 or lat
 
 packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else the newest
   local versions
-  versions=$(apt-cache pkgnames postgresql- 2>/dev/null \
+  versions=$({ apt-cache pkgnames postgresql- 2>/dev/null || true; } \
     | sed -n 's/^postgresql-\([0-9]*\)-postgis-3$/\1/p' | sort -rn)
-  if [ -z "$versions" ] || grep -qx 15 <<<"$versions"; then echo 15; else head -n1 <<<"$versions"; fi
+  if [ -z "$versions" ] || grep -qx 15 <<<"$versions"; then echo 15; return; fi
+  head -n1 <<<"$versions"
 }
 
 setup_system() {
   local version
   version=$(server_with postgis)
   if [ -z "$version" ]; then
+    apt_update
     version=$(packaged_version)
     apt_install "postgresql-$version" "postgresql-$version-postgis-3" \
       "postgresql-$version-plpgsql-check"

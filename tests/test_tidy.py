@@ -1,0 +1,184 @@
+"""The style of the code as tests: lengths, leftovers, and what must not be in the repository."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 600
+LINE_CHARACTERS_MAX = 100
+
+# Written so that this file does not find itself.
+LEFTOVERS = re.compile("TO" + "DO|FIX" + "ME")
+MACHINE_PATHS = re.compile(r"(?<![\w.}/-])/(?:wo" + "rk|ro" + r"ot|opt|home)(?=[/\s\"'`),;:]|$)")
+INDEX_HOSTS = re.compile(
+    "pypi" + r"\.org|python" + r"hosted|deb\.deb" + r"ian\.|registry\.np" + "mjs"
+    r"|--(?:extra-)?index" + r"-url|--find" + "-links|file:" + "//"
+)
+SQL_COMMENT = re.compile("--.*")
+SQL_FUNCTION = re.compile(
+    r"^CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PROCEDURE)\s+(?P<name>[\w.]+)[^;]*?"
+    r"(?:(?P<tag>\$\w*\$).*?(?P=tag)|\bBEGIN\s+ATOMIC\b.*?^END\b)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+SQL_STATEMENT = re.compile(
+    r"\s*(?:SELECT|INSERT INTO|UPDATE \S+ SET|DELETE FROM|WITH \w+ AS|COPY|CREATE|ALTER|DROP)\s"
+)
+ENVIRONMENT = {"environ", "environb", "getenv"}
+READS_CONFIGURATION = {"cli", "api", "testing"}
+
+
+@cache
+def files(*suffixes: str) -> list[Path]:
+    """The repository's files, also those not yet committed, but nothing that is ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = (ROOT / line for line in listed.splitlines())
+    return [path for path in paths if path.is_file() and (not suffixes or path.suffix in suffixes)]
+
+
+def short(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def python_functions(source: str) -> Iterator[tuple[str, int, int]]:
+    """Name, first line and length of every function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.lineno, node.end_lineno - node.lineno + 1
+
+
+def sql_functions(source: str) -> Iterator[tuple[str, int, int]]:
+    """Name, first line and length of every function, from CREATE to the end of its body."""
+    source = SQL_COMMENT.sub("", source)
+    for match in SQL_FUNCTION.finditer(source):
+        first = source.count("\n", 0, match.start()) + 1
+        yield match["name"], first, match[0].count("\n") + 1
+
+
+def docstrings(tree: ast.AST) -> set[int]:
+    """The identities of the nodes that are docstrings."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, owners) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+
+
+def test_functions_can_be_read_without_scrolling() -> None:
+    found = [(path, python_functions(path.read_text())) for path in files(".py")]
+    found += [(path, sql_functions(path.read_text())) for path in files(".sql")]
+    long = [
+        f"{short(path)}:{line} {name}: {length} lines"
+        for path, functions in found
+        for name, line, length in functions
+        if length > FUNCTION_LINES_MAX
+    ]
+    assert not long
+
+
+def test_modules_are_short() -> None:
+    lengths = {short(path): len(path.read_text().splitlines()) for path in files(".py", ".sql")}
+    assert not {path: length for path, length in lengths.items() if length > MODULE_LINES_MAX}
+
+
+def test_lines_fit() -> None:
+    long = [
+        f"{short(path)}:{number}"
+        for path in files(".py", ".sql", ".sh", ".toml")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > LINE_CHARACTERS_MAX
+    ]
+    assert not long
+
+
+@pytest.mark.parametrize("pattern", [LEFTOVERS, MACHINE_PATHS, INDEX_HOSTS])
+def test_nothing_unfinished_and_nothing_of_one_machine(pattern: re.Pattern[str]) -> None:
+    found = [
+        f"{short(path)}:{number}: {line.strip()}"
+        for path in files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not found
+
+
+def test_everything_is_pinned() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    packages = [line for line in lines if not line.lstrip().startswith("#")]
+    assert packages
+    assert not [line for line in packages if not re.match(r"[a-z0-9._-]+==[\w.]+( ;|$)", line)]
+
+
+def test_only_entry_points_read_the_environment() -> None:
+    package = ROOT / "src" / "naksha"
+    found = [
+        f"{short(path)}:{node.lineno}"
+        for path in files(".py")
+        if path.is_relative_to(package)
+        and path.relative_to(package).parts[0] not in READS_CONFIGURATION
+        and path.name not in {"main.py", "__main__.py"}
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr in ENVIRONMENT)
+        or (isinstance(node, ast.Name) and node.id in ENVIRONMENT)
+    ]
+    assert not found
+
+
+def test_sql_lives_in_files() -> None:
+    package = ROOT / "src" / "naksha"
+    found = []
+    for path in files(".py"):
+        if not path.is_relative_to(package) or path.is_relative_to(package / "testing"):
+            continue
+        tree = ast.parse(path.read_text())
+        prose = docstrings(tree)
+        found += [
+            f"{short(path)}:{node.lineno}: {node.value.strip()[:40]}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in prose
+            and SQL_STATEMENT.match(node.value)
+        ]
+    assert not found
+
+
+def test_the_measure_of_sql_functions_works() -> None:
+    source = "\n".join(
+        [
+            "SELECT 1;",
+            "CREATE OR REPLACE FUNCTION naksha.first(a int -- ; here too",
+            ") RETURNS int LANGUAGE sql AS $$",
+            "  SELECT $1",
+            "$$;",
+            "create function second(a int)",
+            "returns int language plpgsql as $body$",
+            "begin execute $$ SELECT 1 $$; end",
+            "$body$;",
+            "CREATE FUNCTION short() RETURNS int RETURN 1;",
+            "CREATE FUNCTION third() RETURNS int BEGIN ATOMIC",
+            "  SELECT 1;",
+            "END;",
+        ]
+    )
+    assert list(sql_functions(source)) == [
+        ("naksha.first", 2, 4),
+        ("second", 6, 4),
+        ("third", 11, 3),
+    ]
+
+
+def test_the_patterns_find_what_they_are_for() -> None:
+    assert MACHINE_PATHS.search("see " + "/wo" + "rk/x") is not None
+    assert MACHINE_PATHS.search("the " + "/ro" + "ot") is not None
+    assert MACHINE_PATHS.search("net" + "/work.txt and /workers") is None
+    assert INDEX_HOSTS.search("https://pypi" + ".org/simple") is not None
