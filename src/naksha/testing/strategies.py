@@ -1,0 +1,326 @@
+"""Hypothesis strategies: ids, JSON, geometries, tags, features and queries.
+
+Everything drawn here is valid and must come back as it went in. What must be refused is listed
+case by case in `suite_input`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import shapely
+from hypothesis import strategies as st
+from shapely.geometry import shape
+
+from naksha.model import query as q
+from naksha.model.state import XYZ
+
+Json = Any
+JsonObject = dict[str, Any]
+Strategy = st.SearchStrategy
+
+NASTY_TEXTS: Final = (
+    "plain",
+    "O'Brien",
+    'say "hi"',
+    "back\\slash",
+    "\\",
+    "'; DROP TABLE naksha_tx; --",
+    "$1",
+    "$$",
+    "%",
+    "_",
+    "100%_sure",
+    "{}",
+    "a.b",
+    "a,b",
+    "a:b",
+    " leading and trailing ",
+    "\t\n\r",
+    "\x01\x1f\x7f",
+    "é",
+    "e\u0301",
+    "ß",
+    "ﬀ",
+    "İstanbul",
+    "नक्शा",
+    "خريطة",
+    "地図",
+    "👩‍👩‍👧",
+    "\U0010ffff",
+    "\ufeffbom",
+    "\u202eright to left",
+    "null",
+    "true",
+    "0",
+    "-1",
+    "constructor",
+    "__proto__",
+)
+"""Texts that have broken somebody's storage: quoting, patterns, encodings, normal forms."""
+
+# PostgreSQL and JSON in general can keep everything but NUL and halves of surrogate pairs.
+CHARACTERS: Final = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+
+
+def texts(min_size: int = 0, max_size: int = 12) -> Strategy[str]:
+    """Any text that a storage has to keep."""
+    nasty = [text for text in NASTY_TEXTS if min_size <= len(text)]
+    return st.text(CHARACTERS, min_size=min_size, max_size=max_size) | st.sampled_from(nasty)
+
+
+def ids() -> Strategy[str]:
+    """Feature ids; in UTF-8 they are far below the limit."""
+    return texts(min_size=1)
+
+
+def tags() -> Strategy[list[str]]:
+    """Tags of a feature: each once, in an order of no meaning."""
+    return st.lists(texts(min_size=1), max_size=4, unique=True)
+
+
+# ---- JSON ------------------------------------------------------------------------------------
+
+
+def numbers() -> Strategy[int | float]:
+    """Numbers that survive in a double, the extremes included, without a negative zero."""
+    return st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False).map(
+        lambda value: value + 0.0
+    )
+
+
+def json_scalars() -> Strategy[Json]:
+    return st.none() | st.booleans() | numbers() | texts()
+
+
+def json_values(max_leaves: int = 8) -> Strategy[Json]:
+    """Any JSON value, nested a little."""
+    return st.recursive(
+        json_scalars(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3),
+        max_leaves=max_leaves,
+    )
+
+
+def properties() -> Strategy[JsonObject]:
+    """Properties of a feature, with any key but the namespace's."""
+    keys = texts().filter(lambda key: key != XYZ)
+    return st.dictionaries(keys, json_values(), max_size=4)
+
+
+# ---- Geometries ------------------------------------------------------------------------------
+
+
+def _axis(limit: float) -> Strategy[float]:
+    # Adding 0.0 turns -0.0 into 0.0; whether the sign of zero survives is nobody's business.
+    return st.floats(-limit, limit).map(lambda value: value + 0.0) | st.sampled_from(
+        [-limit, 0.0, limit]
+    )
+
+
+def _altitudes() -> Strategy[float]:
+    return st.floats(-12_000.0, 9_000.0).map(lambda value: value + 0.0) | st.just(0.0)
+
+
+def positions(dimension: int) -> Strategy[list[float]]:
+    """A position with exact doubles anywhere on earth, edges included."""
+    axes = [_axis(180.0), _axis(90.0)]
+    return st.tuples(*axes, *([_altitudes()] if dimension == 3 else [])).map(list)
+
+
+def _ring(dimension: int) -> Strategy[list[list[float]]]:
+    open_ring = st.lists(positions(dimension), min_size=3, max_size=5)
+    return open_ring.map(lambda points: [*points, list(points[0])])
+
+
+def _simple(dimension: int) -> Strategy[JsonObject]:
+    point = positions(dimension)
+    line = st.lists(point, min_size=2, max_size=4)
+    polygon = st.lists(_ring(dimension), min_size=1, max_size=2)
+    coordinates: Mapping[str, Strategy[Any]] = {
+        "Point": point,
+        "MultiPoint": st.lists(point, min_size=1, max_size=3),
+        "LineString": line,
+        "MultiLineString": st.lists(line, min_size=1, max_size=2),
+        "Polygon": polygon,
+        "MultiPolygon": st.lists(polygon, min_size=1, max_size=2),
+    }
+    return st.one_of(
+        [
+            st.fixed_dictionaries({"type": st.just(name), "coordinates": strategy})
+            for name, strategy in coordinates.items()
+        ]
+    )
+
+
+def geometries(dimension: int | None = None) -> Strategy[JsonObject]:
+    """Every type of GeoJSON geometry, all in 2D or all in 3D. Polygons need not be valid."""
+    if dimension is None:
+        return geometries(2) | geometries(3)
+    simple = _simple(dimension)
+
+    def collections(members: Strategy[JsonObject]) -> Strategy[JsonObject]:
+        return st.fixed_dictionaries(
+            {
+                "type": st.just("GeometryCollection"),
+                "geometries": st.lists(members, min_size=1, max_size=3),
+            }
+        )
+
+    return simple | collections(simple) | collections(collections(simple))
+
+
+def _grid(limit: int) -> Strategy[float]:
+    return st.integers(-limit, limit).map(float)
+
+
+@st.composite
+def plain_geometries(draw: st.DrawFn) -> JsonObject:
+    """Valid geometries on a coarse grid, so that spatial answers do not hang on rounding."""
+    west, south = draw(_grid(170)), draw(_grid(80))
+    width, height = draw(st.integers(1, 10)), draw(st.integers(1, 10))
+    east, north = west + width, south + height
+    kind = draw(st.sampled_from(["Point", "LineString", "Polygon", "MultiPoint"]))
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    coordinates: dict[str, Any] = {
+        "Point": ring[0],
+        "LineString": [ring[0], ring[2]],
+        "Polygon": [ring],
+        "MultiPoint": [ring[0], ring[2]],
+    }
+    return {"type": kind, "coordinates": coordinates[kind]}
+
+
+# ---- Features --------------------------------------------------------------------------------
+
+
+@st.composite
+def features(
+    draw: st.DrawFn,
+    ids: Strategy[str] = ids(),  # noqa: B008  strategies are values
+    geometries: Strategy[JsonObject] = geometries(),  # noqa: B008
+    properties: Strategy[JsonObject] = properties(),  # noqa: B008
+    tags: Strategy[list[str]] = tags(),  # noqa: B008
+) -> JsonObject:
+    """A whole feature; tags and crid are given, cleared or left out."""
+    xyz: JsonObject = {}
+    if draw(st.booleans()):
+        xyz["tags"] = draw(tags)
+    if draw(st.integers(0, 3)) == 0:
+        xyz["crid"] = draw(texts(min_size=1) | st.none())
+    feature: JsonObject = {
+        "type": "Feature",
+        "id": draw(ids),
+        "geometry": draw(st.none() | geometries),
+        "properties": draw(properties) | ({XYZ: xyz} if xyz else {}),
+    }
+    if draw(st.integers(0, 7)) == 0:
+        feature["momType"] = draw(json_values(3))
+    return feature
+
+
+SMALL_VALUES: Final[Sequence[Json]] = (
+    None,
+    True,
+    False,
+    0,
+    1,
+    2,
+    1.5,
+    -3,
+    "",
+    "a",
+    "ab",
+    "B",
+    "é",
+    "1",
+    [],
+    [1],
+    [1, "a"],
+    {},
+    {"a": 1},
+    {"a": [1, {"b": None}]},
+    *NASTY_TEXTS[1:8],
+)
+"""Few values, so that drawn queries meet drawn features, of every type, so that types clash."""
+
+SMALL_KEYS: Final = ("a", "b", "", "0", "a.b", "it's", 'quo"te', "back\\slash", "{x,y}", "ключ")
+SMALL_TAGS: Final = ("red", "green", "blue", "O'Brien", "100%", "back\\slash", "{x}", "नक्शा")
+SMALL_CRIDS: Final = ("crid-1", "crid-2", "cri_", "cri%", "c\\r")
+
+
+def small_properties() -> Strategy[JsonObject]:
+    """Properties out of few keys and values, nested once."""
+    values = st.sampled_from(SMALL_VALUES)
+    flat = st.dictionaries(st.sampled_from(SMALL_KEYS), values, max_size=4)
+    return st.dictionaries(st.sampled_from(SMALL_KEYS), values | flat, max_size=5)
+
+
+def small_features(ids: Strategy[str]) -> Strategy[JsonObject]:
+    """Features that drawn queries are likely to find."""
+    return features(
+        ids=ids,
+        geometries=plain_geometries(),
+        properties=small_properties(),
+        tags=st.lists(st.sampled_from(SMALL_TAGS), max_size=3, unique=True),
+    )
+
+
+# ---- Queries ---------------------------------------------------------------------------------
+
+
+def paths() -> Strategy[tuple[str, ...]]:
+    keys = st.lists(st.sampled_from(SMALL_KEYS), min_size=1, max_size=2)
+    return keys.map(lambda below: ("properties", *below))
+
+
+def tests() -> Strategy[q.Test]:
+    """A comparison of any kind with a value of any type."""
+    return st.builds(q.Test, paths(), st.sampled_from(list(q.Op)), st.sampled_from(SMALL_VALUES))
+
+
+def predicates() -> Strategy[q.Predicate]:
+    """Comparisons, combined."""
+    leaves: Strategy[q.Predicate] = tests()
+
+    def combined(inner: Strategy[q.Predicate]) -> Strategy[q.Predicate]:
+        parts = st.lists(inner, max_size=3).map(tuple)
+        return st.builds(q.And, parts) | st.builds(q.Or, parts) | st.builds(q.Not, inner)
+
+    return st.recursive(leaves, combined, max_leaves=4)
+
+
+@st.composite
+def bboxes(draw: st.DrawFn) -> q.Bbox:
+    """A box on the grid; half of them cross the date line."""
+    west, east = draw(_grid(180)), draw(_grid(180))
+    south, north = sorted([draw(_grid(90)), draw(_grid(90))])
+    return q.Bbox(west, south, east, north)
+
+
+def spatials() -> Strategy[q.Spatial]:
+    """Every spatial test; radii are tested apart, because they are measured, not compared."""
+    wkb = plain_geometries().map(lambda geometry: shapely.to_wkb(shape(geometry)))
+    return bboxes() | st.builds(q.Intersects, wkb) | st.builds(q.Tile, st.text("0123", max_size=6))
+
+
+def queries(ids: Sequence[str], names: Sequence[str] = ()) -> Strategy[q.Query]:
+    """Any combination of filters; `ids` and `names` (authors, app ids) are likely to exist."""
+    groups = st.lists(st.sampled_from(SMALL_TAGS), min_size=1, max_size=2).map(tuple)
+    some = st.lists(st.sampled_from([*names, "nobody"]), max_size=2).map(tuple)
+    filters: dict[str, Strategy[Any]] = {
+        "ids": st.lists(st.sampled_from([*ids, "no such id"]), max_size=4).map(tuple),
+        "spatial": spatials(),
+        "where": predicates(),
+        "tags": st.lists(groups, max_size=2).map(tuple),
+        "mrid_prefix": st.sampled_from(["", "cri", "cri_", "cri%", "c\\", "0", "12"]),
+        "qrid_prefix": st.text("0123", max_size=3),
+        "authors": some,
+        "app_ids": some,
+        "actions": st.lists(st.sampled_from(["CREATE", "UPDATE", "DELETE"]), max_size=2).map(tuple),
+    }
+    chosen = st.sets(st.sampled_from(sorted(filters)), min_size=1, max_size=3)
+    return chosen.flatmap(
+        lambda names: st.builds(q.Query, **{name: filters[name] for name in sorted(names)})
+    )
