@@ -14,7 +14,7 @@ help: ## Say what can be done
 run: $(STAMP) system ## Show what Naksha can do
 	@$(BIN)/naksha --help
 	@if $(BIN)/naksha demo --help >/dev/null 2>&1; then $(BIN)/naksha demo; \
-	else echo "Next: \`make test\` runs the tests, and README.md has the first example."; fi
+	else echo "Next: \`make test\` runs the tests, and CONTRIBUTING.md says how to go on."; fi
 
 test: $(STAMP) system ## Run the tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -45,7 +45,7 @@ server_with() { # server_with EXTENSION: prints the newest PostgreSQL (15 or lat
     fi
   done
   # Not Debian's layout: whatever the pg_config on the PATH belongs to.
-  if command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/postgres" ] \
+  if bin=$(pg_config --bindir 2>/dev/null) && [ -x "$bin/postgres" ] \
     && [ -f "$(pg_config --sharedir)/extension/$1.control" ]; then
     pg_config --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'
   fi

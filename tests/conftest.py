@@ -1,16 +1,32 @@
 """What every test shares: the database fixtures, and the tests that take minutes."""
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["naksha.testing.fixtures"]
 
+LONG_TEST_SECONDS_MAX = 1800
+
+# A busy machine is no failure, so no example has a deadline; pytest-timeout bounds the whole test.
+settings.register_profile("short", deadline=None, print_blob=True)
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
+    parser.addoption(
+        "--long", action="store_true", help="run the tests that take minutes too, and more examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "short")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS_MAX))
         return
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
