@@ -1,0 +1,77 @@
+-- What is inside jsondata. These one-line functions are inlined by the planner, so indices,
+-- partition keys and queries all use the same expression.
+
+CREATE OR REPLACE FUNCTION naksha_xyz(jsondata jsonb) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN jsondata->'properties'->'@ns:com:here:xyz';
+
+CREATE OR REPLACE FUNCTION naksha_xyz_txn(jsondata jsonb) RETURNS int8
+IMMUTABLE PARALLEL SAFE
+RETURN (jsondata->'properties'->'@ns:com:here:xyz'->>'txn')::int8;
+
+CREATE OR REPLACE FUNCTION naksha_xyz_txn_next(jsondata jsonb) RETURNS int8
+IMMUTABLE PARALLEL SAFE
+RETURN (jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next')::int8;
+
+CREATE OR REPLACE FUNCTION naksha_xyz_action(jsondata jsonb) RETURNS text
+IMMUTABLE PARALLEL SAFE
+RETURN jsondata->'properties'->'@ns:com:here:xyz'->>'action';
+
+-- The transactions a state is visible at: [txn, txn_next), open while it is HEAD, empty for a
+-- state that was overwritten inside its own transaction.
+CREATE OR REPLACE FUNCTION naksha_span(jsondata jsonb) RETURNS int8range
+IMMUTABLE PARALLEL SAFE
+RETURN int8range((jsondata->'properties'->'@ns:com:here:xyz'->>'txn')::int8,
+                 nullif((jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next')::int8, 0));
+
+-- Content is what the client wrote: the feature without geometry mark and namespace.
+CREATE OR REPLACE FUNCTION naksha_content(jsondata jsonb) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN jsondata #- '{properties,@ns:com:here:xyz}';
+
+CREATE OR REPLACE FUNCTION naksha_with_xyz(content jsonb, xyz jsonb) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN jsonb_set(content, '{properties,@ns:com:here:xyz}', xyz);
+
+-- A copy for the history: only txn_next differs.
+CREATE OR REPLACE FUNCTION naksha_closed(jsondata jsonb, txn int8) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN jsonb_set(jsondata, '{properties,@ns:com:here:xyz,txn_next}', to_jsonb(txn::text));
+
+CREATE OR REPLACE FUNCTION naksha_make_xyz(
+    action text, version int8, author text, app_id text, uuid text, puuid text, muuid text,
+    txn int8, created_at int8, updated_at int8, rtcts int8, rtuts int8, tags jsonb, crid text,
+    qrid text) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN jsonb_build_object(
+    'action', action, 'version', version, 'author', author, 'appId', app_id, 'uuid', uuid,
+    'puuid', puuid, 'muuid', muuid, 'txn', txn::text, 'txn_next', '0', 'createdAt', created_at,
+    'updatedAt', updated_at, 'rtcts', rtcts, 'rtuts', rtuts, 'tags', coalesce(tags, '[]'),
+    'crid', crid, 'qrid', qrid, 'mrid', coalesce(crid, qrid));
+
+-- Geometry column: always 3D, as the table layout asks. A feature that came with three
+-- dimensions carries the mark "naksha:3d", which never leaves the database.
+CREATE OR REPLACE FUNCTION naksha_is_3d(jsondata jsonb) RETURNS bool
+IMMUTABLE PARALLEL SAFE
+RETURN jsondata ? 'naksha:3d';
+
+CREATE OR REPLACE FUNCTION naksha_geo_out(geo geometry, jsondata jsonb) RETURNS geometry
+IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END;
+
+CREATE OR REPLACE FUNCTION naksha_json_out(jsondata jsonb) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END;
+
+-- The whole GeoJSON feature as UTF-8 bytes; 400 decimals give back every double exactly.
+CREATE OR REPLACE FUNCTION naksha_feature(geo geometry, jsondata jsonb) RETURNS bytea
+STABLE PARALLEL SAFE
+RETURN convert_to('{"geometry":' || coalesce(
+        ST_AsGeoJSON(CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0),
+        'null') || ',' || substr((CASE WHEN jsondata ? 'naksha:3d'
+                                       THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, 2),
+    'UTF8');
+
+CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
+IMMUTABLE PARALLEL SAFE
+RETURN floor(extract(epoch FROM ts) * 1000)::int8;

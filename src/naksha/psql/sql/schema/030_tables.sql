@@ -1,0 +1,76 @@
+-- The storage's own tables. Feature tables are made per collection (060).
+
+CREATE TABLE IF NOT EXISTS naksha_storage (
+    singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
+    id             text NOT NULL,
+    number         int8 NOT NULL CHECK (number BETWEEN 0 AND (1::int8 << 40) - 1),
+    tx_log_days    int8 NOT NULL DEFAULT 36500
+);
+
+CREATE SEQUENCE IF NOT EXISTS naksha_collection_number_seq AS int4 MAXVALUE 1048575 NO CYCLE;
+
+-- The truth about collections; the comment on the HEAD table is its public copy.
+-- `txn` is the last change of the collection itself, `floor_txn` the oldest readable version,
+-- `off_since` the transaction that switched history off (null while it is on).
+CREATE TABLE IF NOT EXISTS naksha_collection (
+    id                      text COLLATE "C" PRIMARY KEY,
+    number                  int4 NOT NULL UNIQUE DEFAULT nextval('naksha_collection_number_seq'),
+    txn                     int8 NOT NULL,
+    floor_txn               int8 NOT NULL DEFAULT 0,
+    off_since               int8,
+    max_age                 int8 NOT NULL DEFAULT 36500 CHECK (max_age >= 0),
+    id_prefix               text,
+    author                  text,
+    optimal_partitioning    bool NOT NULL DEFAULT false,
+    points_only             bool NOT NULL DEFAULT false,
+    delete_at               int8 NOT NULL DEFAULT 0 CHECK (delete_at >= 0),
+    estimated_feature_count int8 NOT NULL DEFAULT -1,
+    byte_size               int8 NOT NULL DEFAULT -1,
+    compressed_size         int8 NOT NULL DEFAULT -1
+);
+
+-- Holds the last txn itself. Cache 1: a cached number would be drawn long before its lock.
+CREATE SEQUENCE IF NOT EXISTS naksha_tx_object_id_seq AS int8 CACHE 1;
+CREATE SEQUENCE IF NOT EXISTS naksha_tx_i_seq AS int8;
+
+CREATE TABLE IF NOT EXISTS naksha_tx (
+    i          int8 NOT NULL DEFAULT nextval('naksha_tx_i_seq'),
+    ts         timestamptz NOT NULL,
+    psql_id    int8 NOT NULL DEFAULT pg_current_xact_id()::text::int8,
+    seq_number int8,
+    seq_ts     timestamptz,
+    txn        int8 NOT NULL,
+    action     text COLLATE "C" NOT NULL
+               CHECK (action IN ('MODIFY_FEATURES', 'MODIFY_COLLECTION', 'MESSAGE')),
+    id         text COLLATE "C" NOT NULL,
+    app_id     text NOT NULL,
+    author     text,
+    msg_text   text,
+    msg_json   jsonb,
+    msg_binary bytea,
+    created    int8 NOT NULL DEFAULT 0,
+    updated    int8 NOT NULL DEFAULT 0,
+    deleted    int8 NOT NULL DEFAULT 0,
+    purged     int8 NOT NULL DEFAULT 0,
+    bbox       geometry(Polygon, 4326),
+    PRIMARY KEY (txn, i),
+    UNIQUE (txn, action, id)
+) PARTITION BY RANGE (txn);
+CREATE INDEX IF NOT EXISTS naksha_tx_id_txn ON naksha_tx (id, txn);
+CREATE INDEX IF NOT EXISTS naksha_tx_bbox ON naksha_tx USING gist (bbox);
+CREATE INDEX IF NOT EXISTS naksha_tx_unpublished ON naksha_tx (txn) WHERE seq_number IS NULL;
+
+-- What is published: one row per transaction, so that a version is found without the log.
+CREATE TABLE IF NOT EXISTS naksha_version (
+    seq_number int8 PRIMARY KEY,
+    txn        int8 NOT NULL UNIQUE,
+    seq_ts     timestamptz NOT NULL
+);
+CREATE INDEX IF NOT EXISTS naksha_version_ts ON naksha_version (seq_ts, seq_number);
+
+-- Versions that must stay readable; collection null means all of them.
+CREATE TABLE IF NOT EXISTS naksha_pin (
+    name       text PRIMARY KEY,
+    collection text COLLATE "C",
+    txn        int8 NOT NULL
+);

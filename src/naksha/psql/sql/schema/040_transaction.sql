@@ -1,0 +1,201 @@
+-- One transaction: who, when, its number, and what it did (the log).
+
+-- Errors carry a JSON detail (collection, feature, field, head) for the client library.
+CREATE OR REPLACE FUNCTION naksha_raise(
+    code text, message text, detail jsonb DEFAULT '{}', hint text DEFAULT '') RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message, DETAIL = detail::text, HINT = hint;
+END $$;
+
+-- Transaction start; a dated transaction (history import) brings its own.
+CREATE OR REPLACE FUNCTION naksha_now() RETURNS timestamptz
+STABLE
+RETURN coalesce(nullif(current_setting('naksha.now', true), '')::timestamptz, now());
+
+CREATE OR REPLACE FUNCTION naksha_tx_start(
+    app_id text, author text DEFAULT NULL, at timestamptz DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF coalesce(app_id, '') = '' THEN
+        PERFORM naksha_raise('N0000', 'The application id must not be empty',
+                             '{"field": "app_id"}');
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM naksha_raise('N0009', 'Writers need the isolation level READ COMMITTED');
+    END IF;
+    IF at < (SELECT max(seq_ts) FROM naksha_version)
+       OR naksha_txn(at, 0) < (SELECT naksha_day_txn(naksha_txn_day(last_value))
+                                 FROM naksha_tx_object_id_seq WHERE is_called) THEN
+        PERFORM naksha_raise('N0009', 'The storage has transactions later than ' || at,
+                             '{"field": "at"}');
+    END IF;
+    -- The transaction's id comes along, so that a value set for the session is never taken.
+    PERFORM set_config('naksha.xid', pg_current_xact_id()::text, true),
+            set_config('naksha.app_id', app_id, true),
+            set_config('naksha.author', coalesce(author, ''), true),
+            set_config('naksha.now', coalesce(at::text, ''), true);
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_app_id() RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF current_setting('naksha.xid', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
+        PERFORM naksha_raise('N0000', 'No application id in this transaction',
+            '{"field": "app_id"}', 'Call naksha_tx_start(app_id, author) first in the transaction');
+    END IF;
+    RETURN current_setting('naksha.app_id');
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_author() RETURNS text
+STABLE
+RETURN nullif(current_setting('naksha.author', true), '');
+
+-- Advisory lock classes of this storage: (oid of its sequence, one of these numbers).
+--   0 marks a backend whose single-key locks are txn locks of this storage
+--   1 day rollover    2 sequencer    3 the sequencer sleeps    4 maintenance
+--   16 + n is the write gate of collection n
+CREATE OR REPLACE FUNCTION naksha_lock_class() RETURNS int4
+STABLE PARALLEL SAFE
+RETURN 'naksha_tx_object_id_seq'::regclass::oid::int8::bit(32)::int4;
+
+-- Rolls the sequence forward to the day that begins with `first`; never backwards.
+-- The lock is a session lock because it must end before the transaction does.
+CREATE OR REPLACE FUNCTION naksha_tx_roll(first int8) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    key int4 := naksha_lock_class();
+    n   int8;
+BEGIN
+    PERFORM pg_advisory_lock(key, 1);
+    IF (SELECT last_value FROM naksha_tx_object_id_seq) < first THEN
+        n := setval('naksha_tx_object_id_seq', first, true);
+    ELSE
+        n := nextval('naksha_tx_object_id_seq');
+    END IF;
+    PERFORM pg_advisory_unlock(key, 1);
+    RETURN n;
+EXCEPTION WHEN query_canceled OR OTHERS THEN
+    PERFORM pg_advisory_unlock(key, 1);
+    RAISE;
+END $$;
+
+-- Draws the number. The shared lock on the last number drawn before ours tells the sequencer
+-- that something above it is open; see 090.
+CREATE OR REPLACE FUNCTION naksha_tx_draw() RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    first int8 := naksha_txn(naksha_now(), 0);
+    n     int8;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 0);
+    PERFORM pg_advisory_xact_lock_shared((SELECT last_value FROM naksha_tx_object_id_seq));
+    n := nextval('naksha_tx_object_id_seq');
+    IF n < first THEN
+        n := naksha_tx_roll(first);
+    END IF;
+    PERFORM set_config('naksha.txn', n::text, true);
+    PERFORM naksha_tx_ensure_day(n);
+    RETURN n;
+END $$;
+
+-- The number of the current transaction, drawn when first asked for.
+CREATE OR REPLACE FUNCTION naksha_txn() RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    app_id text := naksha_app_id();
+    known  text := current_setting('naksha.txn', true);
+BEGIN
+    IF coalesce(known, '') <> '' THEN
+        RETURN known::int8;
+    END IF;
+    RETURN naksha_tx_draw();
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_tx_ensure_day(txn int8) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+BEGIN
+    PERFORM naksha_ensure_day('naksha_tx', txn);
+END $$;
+
+-- Adds a signal to the log; the same (action, id) again keeps the first row.
+CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+BEGIN
+    INSERT INTO naksha_tx (ts, seq_ts, txn, action, id, app_id, author)
+    VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
+            naksha_txn(), signal_action, signal_id, naksha_app_id(), naksha_author())
+    ON CONFLICT (txn, action, id) DO NOTHING;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_tx_message(
+    message_id text, message text, attachment jsonb DEFAULT NULL, attachment_binary bytea DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+BEGIN
+    PERFORM naksha_tx_signal('MESSAGE', message_id);
+    UPDATE naksha_tx
+       SET msg_text = message, msg_json = attachment, msg_binary = attachment_binary
+     WHERE txn = naksha_txn() AND action = 'MESSAGE' AND id = message_id;
+END $$;
+
+-- Counts accumulate in a transaction-local setting, which a savepoint rolls back as well, and
+-- are written by the deferred trigger below: one update per collection and transaction.
+CREATE OR REPLACE FUNCTION naksha_tx_count(
+    collection naksha_collection, created int8, updated int8, deleted int8, purged int8,
+    area geometry) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    name text := 'naksha.changes_' || collection.number;
+    sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
+BEGIN
+    IF sum IS NULL THEN
+        PERFORM naksha_tx_signal('MODIFY_FEATURES', collection.id);
+    END IF;
+    area := ST_Envelope(ST_Collect(area, (sum->>'area')::geometry));
+    PERFORM set_config(name, jsonb_build_object(
+        'created', created + coalesce((sum->>'created')::int8, 0),
+        'updated', updated + coalesce((sum->>'updated')::int8, 0),
+        'deleted', deleted + coalesce((sum->>'deleted')::int8, 0),
+        'purged', purged + coalesce((sum->>'purged')::int8, 0),
+        'area', area::text)::text, true);
+    IF current_setting('naksha.flushed', true) = current_setting('naksha.xid', true) THEN
+        PERFORM naksha_tx_flush(collection.id, collection.number);
+    END IF;
+END $$;
+
+-- Box as polygon, also when it is a point or a line.
+CREATE OR REPLACE FUNCTION naksha_box(area geometry) RETURNS geometry
+IMMUTABLE PARALLEL SAFE
+RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area), 4326);
+
+CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    sum jsonb := current_setting('naksha.changes_' || collection_number)::jsonb;
+BEGIN
+    UPDATE naksha_tx
+       SET created = (sum->>'created')::int8, updated = (sum->>'updated')::int8,
+           deleted = (sum->>'deleted')::int8, purged = (sum->>'purged')::int8,
+           bbox = naksha_box((sum->>'area')::geometry)
+     WHERE txn = naksha_txn() AND action = 'MODIFY_FEATURES' AND id = collection_id;
+END $$;
+
+-- At the end of the transaction: write the counts, wake the sequencer if it sleeps. Whoever gets
+-- the shared lock knows that it is awake and will look once more before it sleeps.
+CREATE OR REPLACE FUNCTION naksha_tx_finish() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NEW.action = 'MODIFY_FEATURES' THEN
+        PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c WHERE c.id = NEW.id;
+        PERFORM set_config('naksha.flushed', current_setting('naksha.xid', true), true);
+    END IF;
+    IF NOT pg_try_advisory_xact_lock_shared(naksha_lock_class(), 3) THEN
+        PERFORM pg_notify('naksha_written', naksha_lock_class()::text);
+    END IF;
+    RETURN NULL;
+END $$;
+
+DROP TRIGGER IF EXISTS naksha_tx_finish ON naksha_tx;
+CREATE CONSTRAINT TRIGGER naksha_tx_finish AFTER INSERT ON naksha_tx
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION naksha_tx_finish();

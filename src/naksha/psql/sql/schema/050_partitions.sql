@@ -1,0 +1,124 @@
+-- Day partitions of the log and of histories, their guards and indices.
+
+-- Direct writes to what only the storage may write are refused.
+CREATE OR REPLACE FUNCTION naksha_refuse() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_raise('N0008', format('%s on table %I is not allowed', TG_OP, TG_TABLE_NAME),
+        jsonb_build_object('field', TG_TABLE_NAME),
+        'Write to the HEAD table of the collection; the rest follows from it');
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format(
+        'CREATE OR REPLACE TRIGGER naksha_guard BEFORE %s ON %I FOR EACH STATEMENT '
+        'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'') '
+        'EXECUTE FUNCTION naksha_refuse()', ops, tbl);
+    -- Replayed changes (logical replication) come from a storage that obeyed already.
+END $$;
+
+-- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are
+-- only in the indices on i, id and action, so the others are partial there.
+CREATE OR REPLACE FUNCTION naksha_create_indices(tbl text, kind text, points_only bool)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    live text := CASE kind WHEN 'hst'
+        THEN ' WHERE naksha_xyz_action(jsondata) <> ''DELETE''' ELSE '' END;
+    spans text := 'naksha_xyz_txn(jsondata) DESC, naksha_xyz_txn_next(jsondata) DESC';
+BEGIN
+    IF kind = 'hst' THEN
+        EXECUTE format('CREATE INDEX %I ON %I (i)', tbl || '_i', tbl);
+        EXECUTE format('CREATE INDEX %I ON %I ((jsondata->>''id'') text_pattern_ops, %s)',
+                       tbl || '_id', tbl, spans);
+        EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_txn_next(jsondata))',
+                       tbl || '_next', tbl);
+        EXECUTE format('CREATE INDEX %I ON %I USING gist (geo, naksha_span(jsondata))%s',
+                       tbl || '_geo', tbl, live);
+    ELSE
+        EXECUTE format('ALTER TABLE %I ADD CONSTRAINT %I PRIMARY KEY (i)', tbl, tbl || '_i');
+        EXECUTE format('CREATE UNIQUE INDEX %I ON %I ((jsondata->>''id'') text_pattern_ops)',
+                       tbl || '_id', tbl);
+        EXECUTE format('CREATE INDEX %I ON %I USING %s', tbl || '_geo', tbl,
+            CASE WHEN points_only THEN 'spgist (geo)' ELSE 'gist (geo, naksha_span(jsondata))' END);
+    END IF;
+    EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_txn(jsondata))%s', tbl || '_txn', tbl, live);
+    EXECUTE format('CREATE INDEX %I ON %I ((naksha_xyz(jsondata)->>''mrid'') text_pattern_ops, %s)%s',
+                   tbl || '_mrid', tbl, spans, live);
+    EXECUTE format('CREATE INDEX %I ON %I ((naksha_xyz(jsondata)->>''qrid'') text_pattern_ops, %s)%s',
+                   tbl || '_qrid', tbl, spans, live);
+    EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_action(jsondata) text_pattern_ops, '
+                   '(naksha_xyz(jsondata)->>''author'') text_pattern_ops DESC, %s)',
+                   tbl || '_action', tbl, spans);
+    EXECUTE format('CREATE INDEX %I ON %I USING gin ((naksha_xyz(jsondata)->''tags''))%s',
+                   tbl || '_tags', tbl, live);
+END $$;
+
+-- The partition of `parent` that holds `txn`: a day, or the month or year it was merged into.
+CREATE OR REPLACE FUNCTION naksha_partition_of(parent text, txn int8) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    day  text := to_char(naksha_txn_day(txn), 'YYYY_MM_DD');
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY[day, left(day, 7), left(day, 4)] LOOP
+        name := parent || '_' || name;
+        IF to_regclass(quote_ident(name)) IS NOT NULL THEN
+            RETURN name;
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- The name of that partition, which is made when it is missing. Readers are not blocked: ATTACH
+-- takes SHARE UPDATE EXCLUSIVE on the parent, and the CHECK spares it the scan.
+CREATE OR REPLACE FUNCTION naksha_ensure_day(parent text, txn int8) RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    name text := naksha_partition_of(parent, txn);
+    day  date := naksha_txn_day(txn);
+BEGIN
+    IF name IS NOT NULL THEN
+        RETURN name;
+    END IF;
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), -1 - (hashtext(parent) & 1073741823));
+    name := naksha_partition_of(parent, txn);
+    IF name IS NULL THEN
+        name := parent || '_' || to_char(day, 'YYYY_MM_DD');
+        PERFORM naksha_create_partition(parent, name, day, day + 1);
+        PERFORM naksha_attach_partition(parent, name, day, day + 1);
+    END IF;
+    RETURN name;
+END $$;
+
+-- An unattached table for the days [from_day, to_day), with its CHECK, guard and (history) indices.
+CREATE OR REPLACE FUNCTION naksha_create_partition(
+    parent text, name text, from_day date, to_day date) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+BEGIN
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS '
+                   'INCLUDING STORAGE INCLUDING COMPRESSION)', name, parent);
+    EXECUTE format('ALTER TABLE %I ADD CONSTRAINT naksha_bounds CHECK '
+                   '(%2$s IS NOT NULL AND %2$s >= %3$s AND %2$s < %4$s)', name,
+        CASE parent WHEN 'naksha_tx' THEN 'txn' ELSE 'naksha_xyz_txn_next(jsondata)' END,
+        naksha_day_txn(from_day), naksha_day_txn(to_day));
+    PERFORM naksha_guard(name, 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
+    IF parent <> 'naksha_tx' THEN
+        EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', name);
+        PERFORM naksha_create_indices(name, 'hst', false);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_attach_partition(
+    parent text, name text, from_day date, to_day date) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', parent, name,
+                   naksha_day_txn(from_day), naksha_day_txn(to_day));
+    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT naksha_bounds', name);
+END $$;
+
+SELECT naksha_guard('naksha_tx', 'INSERT OR UPDATE OR DELETE OR TRUNCATE'),
+       naksha_guard('naksha_version', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');

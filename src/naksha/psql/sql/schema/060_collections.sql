@@ -1,0 +1,222 @@
+-- Collections: create, change, drop, restore; their tables and their public info.
+
+CREATE OR REPLACE FUNCTION naksha_collection_info(c naksha_collection) RETURNS jsonb
+STABLE
+RETURN jsonb_build_object(
+    'id', c.id, 'number', c.number, 'maxAge', c.max_age, 'historyEnabled', c.off_since IS NULL,
+    'idPrefix', c.id_prefix, 'author', c.author, 'optimalPartitioning', c.optimal_partitioning,
+    'pointsOnly', c.points_only, 'deleteAt', c.delete_at,
+    'estimatedFeatureCount', c.estimated_feature_count, 'byteSize', c.byte_size,
+    'compressedSize', c.compressed_size);
+
+CREATE OR REPLACE FUNCTION naksha_check_collection_id(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF collection_id IS NULL OR collection_id !~ '^[a-z][a-z0-9_:-]{0,31}$'
+       OR collection_id ~ '(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$|^naksha_' THEN
+        PERFORM naksha_raise('N0006', format('%L is not a collection id', collection_id),
+            jsonb_build_object('field', 'id', 'collection', collection_id),
+            'Lower-case letter first, then at most 31 of a-z 0-9 _ : -, no reserved name');
+    END IF;
+END $$;
+
+-- The collection for writing: waits for the gate (shared), then reads it. Whoever changes the
+-- collection itself or has failed too often holds the gate alone.
+CREATE OR REPLACE FUNCTION naksha_open(collection_id text) RETURNS naksha_collection
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection;
+BEGIN
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    IF FOUND THEN
+        PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 16 + c.number);
+        SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND delete_at = 0;
+    END IF;
+    IF NOT FOUND THEN
+        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+    RETURN c;
+END $$;
+
+-- Closes the write gate for everybody else until the end of the transaction.
+CREATE OR REPLACE FUNCTION naksha_close_gate(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + number)
+       FROM naksha_collection WHERE id = collection_id;
+END $$;
+
+-- A state, tombstone or collection change from a later transaction than ours is in the way.
+CREATE OR REPLACE FUNCTION naksha_check_order(latest int8, collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF latest > naksha_txn() THEN
+        PERFORM naksha_raise('40001', 'A later transaction was here first',
+            jsonb_build_object('collection', collection_id), 'Repeat the transaction');
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_create_tables(
+    collection_id text, collection_number int, points_only bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
+    leaf    text;
+    part    text;
+BEGIN
+    EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
+                   '((substring(md5(jsondata->>''id''), 1, 1)))', collection_id, columns);
+    FOREACH leaf IN ARRAY string_to_array('0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f', ',') LOOP
+        part := collection_id || '_p' || leaf;
+        -- A missing id is routed to the first leaf, whose trigger refuses it by name.
+        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (%L%s)', part,
+            collection_id, leaf, CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);
+        PERFORM naksha_create_indices(part, 'head', points_only);
+    END LOOP;
+    EXECUTE format('CREATE SEQUENCE %I AS int8 MAXVALUE 1099511627775 OWNED BY %I.i',
+                   collection_id || '_i_seq', collection_id);
+    EXECUTE format('CREATE TABLE %I (%s)', collection_id || '_del', columns);
+    PERFORM naksha_create_indices(collection_id || '_del', 'del', points_only);
+    PERFORM naksha_guard(collection_id || '_del', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
+    EXECUTE format('CREATE TABLE %I (%s) PARTITION BY RANGE '
+                   '(((jsondata->''properties''->''@ns:com:here:xyz''->>''txn_next'')::int8))',
+                   collection_id || '_hst', columns);
+    PERFORM naksha_guard(collection_id || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
+    EXECUTE format('CREATE TABLE %I (%s, PRIMARY KEY (i))', collection_id || '_meta', columns);
+    PERFORM naksha_create_triggers(collection_id);
+END $$;
+
+-- Writes the public copy of the info; COMMENT takes no parameters.
+CREATE OR REPLACE FUNCTION naksha_write_comment(collection_id text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    info jsonb;
+BEGIN
+    SELECT naksha_collection_info(c) INTO info FROM naksha_collection c WHERE id = collection_id;
+    EXECUTE format('COMMENT ON TABLE %I IS %L', collection_id, info::text);
+    RETURN info;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_collection_create(collection_id text, settings jsonb DEFAULT '{}')
+RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    new_txn int8 := naksha_txn();
+    made    naksha_collection;
+BEGIN
+    PERFORM naksha_check_collection_id(collection_id);
+    INSERT INTO naksha_collection (id, txn, floor_txn, off_since, max_age, id_prefix, author,
+                                   optimal_partitioning, points_only)
+    VALUES (collection_id, new_txn, 0,
+            CASE WHEN (settings->>'historyEnabled')::bool IS FALSE THEN new_txn END,
+            coalesce((settings->>'maxAge')::int8, 36500), nullif(settings->>'idPrefix', ''),
+            settings->>'author', coalesce((settings->>'optimalPartitioning')::bool, false),
+            coalesce((settings->>'pointsOnly')::bool, false))
+    ON CONFLICT (id) DO NOTHING
+    RETURNING * INTO made;
+    IF made.id IS NULL THEN
+        PERFORM naksha_raise('N0001', format('Collection %L exists', collection_id),
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + made.number);
+    PERFORM naksha_create_tables(collection_id, made.number, made.points_only);
+    PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
+    RETURN naksha_write_comment(collection_id);
+END $$;
+
+-- Closes the gate and reads the collection for a change of itself; draws the number after that.
+CREATE OR REPLACE FUNCTION naksha_open_alone(collection_id text) RETURNS naksha_collection
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection;
+BEGIN
+    PERFORM naksha_close_gate(collection_id);
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+    PERFORM naksha_check_order(greatest(c.txn, naksha_last_write(c.id, naksha_txn())), c.id);
+    RETURN c;
+END $$;
+
+-- The last transaction that wrote features of a collection, 0 when the log knows none.
+CREATE OR REPLACE FUNCTION naksha_last_write(collection_id text, since int8 DEFAULT 0) RETURNS int8
+STABLE
+RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
+         WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.txn > since);
+
+CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c  naksha_collection := naksha_open_alone(collection_id);
+    on_ bool := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
+BEGIN
+    IF c.delete_at <> 0 THEN
+        PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+    UPDATE naksha_collection SET
+        txn = naksha_txn(),
+        max_age = coalesce((change->>'maxAge')::int8, max_age),
+        id_prefix = CASE WHEN change ? 'idPrefix' THEN nullif(change->>'idPrefix', '')
+                         ELSE id_prefix END,
+        author = CASE WHEN change ? 'author' THEN change->>'author' ELSE author END,
+        optimal_partitioning =
+            coalesce((change->>'optimalPartitioning')::bool, optimal_partitioning),
+        -- What was written while history was off is the oldest that can be read again.
+        floor_txn = CASE WHEN on_ AND off_since IS NOT NULL
+            THEN greatest(floor_txn, naksha_last_write(id, off_since)) ELSE floor_txn END,
+        off_since = CASE WHEN on_ THEN NULL ELSE coalesce(off_since, naksha_txn()) END
+    WHERE id = collection_id;
+    PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
+    RETURN naksha_write_comment(collection_id);
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_collection_enable_history(collection_id text) RETURNS jsonb
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT naksha_collection_change(collection_id, '{"historyEnabled": true}');
+END;
+
+CREATE OR REPLACE FUNCTION naksha_collection_disable_history(collection_id text) RETURNS jsonb
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT naksha_collection_change(collection_id, '{"historyEnabled": false}');
+END;
+
+-- Softly: nobody can read or write it, maintenance drops it really after `at_ms`.
+CREATE OR REPLACE FUNCTION naksha_collection_drop(collection_id text, at_ms int8 DEFAULT NULL)
+RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection := naksha_open_alone(collection_id);
+BEGIN
+    UPDATE naksha_collection
+       SET txn = naksha_txn(),
+           delete_at = greatest(coalesce(at_ms, naksha_epoch_ms(naksha_now())), 1)
+     WHERE id = collection_id;
+    PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
+    RETURN naksha_write_comment(collection_id);
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_collection_restore(collection_id text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection := naksha_open_alone(collection_id);
+BEGIN
+    UPDATE naksha_collection SET txn = naksha_txn(), delete_at = 0 WHERE id = collection_id;
+    PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
+    RETURN naksha_write_comment(collection_id);
+END $$;
+
+-- Really: tables and rows are gone; the number is never given out again.
+CREATE OR REPLACE FUNCTION naksha_collection_destroy(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+BEGIN
+    PERFORM naksha_close_gate(collection_id);
+    EXECUTE format('DROP TABLE IF EXISTS %I, %I, %I, %I', collection_id, collection_id || '_del',
+                   collection_id || '_hst', collection_id || '_meta');
+    DELETE FROM naksha_collection WHERE id = collection_id;
+END $$;

@@ -1,0 +1,246 @@
+-- Plain SQL on HEAD keeps namespace, history, deletion table and log right: a row trigger before,
+-- statement triggers with transition tables after. The library's own functions (080) do the same
+-- work set-based; for them the triggers stand aside by the setting naksha.managed.
+
+-- Checks that a geometry can be kept; the column type has asked for 4326 and three dimensions.
+CREATE OR REPLACE FUNCTION naksha_check_geo(c naksha_collection, feature_id text, geo geometry)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    detail jsonb := jsonb_build_object('collection', c.id, 'feature', feature_id,
+                                       'field', 'geometry');
+BEGIN
+    IF geo IS NULL THEN
+        RETURN;
+    END IF;
+    -- Written so that NaN, which compares greater than everything, is refused as well.
+    IF NOT (ST_XMin(geo) >= -180 AND ST_XMax(geo) <= 180
+            AND ST_YMin(geo) >= -90 AND ST_YMax(geo) <= 90
+            AND abs(ST_ZMin(geo)) < 'Infinity' AND abs(ST_ZMax(geo)) < 'Infinity') THEN
+        PERFORM naksha_raise('N0006', 'Coordinates must be finite, longitude within ±180 and '
+                             'latitude within ±90', detail);
+    END IF;
+    IF ST_IsEmpty(geo) THEN
+        PERFORM naksha_raise('N0006', 'Empty geometry; use null instead', detail);
+    END IF;
+    IF c.points_only AND GeometryType(geo) <> 'POINT' THEN
+        PERFORM naksha_raise('N0006', 'The collection takes points only', detail);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_check_id(c naksha_collection, jsondata jsonb) RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    feature_id text := jsondata->>'id';
+    detail     jsonb := jsonb_build_object('collection', c.id, 'feature', feature_id,
+                                           'field', 'id');
+BEGIN
+    IF coalesce(feature_id, '') = '' OR jsonb_typeof(jsondata->'id') <> 'string' THEN
+        PERFORM naksha_raise('N0006', 'A feature needs an id (a string) before it is inserted',
+                             detail, 'jsondata must be an object with a member "id"');
+    END IF;
+    IF starts_with(feature_id, c.id_prefix) THEN
+        PERFORM naksha_raise('N0006', format('Ids here are written without the prefix %L',
+                             c.id_prefix), detail, 'Cut the prefix, or use naksha_upsert');
+    END IF;
+    RETURN feature_id;
+END $$;
+
+-- `properties` as an object and the 3D mark set from what came in.
+CREATE OR REPLACE FUNCTION naksha_plain_content(jsondata jsonb, three_d bool) RETURNS jsonb
+IMMUTABLE
+RETURN (jsondata - 'geometry' - 'naksha:3d')
+    || jsonb_build_object('type', 'Feature', 'properties',
+        CASE jsonb_typeof(jsondata->'properties') WHEN 'object'
+             THEN (jsondata->'properties') - '@ns:com:here:xyz' ELSE '{}' END)
+    || CASE WHEN three_d THEN '{"naksha:3d": true}'::jsonb ELSE '{}' END;
+
+CREATE OR REPLACE FUNCTION naksha_clock_ms() RETURNS int8
+VOLATILE
+RETURN naksha_epoch_ms(clock_timestamp());
+
+CREATE OR REPLACE FUNCTION naksha_before_insert() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c        naksha_collection := naksha_open(TG_ARGV[0]);
+    id       text := naksha_check_id(c, NEW.jsondata);
+    txn      int8 := naksha_txn();
+    now_ms   int8 := naksha_epoch_ms(naksha_now());
+    real_ms  int8 := naksha_clock_ms();
+    sent     jsonb := naksha_xyz(NEW.jsondata);
+    version  int8;
+BEGIN
+    PERFORM naksha_check_geo(c, id, NEW.geo);
+    EXECUTE format('SELECT (naksha_xyz(jsondata)->>''version'')::int8 FROM %I '
+                   'WHERE jsondata->>''id'' = $1', c.id || '_del') INTO version USING id;
+    NEW.i := nextval(format('%I', c.id || '_i_seq'));
+    NEW.jsondata := naksha_with_xyz(
+        naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL),
+        naksha_make_xyz('CREATE', coalesce(version, 0) + 1,
+            coalesce(naksha_author(), c.author, naksha_app_id()), naksha_app_id(),
+            naksha_guid(naksha_storage_id(), c.id, txn, NEW.i), NULL, NULL, txn,
+            now_ms, now_ms, real_ms, real_ms, naksha_sent_tags(sent), sent->>'crid',
+            naksha_qrid(NEW.geo)));
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_storage_id() RETURNS text
+STABLE
+RETURN (SELECT s.id FROM naksha_storage s);
+
+-- Tags as sent by a client: an array of strings, anything else counts as none.
+CREATE OR REPLACE FUNCTION naksha_sent_tags(xyz jsonb) RETURNS jsonb
+IMMUTABLE
+RETURN CASE WHEN jsonb_typeof(xyz->'tags') = 'array' THEN xyz->'tags' ELSE '[]' END;
+
+-- The namespace of the state that follows `old`. A state overwritten inside its own transaction
+-- leaves no trace in the chain: its successor stands in its place.
+CREATE OR REPLACE FUNCTION naksha_next_xyz(
+    old_xyz jsonb, uuid text, muuid text, new_txn int8, now_ms int8, real_ms int8,
+    author text, app_id text, tags jsonb, crid text, qrid text) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN naksha_make_xyz(
+    CASE WHEN (old_xyz->>'txn')::int8 = new_txn THEN old_xyz->>'action' ELSE 'UPDATE' END,
+    (old_xyz->>'version')::int8 + CASE WHEN (old_xyz->>'txn')::int8 = new_txn THEN 0 ELSE 1 END,
+    coalesce(author, old_xyz->>'author'), app_id, uuid,
+    CASE WHEN (old_xyz->>'txn')::int8 = new_txn THEN old_xyz->>'puuid' ELSE old_xyz->>'uuid' END,
+    muuid, new_txn, (old_xyz->>'createdAt')::int8, now_ms, (old_xyz->>'rtcts')::int8, real_ms,
+    tags, crid, qrid);
+
+CREATE OR REPLACE FUNCTION naksha_before_update() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c       naksha_collection := naksha_open(TG_ARGV[0]);
+    id      text := OLD.jsondata->>'id';
+    txn     int8 := naksha_txn();
+    old_xyz jsonb := naksha_xyz(OLD.jsondata);
+    sent    jsonb := naksha_xyz(NEW.jsondata);
+    content jsonb;
+BEGIN
+    IF NEW.jsondata->>'id' IS DISTINCT FROM id THEN
+        PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
+            jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
+    END IF;
+    PERFORM naksha_check_geo(c, id, NEW.geo);
+    -- A 2D feature stays 2D until somebody gives it heights.
+    content := naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL AND (
+        naksha_is_3d(OLD.jsondata) OR OLD.geo IS NULL
+        OR ST_ZMin(NEW.geo) <> 0 OR ST_ZMax(NEW.geo) <> 0));
+    IF content = naksha_content(OLD.jsondata) AND NEW.geo::bytea IS NOT DISTINCT FROM OLD.geo::bytea
+       AND naksha_sent_tags(sent) = old_xyz->'tags'
+       AND sent->>'crid' IS NOT DISTINCT FROM old_xyz->>'crid' THEN
+        RETURN NULL;
+    END IF;
+    NEW.i := nextval(format('%I', c.id || '_i_seq'));
+    NEW.jsondata := naksha_with_xyz(content, naksha_next_xyz(
+        old_xyz, naksha_guid(naksha_storage_id(), c.id, txn, NEW.i), NULL, txn,
+        naksha_epoch_ms(naksha_now()), naksha_clock_ms(), naksha_author(), naksha_app_id(),
+        naksha_sent_tags(sent), sent->>'crid', naksha_qrid(NEW.geo)));
+    RETURN NEW;
+END $$;
+
+-- Log and order after plain SQL: `latest` is the latest transaction among the states replaced.
+CREATE OR REPLACE FUNCTION naksha_after_write(
+    c naksha_collection, latest int8, created int8, updated int8, deleted int8, area geometry)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_check_order(greatest(latest, c.txn), c.id);
+    PERFORM naksha_tx_count(c, created, updated, deleted, 0, area);
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_after_insert() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    c     naksha_collection := naksha_open(TG_ARGV[0]);
+    n     int8;
+    area  geometry;
+    latest int8;
+BEGIN
+    SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) INTO n, area FROM new_rows;
+    IF n > 0 THEN
+        SELECT u.latest INTO latest FROM naksha_untomb(
+            c, naksha_txn(), (SELECT array_agg(jsondata->>'id') FROM new_rows)) AS u;
+        PERFORM naksha_after_write(c, latest, n, 0, 0, area);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_after_update() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    c     naksha_collection := naksha_open(TG_ARGV[0]);
+    txn   int8;
+    n     int8;
+    area  geometry;
+    latest int8;
+BEGIN
+    IF NOT EXISTS (SELECT FROM new_rows) THEN
+        RETURN NULL;
+    END IF;
+    txn := naksha_txn();
+    SELECT ST_SetSRID(ST_Extent(geo), 4326) INTO area
+      FROM (SELECT geo FROM old_rows UNION ALL SELECT geo FROM new_rows) AS both_sides;
+    SELECT count(*) FILTER (WHERE naksha_xyz_txn(jsondata) <> txn), max(naksha_xyz_txn(jsondata))
+      INTO n, latest FROM old_rows;
+    IF c.off_since IS NULL THEN
+        EXECUTE format('INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
+                       naksha_ensure_day(c.id || '_hst', txn)) USING txn;
+    END IF;
+    PERFORM naksha_after_write(c, latest, 0, n, 0, area);
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_after_delete() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    c     naksha_collection := naksha_open(TG_ARGV[0]);
+    txn   int8;
+    n     int8;
+    area  geometry;
+    latest int8;
+BEGIN
+    SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), max(naksha_xyz_txn(jsondata))
+      INTO n, area, latest FROM old_rows;
+    IF n > 0 THEN
+        txn := naksha_txn();
+        EXECUTE format('WITH gone AS (SELECT geo, jsondata FROM old_rows) ')
+             || naksha_tombstone_sql(c, txn)
+          USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
+                naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms();
+        IF c.off_since IS NULL THEN
+            EXECUTE format('INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
+                           naksha_ensure_day(c.id || '_hst', txn)) USING txn;
+        END IF;
+        PERFORM naksha_after_write(c, latest, 0, 0, n, area);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Row triggers are cloned onto the leaves by PostgreSQL; statement triggers are not.
+CREATE OR REPLACE FUNCTION naksha_create_triggers(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    unmanaged text := 'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'')';
+    tbl       text;
+    op        text;
+BEGIN
+    FOREACH op IN ARRAY ARRAY['insert', 'update'] LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_before_%1$s BEFORE %1$s ON %2$I '
+            'FOR EACH ROW %3$s EXECUTE FUNCTION naksha_before_%1$s(%2$L)',
+            op, collection_id, unmanaged);
+    END LOOP;
+    FOR tbl IN SELECT collection_id UNION ALL
+               SELECT collection_id || '_p' || to_hex(n) FROM generate_series(0, 15) n LOOP
+        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_insert AFTER INSERT ON %I '
+            'REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT %s '
+            'EXECUTE FUNCTION naksha_after_insert(%L)', tbl, unmanaged, collection_id);
+        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_update AFTER UPDATE ON %I '
+            'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT %s '
+            'EXECUTE FUNCTION naksha_after_update(%L)', tbl, unmanaged, collection_id);
+        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_delete AFTER DELETE ON %I '
+            'REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT %s '
+            'EXECUTE FUNCTION naksha_after_delete(%L)', tbl, unmanaged, collection_id);
+        PERFORM naksha_guard(tbl, 'TRUNCATE');
+    END LOOP;
+END $$;

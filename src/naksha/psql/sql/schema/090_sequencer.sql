@@ -1,0 +1,79 @@
+-- Publication: every committed transaction gets a dense number, in txn order, once no lower txn
+-- can still appear.
+--
+-- A writer reads the last number drawn, L, takes a shared lock on L and only then draws, so its
+-- own number is greater than L. Whoever sees no such lock below a number knows that all smaller
+-- numbers are decided. The order of the three reads here matters: first the last number drawn,
+-- then the locks, then, with a new snapshot, the log.
+
+CREATE OR REPLACE VIEW naksha_open_draws AS
+SELECT l.pid, (l.classid::int8 << 32 | l.objid::int8) AS txn
+  FROM pg_locks l
+ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND EXISTS (SELECT FROM pg_locks mark
+                WHERE mark.locktype = 'advisory' AND mark.objsubid = 2 AND mark.pid = l.pid
+                  AND mark.database = l.database AND mark.objid = 0 AND mark.granted
+                  AND mark.classid = 'naksha_tx_object_id_seq'::regclass::oid);
+
+-- All transactions below this are decided.
+CREATE OR REPLACE FUNCTION naksha_publish_bound() RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    drawn  int8;
+    lowest int8;
+BEGIN
+    SELECT last_value + 1 INTO drawn FROM naksha_tx_object_id_seq;
+    SELECT min(o.txn) + 1 INTO lowest FROM naksha_open_draws o;
+    RETURN least(drawn, lowest);
+END $$;
+
+-- Publishes at most `most` transactions and tells how many, and the last version.
+CREATE OR REPLACE FUNCTION naksha_publish(
+    most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    bound  int8;
+    last_ts timestamptz;
+BEGIN
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
+    bound := naksha_publish_bound();
+    SELECT v.seq_number, v.txn, v.seq_ts INTO last_seq, last_txn, last_ts
+      FROM naksha_version v ORDER BY v.seq_number DESC LIMIT 1;
+    last_seq := coalesce(last_seq, 0);
+    last_txn := coalesce(last_txn, 0);
+    WITH due AS (
+        SELECT t.txn, min(t.seq_ts) AS dated FROM naksha_tx t
+         WHERE t.seq_number IS NULL AND t.txn < bound GROUP BY t.txn ORDER BY t.txn LIMIT most
+    ), fresh AS (
+        INSERT INTO naksha_version (seq_number, txn, seq_ts)
+        SELECT last_seq + row_number() OVER (ORDER BY d.txn), d.txn,
+               greatest(last_ts, max(coalesce(d.dated, clock_timestamp())) OVER (ORDER BY d.txn))
+          FROM due d
+        RETURNING seq_number, txn, seq_ts
+    ), marked AS (
+        UPDATE naksha_tx t SET seq_number = f.seq_number, seq_ts = f.seq_ts
+          FROM fresh f WHERE t.txn = f.txn AND t.seq_number IS NULL
+    )
+    SELECT count(*), coalesce(max(f.seq_number), last_seq), coalesce(max(f.txn), last_txn)
+      INTO published, last_seq, last_txn FROM fresh f;
+    IF published > 0 THEN
+        PERFORM pg_notify('naksha_published', naksha_lock_class() || ':' || last_seq);
+    END IF;
+END $$;
+
+-- How far publication is, and who holds it back.
+CREATE OR REPLACE FUNCTION naksha_publication(
+    OUT last_seq int8, OUT last_txn int8, OUT unpublished int8, OUT held_by text,
+    OUT held_since timestamptz)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0) INTO last_seq, last_txn
+      FROM naksha_version v;
+    SELECT count(DISTINCT t.txn) INTO unpublished FROM naksha_tx t WHERE t.seq_number IS NULL;
+    SELECT format('backend %s (%s), %s since %s: %s', a.pid, a.application_name, a.state,
+                  a.xact_start, left(a.query, 200)), a.xact_start
+      INTO held_by, held_since
+      FROM naksha_open_draws o JOIN pg_stat_activity a ON a.pid = o.pid
+     ORDER BY o.txn LIMIT 1;
+END $$;
