@@ -69,6 +69,18 @@ def test_committed_data_survive_a_kill(cluster: PostgresCluster) -> None:
 
 
 @pytest.mark.postgres
+def test_administration_goes_on_after_a_broken_connection(cluster: PostgresCluster) -> None:
+    cluster.create_database("before")
+    cluster.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'psql' AND pid <> pg_backend_pid()"
+    )
+    with pytest.raises(PostgresClusterError, match="terminating connection"):
+        cluster.create_database("lost")
+    assert cluster.create_database("after") == cluster.dsn("after")
+
+
+@pytest.mark.postgres
 def test_errors_carry_what_the_server_said(cluster: PostgresCluster) -> None:
     with pytest.raises(PostgresClusterError, match='relation "absent" does not exist'):
         cluster.execute("SELECT * FROM absent")

@@ -286,6 +286,8 @@ class PostgresCluster:
         return [self.install.program("psql"), "-XqAt", "-d", self.dsn(database)]
 
     def _administrate(self, statement: str) -> None:
+        if self._admin is not None and not self._admin.is_alive():
+            self._close_admin()
         if self._admin is None:
             self._admin = _AdminSession(self._psql_command("postgres"))
         self._admin.execute(statement)
@@ -312,6 +314,10 @@ class _AdminSession:
             start_new_session=True,
         )
 
+    def is_alive(self) -> bool:
+        """Whether psql still runs; it ends when its connection breaks."""
+        return self._psql.poll() is None
+
     def execute(self, statement: str) -> None:
         """Run one statement that returns no rows; whatever psql prints is an error."""
         assert self._psql.stdin is not None
@@ -324,6 +330,7 @@ class _AdminSession:
                     break
                 said.append(line)
             else:
+                self._psql.wait()
                 line = "true"
         if line.startswith("true"):
             raise PostgresClusterError("".join(said).strip() or "psql ended unexpectedly")
