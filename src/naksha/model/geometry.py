@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from naksha.model.errors import InvalidArgument
 from naksha.model.geometry_rules import (
     COLLECTION,
     COUNTS_MIN,
@@ -28,6 +27,7 @@ from naksha.model.geometry_rules import (
     is_number_type,
 )
 from naksha.model.limits import GEOMETRY_DEPTH_MAX
+from naksha.model.problems import invalid_feature
 from naksha.model.quadkey import qrids
 
 _TYPES: Final[Mapping[str, shapely.GeometryType]] = {
@@ -85,18 +85,11 @@ def geojson_texts(wkbs: Sequence[bytes | None]) -> list[str | None]:
     return texts
 
 
-def _raise_first_problem(
-    features: Sequence[Mapping[str, Any]], geometries: Sequence[object]
-) -> None:
-    for feature, geometry in zip(features, geometries, strict=True):
+def _raise_first_problem(features: Sequence[Mapping[str, Any]], geometries: list[Any]) -> None:
+    for position, geometry in enumerate(geometries):
         problem = None if geometry is None else geometry_problem(geometry)
         if problem is not None:
-            feature_id = feature.get("id")
-            raise InvalidArgument(
-                problem.message,
-                field=f"geometry.{problem.path}" if problem.path else "geometry",
-                feature_id=None if feature_id is None else str(feature_id),
-            )
+            raise invalid_feature(problem.below("geometry"), features[position], position)
 
 
 def _wkb_of(shapes: _Shapes) -> list[bytes | None]:

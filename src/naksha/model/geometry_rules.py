@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final
 
 from naksha.model.limits import GEOMETRY_DEPTH_MAX
+from naksha.model.problems import Broken, Problem
 
 COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
     "Point": (),
@@ -26,22 +26,6 @@ COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
 
 COLLECTION: Final = "GeometryCollection"
 RINGED: Final = frozenset({"Polygon", "MultiPolygon"})
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong, and where inside the geometry (an empty path is the geometry itself)."""
-
-    path: str
-    message: str
-
-
-class _Broken(Exception):
-    """Carries the first problem out of the recursion."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(message)
-        self.problem = Problem(path, message)
 
 
 def is_number_type(type_: type) -> bool:
@@ -58,7 +42,7 @@ def geometry_problem(geometry: object) -> Problem | None:
     """The first problem of a geometry, or None."""
     try:
         _Checker().geometry(geometry, "", 1)
-    except _Broken as broken:
+    except Broken as broken:
         return broken.problem
     return None
 
@@ -71,7 +55,7 @@ class _Checker:
 
     def geometry(self, value: object, path: str, depth: int) -> None:
         if not isinstance(value, Mapping):
-            raise _Broken(path, f"must be a geometry object, not {type(value).__name__}")
+            raise Broken(path, f"must be a geometry object, not {type(value).__name__}")
         prefix = f"{path}." if path else ""
         name = value.get("type")
         if name == COLLECTION:
@@ -80,11 +64,11 @@ class _Checker:
             coordinates = value.get("coordinates")
             self._coordinates(coordinates, f"{prefix}coordinates", name, COUNTS_MIN[name])
         else:
-            raise _Broken(f"{prefix}type", f"{name!r:.64} is no type of geometry")
+            raise Broken(f"{prefix}type", f"{name!r:.64} is no type of geometry")
 
     def _collection(self, value: object, path: str, depth: int) -> None:
         if depth > GEOMETRY_DEPTH_MAX:
-            raise _Broken(path, f"collections are nested more than {GEOMETRY_DEPTH_MAX} deep")
+            raise Broken(path, f"collections are nested more than {GEOMETRY_DEPTH_MAX} deep")
         for index, member in enumerate(_array(value, path, 1)):
             self.geometry(member, f"{path}[{index}]", depth + 1)
 
@@ -98,26 +82,26 @@ class _Checker:
         for index, member in enumerate(members):
             self._coordinates(member, f"{path}[{index}]", name, counts_min[1:])
         if name in RINGED and len(counts_min) == 1 and _differ(members[0], members[-1]):
-            raise _Broken(path, "the ring is not closed: its first and last position differ")
+            raise Broken(path, "the ring is not closed: its first and last position differ")
 
     def _position(self, value: object, path: str) -> None:
         numbers = _array(value, path, 0)
         if len(numbers) not in (2, 3):
-            raise _Broken(path, f"a position has 2 or 3 numbers, not {len(numbers)}")
+            raise Broken(path, f"a position has 2 or 3 numbers, not {len(numbers)}")
         for index, number in enumerate(numbers):
             _number(number, f"{path}[{index}]", (180.0, 90.0, math.inf)[index])
         if self._dimension is None:
             self._dimension = len(numbers)
         elif self._dimension != len(numbers):
             message = f"has {len(numbers)} numbers, earlier positions {self._dimension}"
-            raise _Broken(path, message)
+            raise Broken(path, message)
 
 
 def _array(value: object, path: str, count_min: int) -> list[object] | tuple[object, ...]:
     if not isinstance(value, list | tuple):
-        raise _Broken(path, f"must be an array, not {type(value).__name__}")
+        raise Broken(path, f"must be an array, not {type(value).__name__}")
     if len(value) < count_min:
-        raise _Broken(path, f"needs at least {count_min} members, has {len(value)}")
+        raise Broken(path, f"needs at least {count_min} members, has {len(value)}")
     return value
 
 
@@ -128,12 +112,12 @@ def _differ(first: Any, last: Any) -> bool:
 
 def _number(value: object, path: str, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise _Broken(path, f"must be a number, not {type(value).__name__}")
+        raise Broken(path, f"must be a number, not {type(value).__name__}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise _Broken(path, "must be a finite number")
+        raise Broken(path, "must be a finite number")
     if abs(number) > most:
-        raise _Broken(path, f"{number} is not in [-{most:g}, {most:g}]")
+        raise Broken(path, f"{number} is not in [-{most:g}, {most:g}]")

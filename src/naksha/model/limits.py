@@ -44,6 +44,9 @@ TAGS_MAX: Final = 1_000
 TAG_LENGTH_MAX: Final = 256
 """Characters of one tag.  An entry of the inverted index holds a few thousand bytes at most."""
 
+TAG_TEXT_BYTES_MAX: Final = 4 * KIB
+"""A text that holds several tags with commas between them; such texts are kept in a cache."""
+
 GENERATED_ID_LENGTH: Final = 16
 """Random alphanumerics for a feature that comes without an id: 95 bits, no accidental twins."""
 

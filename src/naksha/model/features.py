@@ -1,0 +1,301 @@
+"""Features as clients send them, checked and taken apart for a set-based write.
+
+The fast path works in C (msgspec, NumPy, shapely) and only finds out that something is wrong;
+`json_rules` and `geometry_rules` then find out what and where.  Nothing that was given is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.geometry import encode_geometries
+from naksha.model.json_rules import json_problem
+from naksha.model.limits import (
+    CRID_BYTES_MAX,
+    FEATURE_BYTES_MAX,
+    FEATURE_ID_BYTES_MAX,
+    GENERATED_ID_LENGTH,
+    INT8_MAX,
+    JSON_DEPTH_MAX,
+    STATE_ID_BYTES_MAX,
+    WRITE_BYTES_MAX,
+    WRITE_FEATURES_MAX,
+)
+from naksha.model.names import text_problem
+from naksha.model.problems import Broken, Problem, invalid_feature, readable_id
+from naksha.model.tags import checked_tags
+
+NAMESPACE: Final = "@ns:com:here:xyz"
+"""The member of `properties` that belongs to the storage."""
+
+Feature = Mapping[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+_OBJECT: Final = (dict, Mapping)
+"""What a JSON object may be.  To ask for the common case first makes the question much cheaper."""
+
+_BYTES_PER_CHARACTER_MAX: Final = 4
+_LETTERS_AND_DIGITS: Final = (string.ascii_letters + string.digits).encode()
+_TO_LETTERS_AND_DIGITS: Final = bytes(
+    _LETTERS_AND_DIGITS[byte % len(_LETTERS_AND_DIGITS)] for byte in range(256)
+)
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_STEPS: Final = np.zeros(256, dtype=np.int8)
+_STEPS[[*b"[{"]] = 1
+_STEPS[[*b"]}"]] = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFeatures:
+    """Parallel lists, one entry per feature to write, without duplicate ids."""
+
+    positions: list[int]
+    """Where the feature was in the input."""
+    ids: list[str]
+    json: list[bytes]
+    """The feature without geometry and namespace; `id` and `properties` are always there."""
+    wkb: list[bytes | None]
+    has_z: list[bool]
+    qrid: list[str | None]
+    tags: list[list[str] | None]
+    """None: not given; that is not the same as no tags."""
+    crid: list[str | None]
+    lock_uuid: list[str | None]
+    """The state id the client says the feature has; of any system, so not parsed here."""
+    lock_version: list[int | None]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def check_features(
+    features: Sequence[Feature], *, id_prefix: str | None = None, generate_ids: bool = False
+) -> PreparedFeatures:
+    """Checks features and takes them apart.  Of features with the same id the last one counts.
+
+    Args:
+        features: GeoJSON features; an integer id is taken as its decimal text.
+        id_prefix: Cut off from ids that start with it.
+        generate_ids: Gives an id to features without one, instead of refusing them.
+    """
+    if len(features) > WRITE_FEATURES_MAX:
+        raise LimitExceeded(f"{len(features)} features at once, more than {WRITE_FEATURES_MAX}")
+    _check_envelopes(features)
+    ids = _ids_of(features, id_prefix, generate_ids)
+    bodies, namespaces = _bodies_of(features, ids)
+    prepared = _parts_of(features, ids, bodies, namespaces)
+    _check_sizes(features, prepared)
+    return _without_duplicates(prepared)
+
+
+def generate_ids(count: int) -> list[str]:
+    """Random ids of letters and digits."""
+    size = GENERATED_ID_LENGTH
+    text = os.urandom(count * size).translate(_TO_LETTERS_AND_DIGITS).decode("ascii")
+    return [text[start : start + size] for start in range(0, count * size, size)]
+
+
+# ---- Envelope and ids ----------------------------------------------------------------------------
+
+
+def _check_envelopes(features: Sequence[object]) -> None:
+    for position, feature in enumerate(features):
+        if not isinstance(feature, _OBJECT):
+            message = f"must be a feature object, not {type(feature).__name__}"
+            raise InvalidArgument(message, field=f"features[{position}]")
+        if feature.get("type") != "Feature":
+            problem = Problem("type", f"must be 'Feature', not {feature.get('type')!r:.64}")
+            raise invalid_feature(problem, feature, position)
+
+
+def _ids_of(features: Sequence[Feature], prefix: str | None, generate: bool) -> list[str]:
+    given: list[Any] = [feature.get("id") for feature in features]
+    if not prefix and _are_plain_ids(given):
+        return given
+    fresh = iter(generate_ids(given.count(None)) if generate else ())
+    return [
+        _id_of(next(fresh, None) if value is None else value, prefix or "", feature, position)
+        for position, (value, feature) in enumerate(zip(given, features, strict=True))
+    ]
+
+
+def _are_plain_ids(ids: list[Any]) -> bool:
+    """Whether all ids are good as they are; False when some deserve a closer look."""
+    if set(map(type, ids)) != {str} or not all(ids):
+        return False
+    if max(map(len, ids)) * _BYTES_PER_CHARACTER_MAX > FEATURE_ID_BYTES_MAX:
+        return False
+    joined = "".join(ids)
+    return joined.isascii() and "\0" not in joined
+
+
+def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
+    problem: str | None
+    if value is None:
+        problem = "is missing"
+    else:
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT8_MAX:
+            value = str(value)
+        problem = text_problem(value, FEATURE_ID_BYTES_MAX)
+    if problem is None:
+        assert isinstance(value, str)
+        if value != prefix or not prefix:
+            return value.removeprefix(prefix)
+        problem = f"nothing is left without the prefix {prefix!r}"
+    raise invalid_feature(Problem("id", problem), feature, position)
+
+
+# ---- JSON ----------------------------------------------------------------------------------------
+
+
+def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes], dict[int, Any]]:
+    """The JSON of every feature, and the namespaces of those that came with one, by position."""
+    bodies: list[bytes] = []
+    namespaces: dict[int, Any] = {}
+    for position, feature in enumerate(features):
+        body = {**feature}
+        body.pop("geometry", None)
+        body["id"] = ids[position]
+        properties = body.get("properties")
+        if properties is None:
+            body["properties"] = {}
+        elif not isinstance(properties, _OBJECT):
+            problem = f"must be an object, not {type(properties).__name__}"
+            raise invalid_feature(Problem("properties", problem), feature, position)
+        elif NAMESPACE in properties or type(properties) is not dict:
+            body["properties"] = properties = {**properties}
+            namespaces[position] = properties.pop(NAMESPACE, None)
+        bodies.append(_json_of(body, feature, position))
+    return bodies, namespaces
+
+
+def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
+    """JSON that reads back as what was given, or an error.
+
+    msgspec writes NaN as null, numbers as names and dates as text.  Reading back and comparing
+    finds all of that in C, and costs less than a look at every value in Python.
+    """
+    try:
+        text = _encode(body)
+        if b"\\u0000" not in text and not _is_deep(text) and _decode(text) == body:
+            return text
+        failure = None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        text, failure = b"", error
+    problem = json_problem(body)
+    if problem is None and failure is not None:
+        problem = Problem("", f"cannot be written as JSON: {failure}")
+    if problem is not None:
+        raise invalid_feature(problem, feature, position)
+    return text
+
+
+def _is_deep(text: bytes) -> bool:
+    """Whether JSON is nested deeper than allowed; cheap unless it has many brackets."""
+    if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"{") + text.count(b"[") <= JSON_DEPTH_MAX:
+        return False
+    brackets = np.frombuffer(_TEXT.sub(b"", text), dtype=np.uint8)
+    return bool(np.cumsum(_STEPS[brackets], dtype=np.int64).max() > JSON_DEPTH_MAX)
+
+
+# ---- Namespace, geometry and sizes ---------------------------------------------------------------
+
+
+def _parts_of(
+    features: Sequence[Feature], ids: list[str], bodies: list[bytes], namespaces: dict[int, Any]
+) -> PreparedFeatures:
+    count = len(features)
+    geometries = encode_geometries(features)
+    prepared = PreparedFeatures(
+        positions=list(range(count)),
+        ids=ids,
+        json=bodies,
+        wkb=geometries.wkb,
+        has_z=geometries.has_z,
+        qrid=geometries.qrid,
+        tags=[None] * count,
+        crid=[None] * count,
+        lock_uuid=[None] * count,
+        lock_version=[None] * count,
+    )
+    for position, namespace in namespaces.items():
+        try:
+            _read_namespace(prepared, position, namespace)
+        except Broken as broken:
+            problem = broken.problem.below(f"properties.{NAMESPACE}")
+            raise invalid_feature(problem, features[position], position) from None
+    return prepared
+
+
+def _read_namespace(prepared: PreparedFeatures, position: int, given: object) -> None:
+    """Takes over what a client may say; everything else there belongs to the storage."""
+    if given is None:
+        return
+    if not isinstance(given, _OBJECT):
+        raise Broken("", f"must be an object, not {type(given).__name__}")
+    tags, version = given.get("tags"), given.get("version")
+    if tags is not None:
+        prepared.tags[position] = _tags(tags)
+    if version is not None:
+        prepared.lock_version[position] = _version(version)
+    prepared.crid[position] = _text(given, "crid", CRID_BYTES_MAX)
+    prepared.lock_uuid[position] = _text(given, "uuid", STATE_ID_BYTES_MAX)
+
+
+def _text(namespace: Mapping[str, Any], name: str, bytes_max: int) -> str | None:
+    value: str | None = namespace.get(name)
+    message = None if value is None else text_problem(value, bytes_max)
+    if message is not None:
+        raise Broken(name, message)
+    return value
+
+
+def _tags(tags: object) -> list[str]:
+    try:
+        return checked_tags(tags)
+    except Broken as broken:
+        problem = broken.problem.below("tags")
+        raise Broken(problem.path, problem.message) from None
+
+
+def _version(version: object) -> int:
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise Broken("version", f"must be an integer, not {type(version).__name__}")
+    if not 0 <= version <= INT8_MAX:
+        raise Broken("version", f"is not in 0..{INT8_MAX}")
+    return version
+
+
+def _check_sizes(features: Sequence[Feature], prepared: PreparedFeatures) -> None:
+    total = 0
+    for position, (body, wkb) in enumerate(zip(prepared.json, prepared.wkb, strict=True)):
+        size = len(body) if wkb is None else len(body) + len(wkb)
+        total += size
+        if size > FEATURE_BYTES_MAX:
+            raise LimitExceeded(
+                f"the feature has {size} bytes, more than {FEATURE_BYTES_MAX}",
+                field=f"features[{position}]",
+                feature_id=readable_id(features[position].get("id")),
+            )
+    if total > WRITE_BYTES_MAX:
+        raise LimitExceeded(f"the features have {total} bytes, more than {WRITE_BYTES_MAX}")
+
+
+def _without_duplicates(prepared: PreparedFeatures) -> PreparedFeatures:
+    last = dict(zip(prepared.ids, prepared.positions, strict=True))
+    if len(last) == len(prepared):
+        return prepared
+    kept = sorted(last.values())
+    parts = {each.name: getattr(prepared, each.name) for each in fields(prepared)}
+    return PreparedFeatures(**{name: [part[at] for at in kept] for name, part in parts.items()})

@@ -1,0 +1,80 @@
+"""The rules for JSON inside a feature, written to be read and to say where one is broken.
+
+PostgreSQL's jsonb keeps no NUL characters and no lone surrogates; JSON has no NaN and no infinite
+numbers; names are strings.  `features` finds out quickly whether all is well and comes here only
+to name the place of an error, so this module may be slow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from naksha.model.limits import JSON_DEPTH_MAX
+from naksha.model.problems import Problem, readable_key
+
+_PLAIN: Final = frozenset({bool, type(None)})
+
+
+def json_problem(value: object, path: str = "", depth: int = 1) -> Problem | None:
+    """The first problem of a value, or None."""
+    if isinstance(value, dict | list | tuple):
+        if depth > JSON_DEPTH_MAX:
+            return Problem(path, f"is nested more than {JSON_DEPTH_MAX} levels deep")
+        if isinstance(value, dict):
+            return _object_problem(value, path, depth)
+        return _array_problem(value, path, depth)
+    message = _scalar_problem(value)
+    return None if message is None else Problem(path, message)
+
+
+def _object_problem(value: dict[object, object], path: str, depth: int) -> Problem | None:
+    for key, member in value.items():
+        if type(key) is not str:
+            return Problem(path, f"the name {key!r:.64} must be a string")
+        place = f"{path}.{readable_key(key)}" if path else readable_key(key)
+        message = _text_problem(key)
+        if message is not None:
+            return Problem(place, f"the name {message}")
+        problem = json_problem(member, place, depth + 1)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _array_problem(
+    value: list[object] | tuple[object, ...], path: str, depth: int
+) -> Problem | None:
+    for index, member in enumerate(value):
+        problem = json_problem(member, f"{path}[{index}]", depth + 1)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _scalar_problem(value: object) -> str | None:
+    if type(value) is str:
+        return _text_problem(value)
+    if type(value) is float:
+        return None if math.isfinite(value) else "must be a finite number"
+    if type(value) is int:
+        return _integer_problem(value)
+    return None if type(value) in _PLAIN else f"{type(value).__qualname__} is no type of JSON"
+
+
+def _text_problem(text: str) -> str | None:
+    if "\0" in text:
+        return "must not contain the NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "must not contain a lone surrogate"
+    return None
+
+
+def _integer_problem(number: int) -> str | None:
+    try:
+        str(number)
+    except ValueError:
+        return "has too many digits"
+    return None

@@ -1,0 +1,79 @@
+"""Tags: how they are normalised, on writing and in queries alike.
+
+A tag that starts with `@` stays as it is.  Any other is decomposed (NFD) and loses what is not
+ASCII; it becomes lower case unless it starts with `~`, `#`, `ref_` or `sourceID_`.  A comma always
+separates tags.  Empty tags vanish, and of equal ones the first stays.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Final
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.limits import TAG_LENGTH_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX
+from naksha.model.names import text_problem
+from naksha.model.problems import Broken
+
+_ARRAY: Final = (list, tuple)
+_CASE_KEPT: Final = ("~", "#", "ref_", "sourceID_")
+
+
+def normalise_tag(tag: str) -> str:
+    """One tag in the form in which it is stored and searched; doing it twice changes nothing."""
+    if tag.startswith("@"):
+        return tag
+    decomposed = unicodedata.normalize("NFD", tag)
+    ascii_only = decomposed.encode("ascii", "ignore").decode()
+    return ascii_only if decomposed.startswith(_CASE_KEPT) else ascii_only.lower()
+
+
+def normalise_tags(tags: Sequence[str]) -> list[str]:
+    """All tags, with commas taken as separators; without empty ones and without repetitions."""
+    try:
+        return checked_tags(tags)
+    except Broken as broken:
+        problem = broken.problem.below("tags")
+        raise InvalidArgument(problem.message, field=problem.path) from None
+
+
+def checked_tags(tags: object) -> list[str]:
+    """As `normalise_tags`, for a caller who knows better what to call the place of an error."""
+    if not isinstance(tags, _ARRAY):
+        raise Broken("", f"must be an array of strings, not {type(tags).__name__}")
+    try:
+        normalised = list(dict.fromkeys(chain.from_iterable(map(_pieces, tags))))
+    except (TypeError, ValueError):
+        _raise_first_problem(tags)
+        raise
+    if len(normalised) > TAGS_MAX:
+        raise Broken("", f"has {len(normalised)} tags, more than {TAGS_MAX}")
+    return normalised
+
+
+@lru_cache(maxsize=4096)
+def _pieces(text: str) -> tuple[str, ...]:
+    """The tags in one text.  Cached, for the same few tags come again and again."""
+    problem = _tag_problem(text)
+    if problem is not None:
+        raise ValueError(problem)
+    return tuple(filter(None, map(normalise_tag, text.split(","))))
+
+
+def _raise_first_problem(tags: Sequence[object]) -> None:
+    for index, tag in enumerate(tags):
+        message = _tag_problem(tag)
+        if message is not None:
+            raise Broken(f"[{index}]", message)
+
+
+def _tag_problem(tag: object) -> str | None:
+    if not isinstance(tag, str):
+        return f"must be a string, not {type(tag).__name__}"
+    longest = max(map(len, tag.split(",")))
+    if longest > TAG_LENGTH_MAX:
+        return f"has {longest} characters, more than {TAG_LENGTH_MAX}"
+    return None if tag == "" else text_problem(tag, TAG_TEXT_BYTES_MAX)
