@@ -9,8 +9,8 @@ Where the storage contract leaves a choice, the oracle fixes it:
 - Every write makes a state, `version` counted up and `puuid` naming the state it replaced, also
   within a transaction; of the states that one transaction made of a feature only the last one is
   ever visible.
-- `tags` and `crid` that an update does not mention stay as they are; null or an empty list
-  clears them. A new feature starts without.
+- `tags` and `crid` that an update does not mention, or gives as null, stay as they are; an empty
+  list clears the tags. A new feature starts without.
 - A purged feature that is created again starts at version 1: nothing is left to count on from.
 - Each write with history off makes all earlier versions of its collection expire.
 - States that were kept before history was switched off stay in "all states".

@@ -34,13 +34,13 @@ class Content:
         xyz = properties.pop(XYZ, None) or {}
         rest = {key: value for key, value in feature.items() if key != "geometry"}
         rest |= {"id": feature_id, "properties": properties}
-        tags = xyz.get("tags", ABSENT)
+        tags, crid = xyz.get("tags"), xyz.get("crid")
         return cls(
             id=feature_id,
             rest=rest,
             geometry=feature.get("geometry"),
-            tags=tags if tags is ABSENT else tuple(sorted(set(tags or ()))),
-            crid=xyz.get("crid", ABSENT),
+            tags=ABSENT if tags is None else tuple(sorted(set(tags))),
+            crid=ABSENT if crid is None else crid,
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 from naksha.model.guid import Guid
 from naksha.model.state import State
+from naksha.model.tags import normalise_tags
 from naksha.model.txn import date_of
 from naksha.model.uuids import Uuid
 from naksha.spi.storage import Storage, WriteSession
@@ -99,7 +100,6 @@ class TestNamespace:
     async def test_what_a_client_sends_is_ignored(self, places: Handle) -> None:
         sent: dict[str, Any] = {
             "action": "DELETE",
-            "version": 17,
             "author": "mallory",
             "appId": "evil",
             "app_id": "evil",
@@ -130,13 +130,23 @@ class TestNamespace:
         assert (await places.get("x")).xyz["version"] == 1
 
     async def test_tags_and_crid_are_the_clients_own(self, places: Handle) -> None:
-        tags = ["b", "a", "O'Brien", "ü", "with space"]
+        tags = ["b", "a", "o'brien", "@Ü", "with space"]
         await places.create(with_xyz(point("x"), tags=tags, crid="my id"))
         xyz = (await places.get("x")).xyz
         assert (sorted(xyz["tags"]), xyz["crid"]) == (sorted(tags), "my id")
-        await places.update(with_xyz(point("x"), tags=["c"], crid=None))
+        await places.update(with_xyz(point("x"), tags=["c"], crid="other"))
         xyz = (await places.get("x")).xyz
-        assert (xyz["tags"], xyz.get("crid")) == (["c"], None)
+        assert (xyz["tags"], xyz["crid"], xyz["mrid"]) == (["c"], "other", "other")
+        await places.update(with_xyz(point("x"), tags=[]))
+        xyz = (await places.get("x")).xyz
+        assert (xyz.get("tags") or [], xyz["crid"]) == ([], "other")
+
+    async def test_tags_are_normalised(self, places: Handle) -> None:
+        given = ["Red", "a,b", "red", "", "Ünter", "#Keep", "@Ä"]
+        await places.create(with_xyz(point("x"), tags=given))
+        assert sorted((await places.get("x")).xyz["tags"]) == sorted(normalise_tags(given))
+        (outcome,) = await places.update(with_xyz(point("x"), tags=given))
+        assert outcome.action == "RETAINED"
 
     async def test_ref_ids(self, places: Handle) -> None:
         await places.create(

@@ -152,10 +152,13 @@ class TestEqualContent:
         (outcome,) = await places.update((await places.get("x")).feature)
         assert outcome.action == "RETAINED"
 
-    async def test_without_tags_and_crid_they_are_not_compared(self, places: Handle) -> None:
+    @pytest.mark.parametrize("xyz", [None, {}, {"tags": None, "crid": None}])
+    async def test_without_tags_and_crid_they_are_not_compared(
+        self, places: Handle, xyz: dict[str, None] | None
+    ) -> None:
         """What an update does not mention stays, so leaving it out changes nothing."""
         await places.create(with_xyz(point("x", a=1), tags=["t"], crid="c"))
-        (outcome,) = await places.update(point("x", a=1))
+        (outcome,) = await places.update(with_xyz(point("x", a=1), **(xyz or {})))
         assert outcome.action == "RETAINED"
         (outcome,) = await places.update(point("x", a=2))
         state = await places.get("x")
@@ -174,7 +177,6 @@ class TestEqualContent:
             feature("x", None, a=1),
             with_xyz(point("x", a=1), tags=[]),
             with_xyz(point("x", a=1), tags=["t", "u"]),
-            with_xyz(point("x", a=1), crid=None),
             with_xyz(point("x", a=1), crid="d"),
             point("x", a=1) | {"momType": "T"},
         ],
