@@ -1,0 +1,153 @@
+"""Three-way merge, changed paths and JSON patches of features, property by property.
+
+Values are parsed JSON (dict, list, str, int, float, bool, None).  Objects are compared member by
+member; an array is one value, and so is the `geometry` of a feature.  A member that is absent is
+not the same as one that is null, true is not 1, but 1 is 1.0.  Places are RFC 6901 pointers.
+Results share their parts with what was given: treat both as immutable.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+GEOMETRY: Final = "/geometry"
+"""The one object that is never merged: half of one geometry and half of another is none."""
+
+
+class Absent(enum.Enum):
+    """The type of `ABSENT`."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = Absent.ABSENT
+"""Stands for a member that is not there."""
+
+Side: TypeAlias = Literal["base", "ours", "theirs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A place that both sides changed, differently; each value may be `ABSENT`."""
+
+    path: str
+    base: Any
+    ours: Any
+    theirs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The result of a merge; where there is a conflict, the value of the preferred side."""
+
+    value: Any
+    conflicts: list[Conflict]
+
+
+def merge3(base: Any, ours: Any, theirs: Any, *, prefer: Side = "ours") -> Merged:
+    """Merges what two sides made of a common base.
+
+    Args:
+        base: The value that both sides started from.
+        ours: What one side made of it.
+        theirs: What the other side made of it.
+        prefer: Whose value the result has where both changed the same place differently.
+    """
+    conflicts: list[Conflict] = []
+    value = _merge(base, ours, theirs, "", prefer, conflicts)
+    return Merged(value, conflicts)
+
+
+def changed_paths(old: Any, new: Any) -> list[str]:
+    """The places that were added, removed or replaced, in order; of an added or removed object
+    only its own place."""
+    return [path for path, _, _ in _changes(old, new, "")]
+
+
+def json_patch(old: Any, new: Any) -> list[dict[str, Any]]:
+    """The RFC 6902 patch that turns `old` into `new`."""
+    return [_operation(*change) for change in _changes(old, new, "")]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal as JSON: true is not 1, but 1 is 1.0."""
+    if one is other:
+        return True
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same(value, other[key]) for key, value in one.items())
+        )
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return False
+    return bool(one == other)
+
+
+def _merge(
+    base: Any, ours: Any, theirs: Any, path: str, prefer: Side, conflicts: list[Conflict]
+) -> Any:
+    if same(ours, theirs) or same(base, theirs):
+        return ours
+    if same(base, ours):
+        return theirs
+    if _is_mergeable(base, ours, theirs, path):
+        return _merge_members(base, ours, theirs, path, prefer, conflicts)
+    conflicts.append(Conflict(path, base, ours, theirs))
+    return {"base": base, "ours": ours, "theirs": theirs}[prefer]
+
+
+def _is_mergeable(base: Any, ours: Any, theirs: Any, path: str) -> bool:
+    """Two objects, made from an object or from nothing."""
+    return (
+        path != GEOMETRY
+        and isinstance(ours, dict)
+        and isinstance(theirs, dict)
+        and (isinstance(base, dict) or base is ABSENT)
+    )
+
+
+def _merge_members(
+    base: Any,
+    ours: dict[str, Any],
+    theirs: dict[str, Any],
+    path: str,
+    prefer: Side,
+    conflicts: list[Conflict],
+) -> dict[str, Any]:
+    origin: dict[str, Any] = {} if base is ABSENT else base
+    merged: dict[str, Any] = {}
+    for key in dict.fromkeys((*ours, *theirs, *origin)):
+        was, one, other = (each.get(key, ABSENT) for each in (origin, ours, theirs))
+        value = _merge(was, one, other, pointer(path, key), prefer, conflicts)
+        if value is not ABSENT:
+            merged[key] = value
+    return merged
+
+
+def _changes(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if path != GEOMETRY and isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            members = old.get(key, ABSENT), new.get(key, ABSENT)
+            yield from _changes(*members, pointer(path, key))
+    elif not same(old, new):
+        yield path, old, new
+
+
+def _operation(path: str, old: Any, new: Any) -> dict[str, Any]:
+    if new is ABSENT:
+        return {"op": "remove", "path": path}
+    return {"op": "add" if old is ABSENT else "replace", "path": path, "value": new}
+
+
+def pointer(path: str, key: str) -> str:
+    """The RFC 6901 pointer of a member of the object at `path`."""
+    return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
