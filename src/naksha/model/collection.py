@@ -36,6 +36,6 @@ class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     max_age: int | msgspec.UnsetType = msgspec.UNSET
     history_enabled: bool | msgspec.UnsetType = msgspec.UNSET
-    id_prefix: str | None | msgspec.UnsetType = msgspec.UNSET
-    author: str | None | msgspec.UnsetType = msgspec.UNSET
+    id_prefix: str | msgspec.UnsetType | None = msgspec.UNSET
+    author: str | msgspec.UnsetType | None = msgspec.UNSET
     optimal_partitioning: bool | msgspec.UnsetType = msgspec.UNSET

@@ -140,7 +140,7 @@ class InUse(Conflict):
 
 
 class Retryable(NakshaError):
-    """A concurrent transaction got in between; nothing was written, the same call may be repeated."""
+    """A concurrent transaction got in between; nothing was written, repeat the same call."""
 
     code = "retryable"
 

@@ -101,8 +101,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     `tags` is OR of ANDs: `(("a",), ("b", "c"))` means a, or b and c. `updated_from` and
     `updated_to` (inclusive, exclusive; epoch milliseconds) test `updatedAt`. `limit` bounds the
-    answer; `cursor` continues a page and carries its version. States come ordered by id (and by
-    txn, where a feature has several), ids compared by code point.
+    answer; `cursor` continues a page and carries its version. With a `limit` states come ordered
+    by id (and by txn, where a feature has several), ids compared by code point; without one the
+    order is open, because sorting a whole collection costs more than reading it.
     """
 
     ids: tuple[str, ...] | None = None

@@ -1,1 +1,5 @@
-"""The reference storage, on PostgreSQL with PostGIS."""
+"""The reference storage on PostgreSQL + PostGIS."""
+
+from naksha.psql.storage import PsqlStorage
+
+__all__ = ["PsqlStorage"]

@@ -49,9 +49,7 @@ class Reader(Protocol):
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         """The info of one collection, else CollectionNotFound."""
 
-    async def page(
-        self, collection: str, query: Query, at: VersionSelector = HEAD
-    ) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
         """One page of states; a query without `limit` gives all of them and no cursor."""
 
     def states(
@@ -184,9 +182,7 @@ class Storage(Reader, Protocol):
     async def transaction(self, txn: int | str) -> Transaction:
         """The transaction with this txn or UUID, else VersionNotFound."""
 
-    async def transactions(
-        self, after: int = 0, limit: int = 1000
-    ) -> list[Transaction]:
+    async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
         """Published transactions with `seq_number` > after, in order."""
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
@@ -210,9 +206,7 @@ class Storage(Reader, Protocol):
         """The optimal partitioning of the last published version: quad-key prefix -> features
         (key "" holds those without geometry). Computed when missing or outdated."""
 
-    async def plan(
-        self, collection: str, query: Query, at: VersionSelector = HEAD
-    ) -> list[Split]:
+    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
         """Cut a bulk read into splits that together give each state exactly once."""
 
     def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:

@@ -103,7 +103,8 @@ def _ordered(found: Any, op: q.Op, value: Any) -> bool:
     numbers = is_number(found) and is_number(value)
     if not (numbers or (isinstance(found, str) and isinstance(value, str))):
         return False
-    less, equal = bool(found < value), bool(found == value)
+    equal = same(found, value)
+    less = not equal and bool(found < value)
     return {
         q.Op.LT: less,
         q.Op.LTE: less or equal,

@@ -273,8 +273,12 @@ def small_features(ids: Strategy[str]) -> Strategy[JsonObject]:
 
 
 def paths() -> Strategy[tuple[str, ...]]:
-    keys = st.lists(st.sampled_from(SMALL_KEYS), min_size=1, max_size=2)
-    return keys.map(lambda below: ("properties", *below))
+    """Paths to small properties. No number below the top: whether it counts in an array is open."""
+    first = st.sampled_from(SMALL_KEYS)
+    below = st.sampled_from([key for key in SMALL_KEYS if not key.isdigit()])
+    return st.builds(lambda key: ("properties", key), first) | st.builds(
+        lambda key, inner: ("properties", key, inner), first, below
+    )
 
 
 def tests() -> Strategy[q.Test]:

@@ -75,3 +75,17 @@ RETURN convert_to('{"geometry":' || coalesce(
 CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
 IMMUTABLE PARALLEL SAFE
 RETURN floor(extract(epoch FROM ts) * 1000)::int8;
+
+-- The same as it was at version `at`: a state ended by a later transaction has no end yet. The
+-- text `"txn_next": "<number>"` can be nobody's content, because the number was drawn after the
+-- content was written (quotes inside strings are escaped).
+CREATE OR REPLACE FUNCTION naksha_feature_at(geo geometry, jsondata jsonb, at int8) RETURNS bytea
+STABLE PARALLEL SAFE
+RETURN convert_to('{"geometry":' || coalesce(
+        ST_AsGeoJSON(CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0),
+        'null') || ',' || substr(CASE WHEN naksha_xyz_txn_next(jsondata) <= at
+            THEN naksha_json_out(jsondata)::text
+            ELSE replace(naksha_json_out(jsondata)::text,
+                         '"txn_next": "' || naksha_xyz_txn_next(jsondata) || '"',
+                         '"txn_next": "0"') END, 2),
+    'UTF8');

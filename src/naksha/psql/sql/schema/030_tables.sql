@@ -74,3 +74,9 @@ CREATE TABLE IF NOT EXISTS naksha_pin (
     collection text COLLATE "C",
     txn        int8 NOT NULL
 );
+
+-- Steps done and the fingerprint of the schema files; see naksha.psql.install.
+CREATE TABLE IF NOT EXISTS naksha_migration (
+    name text PRIMARY KEY,
+    at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);

@@ -13,8 +13,11 @@ CREATE OR REPLACE FUNCTION naksha_now() RETURNS timestamptz
 STABLE
 RETURN coalesce(nullif(current_setting('naksha.now', true), '')::timestamptz, now());
 
+-- `at` dates the transaction; a history import must come after everything that is there, an
+-- injected clock (`import` false) may say what it likes.
 CREATE OR REPLACE FUNCTION naksha_tx_start(
-    app_id text, author text DEFAULT NULL, at timestamptz DEFAULT NULL) RETURNS void
+    app_id text, author text DEFAULT NULL, at timestamptz DEFAULT NULL, import bool DEFAULT true)
+RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF coalesce(app_id, '') = '' THEN
@@ -24,9 +27,9 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM naksha_raise('N0009', 'Writers need the isolation level READ COMMITTED');
     END IF;
-    IF at < (SELECT max(seq_ts) FROM naksha_version)
+    IF import AND (at < (SELECT max(seq_ts) FROM naksha_version)
        OR naksha_txn(at, 0) < (SELECT naksha_day_txn(naksha_txn_day(last_value))
-                                 FROM naksha_tx_object_id_seq WHERE is_called) THEN
+                                 FROM naksha_tx_object_id_seq WHERE is_called)) THEN
         PERFORM naksha_raise('N0009', 'The storage has transactions later than ' || at,
                              '{"field": "at"}');
     END IF;
@@ -196,6 +199,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
-DROP TRIGGER IF EXISTS naksha_tx_finish ON naksha_tx;
-CREATE CONSTRAINT TRIGGER naksha_tx_finish AFTER INSERT ON naksha_tx
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION naksha_tx_finish();
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger
+                    WHERE tgrelid = 'naksha_tx'::regclass AND tgname = 'naksha_tx_finish') THEN
+        CREATE CONSTRAINT TRIGGER naksha_tx_finish AFTER INSERT ON naksha_tx
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION naksha_tx_finish();
+    END IF;
+END $$;

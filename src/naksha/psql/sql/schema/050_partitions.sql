@@ -12,11 +12,14 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
+    IF EXISTS (SELECT FROM pg_trigger WHERE tgname = 'naksha_guard'
+                  AND tgrelid = to_regclass(quote_ident(tbl))) THEN
+        RETURN;
+    END IF;
     EXECUTE format(
-        'CREATE OR REPLACE TRIGGER naksha_guard BEFORE %s ON %I FOR EACH STATEMENT '
+        'CREATE TRIGGER naksha_guard BEFORE %s ON %I FOR EACH STATEMENT '
         'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'') '
         'EXECUTE FUNCTION naksha_refuse()', ops, tbl);
-    -- Replayed changes (logical replication) come from a storage that obeyed already.
 END $$;
 
 -- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are

@@ -28,9 +28,11 @@ BEGIN
     RETURN least(drawn, lowest);
 END $$;
 
--- Publishes at most `most` transactions and tells how many, and the last version.
+-- Publishes at most `most` transactions; tells how many, the last version, and whether committed
+-- transactions remain unpublished.
 CREATE OR REPLACE FUNCTION naksha_publish(
-    most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8)
+    most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8,
+    OUT remaining bool)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     bound  int8;
@@ -44,7 +46,7 @@ BEGIN
     last_txn := coalesce(last_txn, 0);
     WITH due AS (
         SELECT t.txn, min(t.seq_ts) AS dated FROM naksha_tx t
-         WHERE t.seq_number IS NULL AND t.txn < bound GROUP BY t.txn ORDER BY t.txn LIMIT most
+         WHERE t.seq_number IS NULL AND t.txn > last_txn AND t.txn < bound GROUP BY t.txn ORDER BY t.txn LIMIT most
     ), fresh AS (
         INSERT INTO naksha_version (seq_number, txn, seq_ts)
         SELECT last_seq + row_number() OVER (ORDER BY d.txn), d.txn,
@@ -60,7 +62,17 @@ BEGIN
     IF published > 0 THEN
         PERFORM pg_notify('naksha_published', naksha_lock_class() || ':' || last_seq);
     END IF;
+    remaining := EXISTS (SELECT FROM naksha_tx t WHERE t.seq_number IS NULL AND t.txn > last_txn);
 END $$;
+
+-- The oldest transaction that a collection can be read at.
+CREATE OR REPLACE FUNCTION naksha_floor(collection_id text) RETURNS int8
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT CASE WHEN c.off_since IS NULL THEN c.floor_txn
+                ELSE greatest(c.floor_txn, naksha_last_write(c.id, c.off_since)) END
+      FROM naksha_collection c WHERE c.id = collection_id;
+END;
 
 -- How far publication is, and who holds it back.
 CREATE OR REPLACE FUNCTION naksha_publication(

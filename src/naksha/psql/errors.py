@@ -1,0 +1,75 @@
+"""PostgreSQL's errors as ours. The schema's functions raise SQLSTATE N0000–N0009 with a JSON
+detail that names collection, feature and field, and carries the head state of a conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from naksha.model import errors
+
+_BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
+    "N0000": errors.InvalidArgument,
+    "N0001": errors.CollectionExists,
+    "N0002": errors.CollectionNotFound,
+    "N0003": errors.FeatureExists,
+    "N0004": errors.FeatureNotFound,
+    "N0005": errors.Conflict,
+    "N0006": errors.InvalidArgument,
+    "N0007": errors.InUse,
+    "N0008": errors.NotSupported,
+    "N0009": errors.NotSupported,
+    "40001": errors.Retryable,
+    "40P01": errors.Retryable,
+    "55P03": errors.Retryable,
+    "22P05": errors.InvalidArgument,
+    "54000": errors.LimitExceeded,
+}
+_UNAVAILABLE_CLASSES: Final = ("08", "57", "53")
+"""Connection failures, operator intervention, out of resources."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise our error in place of the driver's."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise of(error) from error
+    except (asyncpg.InterfaceError, OSError) as error:
+        raise errors.Unavailable(f"The database cannot be reached: {error}") from error
+
+
+def of(error: asyncpg.PostgresError) -> errors.NakshaError:
+    """Our error for one of PostgreSQL's."""
+    state = error.sqlstate or ""
+    detail = _detail(error)
+    where: dict[str, Any] = {
+        "field": detail.get("field"),
+        "feature_id": detail.get("feature"),
+        "collection_id": detail.get("collection"),
+    }
+    message = str(error.args[0]) if error.args else str(error)
+    kind = _BY_STATE.get(state)
+    if kind is None:
+        if state.startswith(_UNAVAILABLE_CLASSES):
+            return errors.Unavailable(message)
+        return errors.StorageCorrupt(f"{state}: {message}")
+    if issubclass(kind, errors.Conflict):
+        return kind(message, head=detail.get("head"), **where)
+    return kind(message, **where)
+
+
+def _detail(error: asyncpg.PostgresError) -> dict[str, Any]:
+    text = getattr(error, "detail", None)
+    if not text or not text.startswith("{"):
+        return {}
+    try:
+        detail = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+    return detail if isinstance(detail, dict) else {}

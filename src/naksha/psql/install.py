@@ -1,0 +1,96 @@
+"""Setting up a storage's schema, and bringing an older one up to date on a live database.
+
+The schema files are idempotent and give the current truth; running them again takes no lock that
+stops readers or writers. What changes existing tables or types is a step in `sql/migrations`,
+append-only: `NNNN_pre_slug` runs before the schema files, `NNNN_post_slug` after them. Steps done
+are recorded in `naksha_migration`; a fresh schema has them all from the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+import asyncpg
+
+from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
+from naksha.psql.driver import Connection
+from naksha.psql.sql import ident, queries, schema_files, sql
+
+Steps = list[tuple[str, str]]
+
+
+def migrations() -> Steps:
+    """(name, text) of all migration steps, in order."""
+    folder = resources.files("naksha.psql.sql") / "migrations"
+    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".sql"))
+    return [(name.removesuffix(".sql"), (folder / name).read_text("utf-8")) for name in files]
+
+
+async def search_path(connection: Connection, schema: str) -> str:
+    """The schema first, then PostGIS wherever it lives; temporary objects last, so that they
+    never stand in for ours."""
+    postgis = await connection.fetchval(queries()["postgis_schema"])
+    if postgis is None:
+        raise NotSupported("The database has no PostGIS; run CREATE EXTENSION postgis in it")
+    return f"{ident(schema)}, {ident(postgis)}, pg_temp"
+
+
+async def install(
+    connection: Connection, schema: str, storage_id: str, number: int, steps: Steps | None = None
+) -> None:
+    """Create or upgrade the schema; safe to call by many at once and with writers at work."""
+    await _need_postgis(connection)
+    async with connection.transaction():
+        await connection.fetchval(queries()["schema_lock"], schema)
+        await connection.execute(sql("schema_create", schema=ident(schema)))
+        path = await search_path(connection, schema)
+        await connection.fetchval(queries()["search_path_set"], path, True)
+        await _bring_up_to_date(connection, migrations() if steps is None else steps)
+        await connection.execute(queries()["storage_insert"], storage_id, number)
+        owner = await connection.fetchval(queries()["storage_info"])
+    if owner != storage_id:
+        raise InvalidArgument(
+            f"The schema belongs to storage {owner!r}, not {storage_id!r}", field="storage_id"
+        )
+
+
+async def _need_postgis(connection: Connection) -> None:
+    if await connection.fetchval(queries()["postgis_schema"]) is not None:
+        return
+    try:
+        await connection.execute(queries()["postgis_create"])
+    except asyncpg.UniqueViolationError:
+        pass  # somebody else created it at the same moment
+    except asyncpg.PostgresError as error:
+        raise Unavailable(f"The database has no PostGIS and it cannot be made: {error}") from error
+
+
+async def _bring_up_to_date(connection: Connection, steps: Steps) -> None:
+    fresh = not await connection.fetchval(queries()["schema_installed"])
+    done: set[str] = set()
+    if not fresh:
+        done = {row["name"] for row in await connection.fetch(queries()["migrations_done"])}
+    names = {name for name, _ in steps}
+    unknown = {name for name in done if not name.startswith("schema:")} - names
+    if unknown:
+        raise NotSupported(f"The storage was upgraded by a newer Naksha (step {max(unknown)})")
+    missing = [] if fresh else [(name, text) for name, text in steps if name not in done]
+    current = "schema:" + _fingerprint()
+    if current in done and not missing:
+        return
+    pre = [text for name, text in missing if "_pre_" in name]
+    post = [text for name, text in missing if "_post_" in name]
+    for text in [*pre, *(text for _, text in schema_files()), *post]:
+        await connection.execute(text)
+    await connection.execute(queries()["migrations_forget"])
+    await connection.executemany(
+        queries()["migrations_record"], [(name,) for name in [*sorted(names - done), current]]
+    )
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for name, text in schema_files():
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,67 @@
+"""Three-way merge on write: base = the state it started from, ours = HEAD, theirs = what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from naksha.model.errors import Conflict
+from naksha.model.merge import merge3
+from naksha.model.query import Query
+from naksha.model.state import XYZ, State
+from naksha.psql.reader import PsqlReader
+from naksha.spi.storage import Feature
+
+
+class Merge(NamedTuple):
+    """A merged feature to write in place of the one sent, over `head`."""
+
+    feature: Feature
+    head: State
+    base_uuid: str
+
+
+async def merge_into_head(
+    reader: PsqlReader, collection: str, features: Sequence[Feature]
+) -> dict[str, Merge]:
+    """Merges of those features whose `uuid` is not HEAD's, by id. The rows must be locked.
+
+    A feature that is gone from HEAD is left out: its lock then fails as a conflict."""
+    by_id = {str(feature["id"]): feature for feature in features}
+    page = await reader.page(collection, Query(ids=tuple(by_id)))
+    merges = {}
+    for head in page.states:
+        sent = by_id[head.id]
+        uuid = sent["properties"][XYZ]["uuid"]
+        if uuid == head.uuid:
+            continue
+        base = await reader.state(uuid)
+        merges[head.id] = Merge(_merge(collection, base, head, sent), head, base.uuid)
+    return merges
+
+
+def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
+    merged = merge3(_content(base.feature), _content(head.feature), _content(sent))
+    if merged.conflicts:
+        conflict = merged.conflicts[0]
+        raise Conflict(
+            "Both sides changed the same property",
+            field=conflict.path,
+            feature_id=head.id,
+            collection_id=collection,
+            head=head.feature,
+        )
+    value: dict[str, Any] = dict(merged.value)
+    value["properties"] = {**value["properties"], XYZ: value.pop(XYZ)}
+    return value
+
+
+def _content(feature: Feature) -> dict[str, Any]:
+    """What is merged: everything but the namespace, of which only the client's parts count."""
+    content = dict(feature)
+    properties = dict(content.get("properties") or {})
+    xyz = properties.pop(XYZ, None) or {}
+    content["properties"] = properties
+    content.setdefault("geometry", None)
+    content[XYZ] = {"tags": xyz.get("tags") or [], "crid": xyz.get("crid")}
+    return content

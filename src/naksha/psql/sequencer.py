@@ -1,0 +1,165 @@
+"""Publication in the background: any open storage can be the sequencer, one is at a time.
+
+Whoever commits publishes right afterwards, so with the library nobody waits for anybody. For
+writers without the library (plain SQL) one storage is elected by a session lock. While it sleeps
+it holds another lock; a writer that finds it taken notifies. When the elected one dies its locks
+go with it, and the next storage that looks takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import asyncpg
+
+from naksha.model.transaction import PublicationStatus
+from naksha.psql.driver import Direct, Pool
+from naksha.psql.sql import queries
+
+ELECTED: Final = 5
+ASLEEP: Final = 3
+"""Numbers of the advisory locks; see naksha_lock_class in the schema."""
+RETRY_S: Final = 0.01
+RETRY_S_MAX: Final = 0.25
+"""Pause while committed transactions wait for an open one below them."""
+LOOK_S: Final = 1.0
+"""How often a storage that is not elected looks whether it must take over."""
+
+
+class Sequencer:
+    """The background task of one open storage."""
+
+    def __init__(self, pool: Pool, connect: Callable[[], Awaitable[Direct]]) -> None:
+        self._pool = pool
+        self._connect = connect
+        self._listener: Direct | None = None
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[bool] | None = None
+        self._elected = False
+        self.last_seq = 0
+        self.last_txn = 0
+
+    def start(self) -> None:
+        """Begin; the first thing done is to publish what others left."""
+        self._wake.set()
+        self._task = asyncio.create_task(self._loop(), name="naksha-sequencer")
+
+    async def close(self) -> None:
+        """Stop; what is committed but not published is left to the next storage."""
+        for task in (self._task, self._running):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        await self._drop_listener()
+
+    def poke(self) -> None:
+        """Something was committed."""
+        self._wake.set()
+
+    async def publish(self) -> bool:
+        """Publish all that can be published now; tells whether something must wait. Callers that
+        come while a round is under way share the next one."""
+        running = self._running
+        if running is not None and not running.done():
+            with contextlib.suppress(Exception):
+                await asyncio.shield(running)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._publish_all())
+        return await asyncio.shield(self._running)
+
+    async def wait_for_news(self, seconds: float) -> None:
+        """Until something is published, by anybody; no longer than the time-out."""
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    async def status(self) -> PublicationStatus:
+        """How far publication is, and what holds it back."""
+        row = await self._pool.fetchrow(queries()["publication"])
+        assert row is not None
+        since = row["held_since"]
+        waiting = row["unpublished"] > 0
+        return PublicationStatus(
+            last_seq_number=row["last_seq"],
+            last_txn=row["last_txn"],
+            unpublished=row["unpublished"],
+            held_back_by=row["held_by"] if waiting else None,
+            held_back_since_ms=int(since.timestamp() * 1000) if since and waiting else None,
+        )
+
+    async def _publish_all(self) -> bool:
+        while True:
+            row = await self._pool.fetchrow(queries()["publish"])
+            assert row is not None
+            self.last_seq, self.last_txn = row["last_seq"], row["last_txn"]
+            if row["published"] == 0:
+                return bool(row["remaining"])
+            self._news.set()
+
+    async def _loop(self) -> None:
+        pause = RETRY_S
+        while True:
+            try:
+                self._wake.clear()
+                waiting = await self.publish()
+                pause = min(pause * 2, RETRY_S_MAX) if waiting else RETRY_S
+                await self._rest(pause if waiting else None)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await self._drop_listener()
+                await asyncio.sleep(LOOK_S)
+
+    async def _rest(self, pause: float | None) -> None:
+        """Wait for work: a short while when something waits for publication, else asleep (when
+        elected) or until it is time to look again."""
+        listener = await self._listen()
+        if pause is not None:
+            await self._wait(pause)
+        elif not self._elected:
+            self._elected = await listener.fetchval(queries()["try_lock"], ELECTED)
+            if not self._elected:
+                await self._wait(LOOK_S)
+        elif await listener.fetchval(queries()["try_lock"], ASLEEP):
+            try:
+                if not await self.publish():
+                    await self._wait(None)
+            finally:
+                await listener.fetchval(queries()["unlock"], ASLEEP)
+        else:
+            # A writer that knows us awake has not committed yet.
+            await self._wait(RETRY_S)
+
+    async def _wait(self, seconds: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    async def _listen(self) -> Direct:
+        if self._listener is None or self._listener.is_closed():
+            self._elected = False
+            listener = await self._connect()
+            key = str(await listener.fetchval(queries()["lock_class"]))
+
+            def written(_: object, __: int, ___: str, payload: object) -> None:
+                if payload == key:
+                    self._wake.set()
+
+            def published(_: object, __: int, ___: str, payload: object) -> None:
+                if str(payload).startswith(key + ":"):
+                    self._news.set()
+
+            await listener.add_listener("naksha_written", written)
+            await listener.add_listener("naksha_published", published)
+            listener.add_termination_listener(lambda _: self._wake.set())
+            self._listener = listener
+        return self._listener
+
+    async def _drop_listener(self) -> None:
+        listener, self._listener, self._elected = self._listener, None, False
+        if listener is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(listener.close(), LOOK_S)

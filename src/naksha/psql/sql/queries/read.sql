@@ -1,0 +1,133 @@
+-- Fragments that `naksha.psql.statements` puts together.
+
+-- name: select_states
+SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
+
+-- name: select_count
+SELECT count(*) FROM ({{sources}}) AS s
+
+-- name: source
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
+  FROM {{table}} WHERE {{conditions}}
+
+-- name: source_count
+SELECT FROM {{table}} WHERE {{conditions}}
+
+-- name: feature
+naksha_feature(geo, jsondata)
+
+-- name: feature_at
+-- A state as it was at a version: what ended it later is not known yet.
+naksha_feature_at(geo, jsondata, {{at}})
+
+-- name: order_page
+ORDER BY s.id USING ~<~, s.txn LIMIT {{limit}}
+
+-- name: true
+true
+
+-- name: live_head_at
+naksha_xyz_txn(jsondata) <= {{at}}
+
+-- name: live_hst_at
+naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
+AND naksha_xyz_action(jsondata) <> 'DELETE'
+
+-- name: dead_hst_at
+naksha_xyz_action(jsondata) = 'DELETE' AND naksha_xyz_txn(jsondata) <= {{at}}
+AND naksha_xyz_txn_next(jsondata) > {{at}}
+
+-- name: all_hst
+naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
+
+-- name: all_hst_at
+naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(jsondata) <= {{at}}
+
+-- name: after_cursor
+-- Ids compare by code point (the pattern operators do), then by txn.
+(jsondata->>'id' ~>=~ {{id}}
+ AND (jsondata->>'id' ~>~ {{id}} OR naksha_xyz_txn(jsondata) > {{txn}}))
+
+-- name: one_id
+jsondata->>'id' = {{id}} AND substring(md5(jsondata->>'id'), 1, 1) = {{leaf}}
+
+-- name: many_ids
+jsondata->>'id' = ANY({{ids}}) AND substring(md5(jsondata->>'id'), 1, 1) IN ({{leaves}})
+
+-- name: ids_elsewhere
+jsondata->>'id' = ANY({{ids}})
+
+-- name: box
+-- The operators work on float32 boxes: whoever is not safely inside is tested exactly.
+geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
+AND (geo @ ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0001,
+                           {{north}} - 0.0001, 4326)
+     OR (ST_XMin(geo) <= {{east}} AND ST_XMax(geo) >= {{west}}
+         AND ST_YMin(geo) <= {{north}} AND ST_YMax(geo) >= {{south}}))
+
+-- name: rough_box
+geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
+
+-- name: intersects
+ST_Intersects(geo, ST_SetSRID(ST_GeomFromWKB({{wkb}}), 4326))
+
+-- name: near
+ST_DWithin(geo::geography, ST_SetSRID(ST_GeomFromWKB({{wkb}}), 4326)::geography, {{radius}})
+
+-- name: tags_all
+naksha_xyz(jsondata)->'tags' ?& {{tags}}
+
+-- name: prefix
+naksha_xyz(jsondata)->>'{{key}}' LIKE {{pattern}}
+
+-- name: among
+naksha_xyz(jsondata)->>'{{key}}' = ANY({{values}})
+
+-- name: updated_from
+(naksha_xyz(jsondata)->>'updatedAt')::int8 >= {{value}}
+
+-- name: updated_to
+(naksha_xyz(jsondata)->>'updatedAt')::int8 < {{value}}
+
+-- name: txn_from
+naksha_xyz_txn(jsondata) >= {{value}}
+
+-- name: txn_to
+naksha_xyz_txn(jsondata) < {{value}}
+
+-- name: path
+(jsondata #> {{path}})
+
+-- name: test_eq
+{{path}} = {{value}}::jsonb
+
+-- name: test_ne
+{{path}} <> {{value}}::jsonb
+
+-- name: test_exists
+{{path}} IS NOT NULL
+
+-- name: test_is_null
+{{path}} = 'null'
+
+-- name: test_starts_with
+(jsonb_typeof({{path}}) = 'string' AND starts_with({{path}} #>> '{}', {{value}}))
+
+-- name: test_contains
+{{path}} @> {{value}}::jsonb
+
+-- name: test_order_number
+(jsonb_typeof({{path}}) = 'number' AND {{path}} {{operator}} {{value}}::jsonb)
+
+-- name: test_order_string
+(jsonb_typeof({{path}}) = 'string'
+ AND ({{path}} #>> '{}') COLLATE "C" {{operator}} {{value}}::text COLLATE "C")
+
+-- name: state_by_i
+SELECT jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature FROM {{head}} WHERE i = $1
+UNION ALL
+SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{del_}} WHERE i = $1
+UNION ALL
+SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{hst}}
+ WHERE i = $1 AND naksha_xyz_txn_next(jsondata) >= $2
+LIMIT 1

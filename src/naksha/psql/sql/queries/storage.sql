@@ -1,0 +1,151 @@
+-- name: storage_info
+SELECT id, number FROM naksha_storage
+
+-- name: storage_insert
+INSERT INTO naksha_storage (id, number) VALUES ($1, $2) ON CONFLICT DO NOTHING
+
+-- name: schema_create
+CREATE SCHEMA IF NOT EXISTS {{schema}}
+
+-- name: schema_lock
+-- One installer or migrator at a time; the key is the schema's name.
+SELECT pg_advisory_xact_lock(hashtext('naksha install'), hashtext($1))
+
+-- name: schema_installed
+SELECT to_regclass('naksha_migration') IS NOT NULL
+
+-- name: postgis_schema
+SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+ WHERE e.extname = 'postgis'
+
+-- name: postgis_create
+CREATE EXTENSION IF NOT EXISTS postgis
+
+-- name: search_path_set
+SELECT set_config('search_path', $1, $2)
+
+-- name: tx_start
+SELECT naksha_tx_start($1, $2, to_timestamp($3::int8 / 1000.0), $4)
+
+-- name: tx_number
+SELECT naksha_txn()
+
+-- name: tx_message
+SELECT naksha_tx_message($1, $2, $3::jsonb, $4)
+
+-- name: close_gate
+SELECT naksha_close_gate($1)
+
+-- name: collections
+SELECT naksha_collection_info(c) FROM naksha_collection c
+ WHERE ($1 OR c.delete_at = 0) ORDER BY c.id
+
+-- name: collection
+SELECT naksha_collection_info(c) FROM naksha_collection c
+ WHERE c.id = $1 AND ($2 OR c.delete_at = 0)
+
+-- name: collection_by_number
+SELECT c.id FROM naksha_collection c WHERE c.number = $1
+
+-- name: collection_create
+SELECT naksha_collection_create($1, $2::jsonb)
+
+-- name: collection_change
+SELECT naksha_collection_change($1, $2::jsonb)
+
+-- name: collection_drop
+SELECT naksha_collection_drop($1, $2)
+
+-- name: collection_restore
+SELECT naksha_collection_restore($1)
+
+-- name: put
+SELECT * FROM naksha_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+
+-- name: delete
+SELECT * FROM naksha_delete($1, $2, $3, $4, $5)
+
+-- name: restore
+SELECT * FROM naksha_restore($1, $2, $3, $4)
+
+-- name: purge
+SELECT * FROM naksha_purge($1, $2, $3)
+
+-- name: publish
+SELECT * FROM naksha_publish()
+
+-- name: publication
+SELECT * FROM naksha_publication()
+
+-- name: lock_class
+SELECT naksha_lock_class()
+
+-- name: try_lock
+SELECT pg_try_advisory_lock(naksha_lock_class(), $1)
+
+-- name: unlock
+SELECT pg_advisory_unlock(naksha_lock_class(), $1)
+
+-- name: last_version
+SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
+ ORDER BY seq_number DESC LIMIT 1
+
+-- name: first_version
+SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
+ ORDER BY seq_number LIMIT 1
+
+-- name: version_by_seq
+SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version WHERE seq_number = $1
+
+-- name: version_by_txn
+SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version WHERE txn = $1
+
+-- name: version_by_time
+SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
+ WHERE seq_ts < to_timestamp(($1::int8 + 1) / 1000.0) ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
+
+-- name: version_from_txn
+-- The oldest published version that is not before a transaction.
+SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
+ WHERE txn >= $1 ORDER BY txn LIMIT 1
+
+-- name: floor
+SELECT naksha_floor($1)
+
+-- name: transaction
+SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
+       ST_XMin(t.bbox) AS west, ST_YMin(t.bbox) AS south, ST_XMax(t.bbox) AS east,
+       ST_YMax(t.bbox) AS north
+  FROM naksha_tx t WHERE t.txn = $1 ORDER BY t.i
+
+-- name: transactions
+SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
+       ST_XMin(t.bbox) AS west, ST_YMin(t.bbox) AS south, ST_XMax(t.bbox) AS east,
+       ST_YMax(t.bbox) AS north
+  FROM naksha_tx t
+ WHERE t.txn > $1 AND t.txn <= $2 AND t.seq_number IS NOT NULL ORDER BY t.txn, t.i
+
+-- name: version_window
+-- The txn just before and at the end of a run of published versions.
+SELECT coalesce((SELECT txn FROM naksha_version WHERE seq_number = $1), 0) AS after_txn,
+       (SELECT max(txn) FROM naksha_version
+         WHERE seq_number > $1 AND seq_number <= $1 + $2) AS last_txn
+
+-- name: pin
+INSERT INTO naksha_pin (name, collection, txn) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn
+
+-- name: unpin
+DELETE FROM naksha_pin WHERE name = $1
+
+-- name: migrations_done
+SELECT name FROM naksha_migration
+
+-- name: migrations_forget
+DELETE FROM naksha_migration WHERE name LIKE 'schema:%'
+
+-- name: migrations_record
+INSERT INTO naksha_migration (name) VALUES ($1) ON CONFLICT DO NOTHING
+
+-- name: lock_rows
+SELECT naksha_lock_rows(naksha_open($1), $2, $3)

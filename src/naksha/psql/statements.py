@@ -1,0 +1,251 @@
+"""From a `Query` to one SQL statement, put together from the fragments in `queries/read.sql`.
+
+Values never become text of the statement: each is a parameter, collected in `Statement`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import shapely
+
+from naksha.model import quadkey
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import And, Bbox, Intersects, Not, Op, Or, Predicate, Query, States, Tile
+from naksha.model.query import Test as PropertyTest
+from naksha.psql.sql import ident, sql
+
+_METRES_PER_DEGREE = 110_500.0
+"""A bit less than the shortest degree of latitude, so that boxes come out too large."""
+_ORDER = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended, and the version that all its pages are read at."""
+
+    at: int
+    id: str
+    txn: int
+
+
+class Statement:
+    """SQL text under construction, with its parameters."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def value(self, value: Any, type_: str) -> str:
+        """Add a parameter; gives its place in the text."""
+        self.values.append(value)
+        return f"${len(self.values)}::{type_}"
+
+
+def leaf_of(feature_id: str) -> str:
+    """The leaf of a feature id, as the partition key computes it."""
+    return hashlib.md5(feature_id.encode(), usedforsecurity=False).hexdigest()[0]
+
+
+def states(
+    collection: str, query: Query, at: int | None, cursor: Cursor | None = None
+) -> tuple[str, list[Any]]:
+    """The statement that gives (id, feature) of all states of the query."""
+    statement = Statement()
+    order = ""
+    if query.limit is not None:
+        order = sql("order_page", limit=statement.value(query.limit + 1, "int8"))
+    sources = _sources(statement, collection, query, at, cursor, "source")
+    return sql("select_states", sources=sources, order=order), statement.values
+
+
+def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
+    """The statement that counts them."""
+    statement = Statement()
+    sources = _sources(statement, collection, query, at, None, "source_count")
+    return sql("select_count", sources=sources), statement.values
+
+
+def _sources(
+    statement: Statement,
+    collection: str,
+    query: Query,
+    at: int | None,
+    cursor: Cursor | None,
+    source: str,
+) -> str:
+    version = None if at is None else statement.value(at, "int8")
+    filters = list(_filters(statement, query))
+    if cursor is not None:
+        place = {
+            "id": statement.value(cursor.id, "text"),
+            "txn": statement.value(cursor.txn, "int8"),
+        }
+        filters.append(sql("after_cursor", **place))
+    parts = []
+    for suffix, condition in _tables(query.states, version):
+        feature = sql("feature")
+        if suffix == "_hst" and version is not None:
+            feature = sql("feature_at", at=version)
+        conditions = [condition, *filters, *_ids(statement, query, suffix == "")]
+        parts.append(
+            sql(
+                source,
+                table=ident(collection + suffix),
+                feature=feature,
+                conditions="\n   AND ".join(conditions),
+            )
+        )
+    return "\nUNION ALL\n".join(parts)
+
+
+def _tables(kind: States, at: str | None) -> list[tuple[str, str]]:
+    """Which tables hold the states asked for, and under which condition."""
+    always = sql("true")
+    if at is None:
+        live, dead = [("", always)], [("_del", always)]
+        past = [("_hst", sql("all_hst"))]
+    else:
+        current = sql("live_head_at", at=at)
+        live = [("", current), ("_hst", sql("live_hst_at", at=at))]
+        dead = [("_del", current), ("_hst", sql("dead_hst_at", at=at))]
+        past = [("", current), ("_del", current), ("_hst", sql("all_hst_at", at=at))]
+    if kind is States.LIVE:
+        return live
+    if kind is States.DELETED:
+        return dead
+    return past if at is not None else [*live, *dead, *past]
+
+
+def _ids(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]:
+    ids = query.ids
+    if ids is None:
+        return
+    if not partitioned:
+        yield sql("ids_elsewhere", ids=statement.value(list(ids), "text[]"))
+    elif len(ids) == 1:
+        yield sql(
+            "one_id",
+            id=statement.value(ids[0], "text"),
+            leaf=statement.value(leaf_of(ids[0]), "text"),
+        )
+    else:
+        leaves = sorted({leaf_of(i) for i in ids}) or ["0"]
+        yield sql(
+            "many_ids",
+            ids=statement.value(list(ids), "text[]"),
+            leaves=", ".join(f"'{leaf}'" for leaf in leaves),
+        )
+
+
+def _filters(statement: Statement, query: Query) -> Iterable[str]:
+    if query.spatial is not None:
+        yield _spatial(statement, query.spatial)
+    if query.tags is not None:
+        alternatives = [
+            sql("tags_all", tags=statement.value(list(group), "text[]")) for group in query.tags
+        ]
+        yield _joined(alternatives, " OR ", "false")
+    for key, prefix in (("mrid", query.mrid_prefix), ("qrid", query.qrid_prefix)):
+        if prefix is not None:
+            yield sql("prefix", key=key, pattern=statement.value(_like(prefix), "text"))
+    for key, among in (
+        ("author", query.authors),
+        ("appId", query.app_ids),
+        ("action", query.actions),
+    ):
+        if among is not None:
+            yield sql("among", key=key, values=statement.value(list(among), "text[]"))
+    for name in ("updated_from", "updated_to", "txn_from", "txn_to"):
+        bound = getattr(query, name)
+        if bound is not None:
+            yield sql(name, value=statement.value(bound, "int8"))
+    if query.where is not None:
+        yield _predicate(statement, query.where)
+
+
+def _like(prefix: str) -> str:
+    escaped = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped + "%"
+
+
+def _joined(parts: Sequence[str], operator: str, empty: str) -> str:
+    return "(" + operator.join(f"({part})" for part in parts) + ")" if parts else empty
+
+
+def _spatial(statement: Statement, spatial: Bbox | Intersects | Tile) -> str:
+    if isinstance(spatial, Tile):
+        return _box(statement, quadkey.bounds(spatial.quadkey), "box")
+    if isinstance(spatial, Bbox):
+        return _bbox(statement, spatial)
+    geometry = shapely.from_wkb(spatial.wkb)
+    wkb = statement.value(spatial.wkb, "bytea")
+    if spatial.radius <= 0:
+        return sql("intersects", wkb=wkb)
+    rough = _box(statement, _grown(shapely.bounds(geometry), spatial.radius), "rough_box")
+    near = sql("near", wkb=wkb, radius=statement.value(spatial.radius, "float8"))
+    return f"{rough} AND {near}"
+
+
+def _bbox(statement: Statement, box: Bbox) -> str:
+    if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
+        raise InvalidArgument("The bounding box must be finite", field="bbox")
+    if box.west <= box.east:
+        return _box(statement, (box.west, box.south, box.east, box.north), "box")
+    halves = [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
+    return _joined([_box(statement, half, "box") for half in halves], " OR ", "false")
+
+
+def _box(statement: Statement, box: tuple[float, float, float, float], fragment: str) -> str:
+    west, south, east, north = (statement.value(float(edge), "float8") for edge in box)
+    return sql(fragment, west=west, south=south, east=east, north=north)
+
+
+def _grown(box: Sequence[float], metres: float) -> tuple[float, float, float, float]:
+    """The box grown by a distance, generously; the whole circle of longitude where it must be."""
+    west, south, east, north = box
+    grow = metres / _METRES_PER_DEGREE
+    south, north = max(south - grow, -90.0), min(north + grow, 90.0)
+    shrink = math.cos(math.radians(max(abs(south), abs(north))))
+    wide = grow / shrink if shrink > 0.01 else 360.0
+    if west - wide < -180.0 or east + wide > 180.0:
+        return -180.0, south, 180.0, north
+    return west - wide, south, east + wide, north
+
+
+def _predicate(statement: Statement, predicate: Predicate) -> str:
+    if isinstance(predicate, And):
+        return _joined([_predicate(statement, p) for p in predicate.parts], " AND ", "true")
+    if isinstance(predicate, Or):
+        return _joined([_predicate(statement, p) for p in predicate.parts], " OR ", "false")
+    if isinstance(predicate, Not):
+        # A test on a property that is absent is null in SQL, and "not null" would be null too.
+        return f"({_predicate(statement, predicate.part)}) IS NOT TRUE"
+    return _test(statement, predicate)
+
+
+def _test(statement: Statement, test: PropertyTest) -> str:
+    path = sql("path", path=statement.value(list(test.path), "text[]"))
+    if test.op in (Op.EXISTS, Op.IS_NULL):
+        return sql(f"test_{test.op.value}", path=path)
+    if test.op is Op.STARTS_WITH:
+        if not isinstance(test.value, str):
+            return "false"
+        return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
+    if test.op in _ORDER:
+        return _ordering(statement, path, test)
+    encoded = msgspec.json.encode(test.value).decode()
+    return sql(f"test_{test.op.value}", path=path, value=statement.value(encoded, "text"))
+
+
+def _ordering(statement: Statement, path: str, test: PropertyTest) -> str:
+    operator = _ORDER[test.op]
+    if isinstance(test.value, str):
+        value = statement.value(test.value, "text")
+        return sql("test_order_string", path=path, operator=operator, value=value)
+    if isinstance(test.value, int | float) and not isinstance(test.value, bool):
+        value = statement.value(msgspec.json.encode(test.value).decode(), "text")
+        return sql("test_order_number", path=path, operator=operator, value=value)
+    return "false"

@@ -1,0 +1,221 @@
+"""The reference storage: PostgreSQL with PostGIS."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Self, TypeVar
+
+import asyncpg
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, Retryable, VersionNotFound
+from naksha.model.names import check_app_id, check_author, check_storage_id
+from naksha.model.transaction import PublicationStatus, Transaction
+from naksha.model.txn import parse_txn
+from naksha.model.uuids import Uuid
+from naksha.model.version import Version, VersionSelector
+from naksha.psql import log, versions
+from naksha.psql.driver import Connection, Direct, Pool
+from naksha.psql.errors import translated
+from naksha.psql.install import install, search_path
+from naksha.psql.reader import PsqlReader
+from naksha.psql.sequencer import Sequencer
+from naksha.psql.session import PsqlSession
+from naksha.psql.sql import queries
+from naksha.spi.clock import Clock
+from naksha.spi.storage import WriteSession
+
+T = TypeVar("T")
+POOL_MAX: Final = 16
+"""Connections of one open storage."""
+STORAGE_NUMBER_BITS: Final = 40
+_random = random.SystemRandom()
+
+
+class PsqlStorage(PsqlReader):
+    """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
+
+    def __init__(
+        self, pool: Pool, info: tuple[str, int], sequencer: Sequencer, clock: Clock | None
+    ) -> None:
+        self._pool = pool
+        self._info = info
+        self._sequencer = sequencer
+        self._clock = clock
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        storage_id: str = "naksha",
+        *,
+        schema: str = "naksha",
+        number: int | None = None,
+        clock: Clock | None = None,
+        pool_max: int = POOL_MAX,
+    ) -> Self:
+        """Open the storage in a schema, which is set up or upgraded when needed.
+
+        `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
+        makes transactions start at its time instead of the database's."""
+        check_storage_id(storage_id)
+        if number is None:
+            number = _random.getrandbits(STORAGE_NUMBER_BITS)
+        with translated():
+            first = await asyncpg.connect(dsn)
+            try:
+                await install(first, schema, storage_id, number)
+                path = await search_path(first, schema)
+            finally:
+                await first.close()
+            settings = {"search_path": path, "application_name": f"naksha {storage_id}"}
+            pool = await asyncpg.create_pool(
+                dsn, min_size=1, max_size=pool_max, server_settings=settings
+            )
+            row = await pool.fetchrow(queries()["storage_info"])
+        assert row is not None
+
+        async def connect() -> Direct:
+            return await asyncpg.connect(dsn, server_settings=settings)
+
+        sequencer = Sequencer(pool, connect)
+        sequencer.start()
+        return cls(pool, (row["id"], row["number"]), sequencer, clock)
+
+    @property
+    def id(self) -> str:
+        return self._info[0]
+
+    @property
+    def number(self) -> int:
+        return self._info[1]
+
+    @property
+    def _storage(self) -> tuple[str, int]:
+        return self._info
+
+    async def close(self) -> None:
+        await self._sequencer.close()
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        with translated():
+            async with self._pool.acquire() as connection:
+                yield connection
+
+    async def _publish(self) -> None:
+        with translated():
+            await self._sequencer.publish()
+
+    @asynccontextmanager
+    async def write(
+        self, app_id: str, author: str | None = None, *, at_ms: int | None = None
+    ) -> AsyncIterator[WriteSession]:
+        async with self._session(app_id, author, at_ms, ()) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(
+        self, app_id: str, author: str | None, at_ms: int | None, gates: tuple[str, ...]
+    ) -> AsyncIterator[PsqlSession]:
+        check_app_id(app_id)
+        check_author(author)
+        if at_ms is not None:
+            await self._publish()
+        now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
+        async with self._connection() as connection, connection.transaction():
+            await connection.fetchval(
+                queries()["tx_start"], app_id, author, now_ms, at_ms is not None
+            )
+            for collection in gates:
+                await connection.fetchval(queries()["close_gate"], collection)
+            session = PsqlSession(connection, self._info)
+            yield session
+            session.check_usable()
+        self._sequencer.poke()
+
+    async def run(
+        self,
+        work: Callable[[WriteSession], Awaitable[T]],
+        app_id: str,
+        author: str | None = None,
+        *,
+        at_ms: int | None = None,
+    ) -> T:
+        touched: set[str] = set()
+        for attempt in range(limits.RETRY_COUNT_MAX):
+            gates = tuple(sorted(touched)) if attempt >= limits.RETRY_GATE_COUNT else ()
+            session: PsqlSession | None = None
+            try:
+                async with self._session(app_id, author, at_ms, gates) as session:
+                    return await work(session)
+            except Retryable:
+                if attempt + 1 == limits.RETRY_COUNT_MAX:
+                    raise
+            finally:
+                if session is not None:
+                    touched |= session.collections_written
+            pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
+            await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
+        raise AssertionError("unreachable")
+
+    async def transaction(self, txn: int | str) -> Transaction:
+        number = self._txn_number(txn)
+        async with self._connection() as connection:
+            rows = await connection.fetch(queries()["transaction"], number)
+        if not rows:
+            raise VersionNotFound(f"There is no transaction {txn}")
+        return log.transactions_of(rows)[0]
+
+    def _txn_number(self, txn: int | str) -> int:
+        if isinstance(txn, str) and "-" in txn:
+            uuid = Uuid.parse(txn)
+            if uuid.storage_number != self.number:
+                raise VersionNotFound(f"Transaction {txn} is of another storage")
+            return uuid.txn
+        return parse_txn(txn)
+
+    async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
+        if not 1 <= limit <= limits.PAGE_MAX:
+            raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+        async with self._connection() as connection:
+            window = await connection.fetchrow(queries()["version_window"], after, limit)
+            assert window is not None
+            if window["last_txn"] is None:
+                return []
+            rows = await connection.fetch(
+                queries()["transactions"], window["after_txn"], window["last_txn"]
+            )
+        return log.transactions_of(rows)
+
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        await self._publish()
+        async with self._connection() as connection:
+            return await versions.resolve(connection, at, collection)
+
+    async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        await self._publish()
+        while True:
+            async with self._connection() as connection:
+                version = await versions.by_txn(connection, txn)
+            left = deadline - asyncio.get_running_loop().time()
+            if version is not None or left <= 0:
+                return version
+            await self._sequencer.wait_for_news(min(left, 1.0))
+
+    async def publication(self) -> PublicationStatus:
+        with translated():
+            return await self._sequencer.status()
+
+    async def pin(self, name: str, at: Version, collection: str | None = None) -> None:
+        async with self._connection() as connection:
+            await connection.execute(queries()["pin"], name, collection, at.txn)
+
+    async def unpin(self, name: str) -> None:
+        async with self._connection() as connection:
+            await connection.execute(queries()["unpin"], name)

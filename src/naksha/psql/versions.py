@@ -1,0 +1,104 @@
+"""Finding the published version that a selector means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from naksha.model.errors import CollectionNotFound, Expired, NotYetPublished, VersionNotFound
+from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
+from naksha.psql.driver import Connection
+from naksha.psql.sql import queries
+
+BEGINNING = Version(0, 0, 0)
+"""Before the first transaction."""
+
+
+async def resolve(
+    connection: Connection, at: VersionSelector, collection: str | None = None
+) -> Version:
+    """The version meant; see `Storage.resolve`. The caller has published what can be."""
+    last = await _version(connection, "last_version") or BEGINNING
+    match at:
+        case AtSeq(seq_number):
+            version = await _by_seq(connection, seq_number, last)
+        case AtTxn(txn):
+            version = await _by_txn(connection, txn, last)
+        case AtTime(epoch_ms):
+            version = await _by_time(connection, epoch_ms, last)
+        case _:
+            version = last
+    if collection is not None:
+        await _check_floor(connection, version, collection)
+    return version
+
+
+async def floor_version(connection: Connection, floor: int) -> int | None:
+    """The sequence number of the oldest version that is not before `floor`."""
+    oldest = await _version(connection, "version_from_txn", floor)
+    return None if oldest is None else oldest.seq_number
+
+
+async def _by_seq(connection: Connection, seq_number: int, last: Version) -> Version:
+    if seq_number == 0:
+        return BEGINNING
+    if seq_number < 0:
+        raise VersionNotFound(f"There is no version {seq_number}")
+    if seq_number > last.seq_number:
+        raise NotYetPublished(
+            f"Version {seq_number} is not published yet; the last one is {last.seq_number}"
+        )
+    version = await _version(connection, "version_by_seq", seq_number)
+    return version or await _gone(connection, f"Version {seq_number}")
+
+
+async def _by_txn(connection: Connection, txn: int, last: Version) -> Version:
+    version = await _version(connection, "version_by_txn", txn)
+    if version is not None:
+        return version
+    if txn > last.txn:
+        raise NotYetPublished(f"Transaction {txn} is not published yet; the last one is {last.txn}")
+    first = await _version(connection, "first_version")
+    if first is not None and first.seq_number > 1 and txn < first.txn:
+        return await _gone(connection, f"Transaction {txn}")
+    raise VersionNotFound(f"There is no transaction {txn}")
+
+
+async def _by_time(connection: Connection, epoch_ms: int, last: Version) -> Version:
+    if epoch_ms > last.published_ms:
+        raise NotYetPublished(
+            f"Nothing is published yet at {epoch_ms}; the last version is of {last.published_ms}"
+        )
+    version = await _version(connection, "version_by_time", epoch_ms)
+    if version is not None:
+        return version
+    first = await _version(connection, "first_version")
+    if first is not None and first.seq_number > 1:
+        return await _gone(connection, f"The version at {epoch_ms}")
+    return BEGINNING
+
+
+async def _gone(connection: Connection, what: str) -> Version:
+    first = await _version(connection, "first_version")
+    oldest = None if first is None else first.seq_number
+    raise Expired(f"{what} is gone; the oldest one kept is {oldest}", oldest=oldest)
+
+
+async def _check_floor(connection: Connection, version: Version, collection: str) -> None:
+    floor = await connection.fetchval(queries()["floor"], collection)
+    if floor is None:
+        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+    if version.txn < floor:
+        oldest = await floor_version(connection, floor)
+        raise Expired(
+            f"History before version {oldest} is gone", oldest=oldest, collection_id=collection
+        )
+
+
+async def _version(connection: Connection, query: str, *values: Any) -> Version | None:
+    row = await connection.fetchrow(queries()[query], *values)
+    return None if row is None else Version(row["seq_number"], row["txn"], row["ms"])
+
+
+async def by_txn(connection: Connection, txn: int) -> Version | None:
+    """The version that a transaction was published as; None while it is not."""
+    return await _version(connection, "version_by_txn", txn)

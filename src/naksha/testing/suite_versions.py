@@ -1,0 +1,329 @@
+"""Conformance: any published version reads the same for ever; every other is told apart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
+from naksha.model.query import Query, States
+from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version, VersionSelector
+from naksha.spi.storage import Storage
+from naksha.testing.suite_support import (
+    APP,
+    Handle,
+    StorageMaker,
+    content,
+    feature,
+    ids_of,
+    new_collection,
+    point,
+    published,
+    raw_of,
+    seq,
+)
+
+
+async def snapshot(handle: Handle, at: VersionSelector) -> list[list[bytes]]:
+    """Everything that can be read at a version, as bytes."""
+    return [raw_of(await handle.states(Query(states=kind), at)) for kind in States]
+
+
+async def some_history(places: Handle) -> list[Version]:
+    """A few transactions of every kind; the version after each."""
+    versions = []
+    for step in (
+        lambda: places.create(point("a", n=1), point("b", n=1), feature("c")),
+        lambda: places.update(point("a", n=2)),
+        lambda: places.delete("b"),
+        lambda: places.create(point("b", n=2), point("d")),
+        lambda: places.delete("a", "d"),
+        lambda: places.restore("a"),
+        lambda: places.purge("d"),
+        lambda: places.upsert(point("a", n=2), point("e")),
+    ):
+        await step()
+        versions.append(await places.published())
+    return versions
+
+
+class TestVersions:
+    async def test_what_was_at_each_version(self, places: Handle) -> None:
+        versions = await some_history(places)
+        live = [ids_of(await places.live(seq(v))) for v in versions]
+        dead = [ids_of(await places.deleted(seq(v))) for v in versions]
+        assert live == [
+            ["a", "b", "c"],
+            ["a", "b", "c"],
+            ["a", "c"],
+            ["a", "b", "c", "d"],
+            ["b", "c"],
+            ["a", "b", "c"],
+            ["a", "b", "c"],
+            ["a", "b", "c", "e"],
+        ]
+        assert dead == [[], [], ["b"], [], ["a", "d"], ["d"], [], []]
+        numbers = [
+            [s.feature["properties"].get("n") for s in await places.live(seq(v))]
+            for v in versions[:4]
+        ]
+        assert numbers == [[1, 1, None], [2, 1, None], [2, None], [2, 2, None, None]]
+
+    async def test_all_states_up_to_a_version(self, places: Handle) -> None:
+        versions = await some_history(places)
+        everything = await places.all()
+        for version in versions:
+            found = await places.all(seq(version))
+            wanted = [s.uuid for s in everything if s.txn <= version.txn]
+            assert [s.uuid for s in found] == wanted
+
+    async def test_a_version_reads_the_same_for_ever(self, places: Handle) -> None:
+        """To the byte: what is written later must not show, not even in `txn_next`."""
+        seen: list[tuple[Version, list[list[bytes]]]] = []
+        for n in range(6):
+            await places.upsert(point("x", n=n), point(f"y{n}"))
+            if n % 2:
+                await places.delete(f"y{n}")
+            version = await places.published()
+            seen.append((version, await snapshot(places, seq(version))))
+            for old, before in seen:
+                assert await snapshot(places, seq(old)) == before
+        await places.delete("x")
+        await places.purge("y1")
+        await places.restore("y3")
+        for old, before in seen:
+            assert await snapshot(places, seq(old)) == before
+
+    async def test_all_selectors_mean_the_same_version(self, places: Handle) -> None:
+        versions = await some_history(places)
+        for version in versions:
+            wanted = await snapshot(places, seq(version))
+            assert await snapshot(places, AtTxn(version.txn)) == wanted
+            assert await places.storage.resolve(AtTxn(version.txn)) == version
+            assert await places.storage.resolve(seq(version)) == version
+
+    async def test_head_resolves_to_the_last_published_version(self, places: Handle) -> None:
+        versions = await some_history(places)
+        assert await places.storage.resolve(HEAD) == versions[-1]
+
+    async def test_zero_is_before_everything(self, places: Handle) -> None:
+        await places.create(point("x"))
+        await places.published()
+        for kind in States:
+            assert await places.states(Query(states=kind), AtSeq(0)) == []
+        assert (await places.storage.resolve(AtSeq(0))).seq_number == 0
+
+    async def test_reading_inside_a_session_at_a_version(self, places: Handle) -> None:
+        versions = await some_history(places)
+        async with places.storage.write(APP) as session:
+            await session.update(places.name, [point("a", n=99)])
+            page = await session.page(places.name, Query(), seq(versions[2]))
+            assert ids_of(page.states) == ["a", "c"]
+            assert page.states[0].feature["properties"]["n"] == 2
+
+    async def test_another_instance_reads_the_same(
+        self, places: Handle, make_storage: StorageMaker
+    ) -> None:
+        versions = await some_history(places)
+        second = Handle(await make_storage(beside=places.storage), places.name)
+        for version in versions:
+            assert await snapshot(second, seq(version)) == await snapshot(places, seq(version))
+
+    async def test_versions_of_other_collections_count_too(self, storage: Storage) -> None:
+        one, two = await new_collection(storage), await new_collection(storage)
+        await one.create(point("x"))
+        await two.create(point("y"))
+        version = await published(storage)
+        await one.delete("x")
+        assert ids_of(await one.live(seq(version))) == ["x"]
+
+
+class TestVersionsThatAreNot:
+    async def test_after_the_last_is_not_yet_published(self, places: Handle) -> None:
+        await places.create(point("x"))
+        last = await places.published()
+        selectors: list[VersionSelector] = [
+            AtSeq(last.seq_number + 1),
+            AtSeq(last.seq_number + 1_000_000),
+            AtTxn(last.txn + 1_000_000),
+            AtTime(last.published_ms + 3_600_000),
+        ]
+        for at in selectors:
+            with pytest.raises(NotYetPublished):
+                await places.storage.resolve(at)
+            with pytest.raises(NotYetPublished):
+                await places.live(at)
+            with pytest.raises(NotYetPublished):
+                await places.storage.count(places.name, Query(), at)
+            with pytest.raises(NotYetPublished):
+                await places.storage.plan(places.name, Query(), at)
+
+    async def test_a_number_that_no_transaction_has_is_not_found(self, places: Handle) -> None:
+        await places.create(point("x"))
+        first = await places.published()
+        selectors: list[VersionSelector] = [AtSeq(-1), AtTxn(first.txn - 10**13 * 12)]
+        for at in selectors:
+            with pytest.raises(VersionNotFound):
+                await places.storage.resolve(at)
+            with pytest.raises(VersionNotFound):
+                await places.live(at)
+
+    async def test_a_rolled_back_number_is_not_found(self, places: Handle) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with places.storage.write(APP) as session:
+                await session.create(places.name, [point("x")])
+                txn = session.txn
+                raise ZeroDivisionError
+        await places.create(point("y"))
+        version = await places.published()
+        assert txn is not None
+        if txn != version.txn:
+            with pytest.raises(VersionNotFound):
+                await places.storage.resolve(AtTxn(txn))
+            with pytest.raises(VersionNotFound):
+                await places.storage.transaction(txn)
+
+    async def test_an_unknown_transaction_is_not_found(self, storage: Storage) -> None:
+        with pytest.raises(VersionNotFound):
+            await storage.transaction(2_001_010_100_000_000_007)
+
+
+class TestTime:
+    async def test_a_time_means_the_last_version_published_until_then(self, places: Handle) -> None:
+        versions = []
+        for n in range(4):
+            await places.upsert(point("x", n=n))
+            versions.append(await places.published())
+            await asyncio.sleep(0.01)
+        for n, version in enumerate(versions[:-1]):
+            resolved = await places.storage.resolve(AtTime(version.published_ms))
+            later = [v for v in versions if v.published_ms == version.published_ms]
+            assert resolved == later[-1]
+            assert content((await places.live(AtTime(version.published_ms)))[0])["properties"] == {
+                "n": versions.index(later[-1])
+            }
+            before = await places.storage.resolve(AtTime(version.published_ms - 1))
+            assert before.seq_number < version.seq_number
+            assert n == 0 or before.seq_number >= versions[0].seq_number
+
+    async def test_the_last_publication_itself_can_be_asked_for(self, places: Handle) -> None:
+        await places.create(point("x"))
+        last = await places.published()
+        assert await places.storage.resolve(AtTime(last.published_ms)) == last
+
+    async def test_long_ago_is_before_everything(self, places: Handle) -> None:
+        await places.create(point("x"))
+        await places.published()
+        assert await places.live(AtTime(1)) == []
+        assert (await places.storage.resolve(AtTime(1))).seq_number == 0
+
+    async def test_publication_times_never_decrease(self, places: Handle) -> None:
+        for n in range(20):
+            await places.upsert(point("x", n=n))
+        await places.published()
+        times = [t.published_ms for t in await places.storage.transactions()]
+        assert None not in times
+        assert times == sorted(times, key=lambda t: t or 0)
+
+
+class TestHistoryOff:
+    async def test_the_first_write_makes_earlier_versions_expire(self, storage: Storage) -> None:
+        handle = await new_collection(storage)
+        await handle.create(point("x", n=1), point("y"))
+        first = await handle.published()
+        await handle.change(history_enabled=False)
+        switched = await handle.published()
+        assert ids_of(await handle.live(seq(first))) == ["x", "y"]
+        await handle.update(point("x", n=2))
+        written = await handle.published()
+        for version in (first, switched):
+            for call in (
+                lambda v=version: handle.live(seq(v)),
+                lambda v=version: storage.resolve(seq(v), handle.name),
+                lambda v=version: storage.plan(handle.name, Query(), seq(v)),
+                lambda v=version: handle.deleted(AtTxn(v.txn)),
+            ):
+                with pytest.raises(Expired) as caught:
+                    await call()  # type: ignore[no-untyped-call]
+                assert caught.value.oldest == written.seq_number
+        assert await storage.resolve(seq(first)) == first
+        assert content((await handle.live(seq(written)))[0])["properties"] == {"n": 2}
+
+    async def test_each_write_moves_the_oldest_version_on(self, storage: Storage) -> None:
+        handle = await new_collection(storage, history_enabled=False)
+        versions = []
+        for n in range(3):
+            await handle.upsert(point("x", n=n))
+            versions.append(await handle.published())
+        for version in versions[:-1]:
+            with pytest.raises(Expired) as caught:
+                await handle.live(seq(version))
+            assert caught.value.oldest == versions[-1].seq_number
+        assert content((await handle.live(seq(versions[-1])))[0])["properties"] == {"n": 2}
+
+    async def test_on_again_versions_from_the_last_write_on_are_kept(
+        self, storage: Storage
+    ) -> None:
+        handle = await new_collection(storage, history_enabled=False)
+        await handle.create(point("x", n=1))
+        old = await handle.published()
+        await handle.update(point("x", n=2))
+        oldest = await handle.published()
+        await handle.change(history_enabled=True)
+        await handle.update(point("x", n=3))
+        await handle.delete("x")
+        await handle.published()
+        with pytest.raises(Expired) as caught:
+            await handle.live(seq(old))
+        assert caught.value.oldest == oldest.seq_number
+        assert content((await handle.live(seq(oldest)))[0])["properties"] == {"n": 2}
+        assert [s.feature["properties"]["n"] for s in await handle.all()] == [2, 3, 3]
+
+    async def test_off_written_and_on_in_one_transaction(self, places: Handle) -> None:
+        await places.create(point("x", n=1))
+        before = await places.published()
+        async with places.storage.write(APP) as session:
+            from naksha.model.collection import CollectionChange
+
+            await session.change_collection(places.name, CollectionChange(history_enabled=False))
+            await session.update(places.name, [point("x", n=2)])
+            await session.change_collection(places.name, CollectionChange(history_enabled=True))
+        after = await places.published()
+        with pytest.raises(Expired):
+            await places.live(seq(before))
+        assert content((await places.live(seq(after)))[0])["properties"] == {"n": 2}
+
+    async def test_without_a_write_nothing_expires(self, places: Handle) -> None:
+        await places.create(point("x", n=1))
+        version = await places.published()
+        await places.change(history_enabled=False)
+        await places.update(point("x", n=1))
+        await places.delete("nobody")
+        await places.change(history_enabled=True)
+        await places.update(point("x", n=2))
+        await places.published()
+        assert content((await places.live(seq(version)))[0])["properties"] == {"n": 1}
+
+    async def test_other_collections_keep_their_history(self, storage: Storage) -> None:
+        off, on = await new_collection(storage), await new_collection(storage)
+        await on.create(point("x", n=1))
+        await off.create(point("x", n=1))
+        version = await published(storage)
+        await off.change(history_enabled=False)
+        await off.update(point("x", n=2))
+        await on.update(point("x", n=2))
+        await published(storage)
+        assert content((await on.live(seq(version)))[0])["properties"] == {"n": 1}
+        with pytest.raises(Expired):
+            await off.live(seq(version))
+
+    async def test_deletes_leave_tombstones_all_the_same(self, storage: Storage) -> None:
+        handle = await new_collection(storage, history_enabled=False)
+        await handle.create(point("x", n=1))
+        await handle.update(point("x", n=2))
+        await handle.delete("x")
+        (tombstone,) = await handle.deleted()
+        assert tombstone.xyz["version"] == 3
+        await handle.restore("x")
+        assert (await handle.get("x")).xyz["version"] == 4
