@@ -75,9 +75,15 @@ IMMUTABLE PARALLEL SAFE STRICT
 RETURN lpad((naksha_quad_axis((lon + 180) / 360)
              + 2 * naksha_quad_axis((90 - lat) / 180))::text, 18, '0');
 
+-- The middle of two coordinates. Halving the smallest numbers is an error in SQL and 0 elsewhere.
+CREATE OR REPLACE FUNCTION naksha_middle(low float8, high float8) RETURNS float8
+IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN abs(low + high) < 1e-300 THEN 0 ELSE (low + high) / 2 END;
+
 CREATE OR REPLACE FUNCTION naksha_qrid(geo geometry) RETURNS text
 IMMUTABLE PARALLEL SAFE STRICT
-RETURN naksha_qrid((ST_XMin(geo) + ST_XMax(geo)) / 2, (ST_YMin(geo) + ST_YMax(geo)) / 2);
+RETURN naksha_qrid(naksha_middle(ST_XMin(geo), ST_XMax(geo)),
+                   naksha_middle(ST_YMin(geo), ST_YMax(geo)));
 
 -- The leaf of a feature id, '0' to 'f'.
 CREATE OR REPLACE FUNCTION naksha_leaf(feature_id text) RETURNS text
