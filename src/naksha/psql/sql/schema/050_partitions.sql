@@ -7,6 +7,7 @@ BEGIN
     PERFORM naksha_raise('N0008', format('%s on table %I is not allowed', TG_OP, TG_TABLE_NAME),
         jsonb_build_object('field', TG_TABLE_NAME),
         'Write to the HEAD table of the collection; the rest follows from it');
+    RETURN NULL;
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text) RETURNS void
