@@ -111,6 +111,13 @@ def test_exact_wkb_of_points() -> None:
     assert encoded.has_z == [False, False, True]
 
 
+@pytest.mark.parametrize("position", [[180, 90], [-180, -90], [180.0, -90.0, 1e308]])
+def test_the_edges_of_the_earth_belong_to_it(position: list[float]) -> None:
+    point = {"type": "Point", "coordinates": position}
+    assert geometry_problem(point) is None
+    assert encode_geometries(features(point)).qrid[0] is not None
+
+
 def test_no_features_at_all() -> None:
     nothing = encode_geometries([])
     assert (nothing.wkb, nothing.has_z, nothing.qrid) == ([], [], [])

@@ -60,6 +60,10 @@ def test_bounds_of_the_last_day_of_a_month() -> None:
     assert day_bounds(date(2023, 9, 30)) == (2_023_093_000_000_000_000, 2_023_100_100_000_000_000)
 
 
+def test_the_last_day_has_bounds_too() -> None:
+    assert day_bounds(date(9223, 12, 31)) == (9_223_123_100_000_000_000, 9_223_123_200_000_000_000)
+
+
 @pytest.mark.parametrize("sequence", [-1, SEQUENCE_MAX + 1])
 def test_a_sequence_outside_its_day_is_refused(sequence: int) -> None:
     with pytest.raises(InvalidArgument, match="sequence"):

@@ -131,13 +131,10 @@ def _ids_of(features: Sequence[Feature], prefix: str | None, generate: bool) -> 
 
 
 def _are_plain_ids(ids: list[Any]) -> bool:
-    """Whether all ids are good as they are; False when some deserve a closer look."""
+    """Whether all ids can stay as they are; what no JSON may hold is found with the rest of it."""
     if set(map(type, ids)) != {str} or not all(ids):
         return False
-    if max(map(len, ids)) * _BYTES_PER_CHARACTER_MAX > FEATURE_ID_BYTES_MAX:
-        return False
-    joined = "".join(ids)
-    return joined.isascii() and "\0" not in joined
+    return max(map(len, ids)) * _BYTES_PER_CHARACTER_MAX <= FEATURE_ID_BYTES_MAX
 
 
 def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:

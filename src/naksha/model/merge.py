@@ -125,7 +125,7 @@ def _merge_members(
 ) -> dict[str, Any]:
     origin: dict[str, Any] = {} if base is ABSENT else base
     merged: dict[str, Any] = {}
-    for key in dict.fromkeys((*ours, *theirs, *origin)):
+    for key in dict.fromkeys((*ours, *theirs)):
         was, one, other = (each.get(key, ABSENT) for each in (origin, ours, theirs))
         value = _merge(was, one, other, pointer(path, key), prefer, conflicts)
         if value is not ABSENT:

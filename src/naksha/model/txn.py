@@ -63,7 +63,7 @@ def parse_txn(value: str | int) -> int:
     """Reads a txn from JSON or a URL: a decimal string without sign, space or leading zero."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         number = int(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
+    elif isinstance(value, int):
         number = value
     else:
         raise InvalidArgument(f"{value!r:.64} is no transaction number", field="txn")
