@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
+from naksha.model.errors import NotYetPublished, VersionNotFound
 from naksha.model.query import Query, States
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.spi.storage import Storage
@@ -33,7 +34,7 @@ async def snapshot(handle: Handle, at: VersionSelector) -> list[list[bytes]]:
 async def some_history(places: Handle) -> list[Version]:
     """A few transactions of every kind; the version after each."""
     versions = []
-    for step in (
+    steps: list[Callable[[], Awaitable[object]]] = [
         lambda: places.create(point("a", n=1), point("b", n=1), feature("c")),
         lambda: places.update(point("a", n=2)),
         lambda: places.delete("b"),
@@ -42,7 +43,8 @@ async def some_history(places: Handle) -> list[Version]:
         lambda: places.restore("a"),
         lambda: places.purge("d"),
         lambda: places.upsert(point("a", n=2), point("e")),
-    ):
+    ]
+    for step in steps:
         await step()
         versions.append(await places.published())
     return versions
@@ -225,105 +227,3 @@ class TestTime:
         times = [t.published_ms for t in await places.storage.transactions()]
         assert None not in times
         assert times == sorted(times, key=lambda t: t or 0)
-
-
-class TestHistoryOff:
-    async def test_the_first_write_makes_earlier_versions_expire(self, storage: Storage) -> None:
-        handle = await new_collection(storage)
-        await handle.create(point("x", n=1), point("y"))
-        first = await handle.published()
-        await handle.change(history_enabled=False)
-        switched = await handle.published()
-        assert ids_of(await handle.live(seq(first))) == ["x", "y"]
-        await handle.update(point("x", n=2))
-        written = await handle.published()
-        for version in (first, switched):
-            for call in (
-                lambda v=version: handle.live(seq(v)),
-                lambda v=version: storage.resolve(seq(v), handle.name),
-                lambda v=version: storage.plan(handle.name, Query(), seq(v)),
-                lambda v=version: handle.deleted(AtTxn(v.txn)),
-            ):
-                with pytest.raises(Expired) as caught:
-                    await call()  # type: ignore[no-untyped-call]
-                assert caught.value.oldest == written.seq_number
-        assert await storage.resolve(seq(first)) == first
-        assert content((await handle.live(seq(written)))[0])["properties"] == {"n": 2}
-
-    async def test_each_write_moves_the_oldest_version_on(self, storage: Storage) -> None:
-        handle = await new_collection(storage, history_enabled=False)
-        versions = []
-        for n in range(3):
-            await handle.upsert(point("x", n=n))
-            versions.append(await handle.published())
-        for version in versions[:-1]:
-            with pytest.raises(Expired) as caught:
-                await handle.live(seq(version))
-            assert caught.value.oldest == versions[-1].seq_number
-        assert content((await handle.live(seq(versions[-1])))[0])["properties"] == {"n": 2}
-
-    async def test_on_again_versions_from_the_last_write_on_are_kept(
-        self, storage: Storage
-    ) -> None:
-        handle = await new_collection(storage, history_enabled=False)
-        await handle.create(point("x", n=1))
-        old = await handle.published()
-        await handle.update(point("x", n=2))
-        oldest = await handle.published()
-        await handle.change(history_enabled=True)
-        await handle.update(point("x", n=3))
-        await handle.delete("x")
-        await handle.published()
-        with pytest.raises(Expired) as caught:
-            await handle.live(seq(old))
-        assert caught.value.oldest == oldest.seq_number
-        assert content((await handle.live(seq(oldest)))[0])["properties"] == {"n": 2}
-        assert [s.feature["properties"]["n"] for s in await handle.all()] == [2, 3, 3]
-
-    async def test_off_written_and_on_in_one_transaction(self, places: Handle) -> None:
-        await places.create(point("x", n=1))
-        before = await places.published()
-        async with places.storage.write(APP) as session:
-            from naksha.model.collection import CollectionChange
-
-            await session.change_collection(places.name, CollectionChange(history_enabled=False))
-            await session.update(places.name, [point("x", n=2)])
-            await session.change_collection(places.name, CollectionChange(history_enabled=True))
-        after = await places.published()
-        with pytest.raises(Expired):
-            await places.live(seq(before))
-        assert content((await places.live(seq(after)))[0])["properties"] == {"n": 2}
-
-    async def test_without_a_write_nothing_expires(self, places: Handle) -> None:
-        await places.create(point("x", n=1))
-        version = await places.published()
-        await places.change(history_enabled=False)
-        await places.update(point("x", n=1))
-        await places.delete("nobody")
-        await places.change(history_enabled=True)
-        await places.update(point("x", n=2))
-        await places.published()
-        assert content((await places.live(seq(version)))[0])["properties"] == {"n": 1}
-
-    async def test_other_collections_keep_their_history(self, storage: Storage) -> None:
-        off, on = await new_collection(storage), await new_collection(storage)
-        await on.create(point("x", n=1))
-        await off.create(point("x", n=1))
-        version = await published(storage)
-        await off.change(history_enabled=False)
-        await off.update(point("x", n=2))
-        await on.update(point("x", n=2))
-        await published(storage)
-        assert content((await on.live(seq(version)))[0])["properties"] == {"n": 1}
-        with pytest.raises(Expired):
-            await off.live(seq(version))
-
-    async def test_deletes_leave_tombstones_all_the_same(self, storage: Storage) -> None:
-        handle = await new_collection(storage, history_enabled=False)
-        await handle.create(point("x", n=1))
-        await handle.update(point("x", n=2))
-        await handle.delete("x")
-        (tombstone,) = await handle.deleted()
-        assert tombstone.xyz["version"] == 3
-        await handle.restore("x")
-        assert (await handle.get("x")).xyz["version"] == 4

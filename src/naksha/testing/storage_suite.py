@@ -1,0 +1,146 @@
+"""The storage contract in executable form: one suite, run on every storage.
+
+A storage joins with two fixtures and one import:
+
+    from naksha.testing.storage_suite import *
+
+    @pytest.fixture(scope="class")
+    async def storage() -> AsyncIterator[Storage]: ...
+
+    @pytest.fixture
+    async def make_storage() -> AsyncIterator[StorageMaker]: ...
+
+`storage` is open and may be shared by many tests: each works in collections of its own, under
+names of its own. `make_storage` opens further instances on the same data, or a storage with new,
+empty data, with a clock that the test moves; it closes them when the test ends.
+
+What a storage cannot do yet is declared there as a strict xfail with its reason.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# So that a failed assertion shows its values, as it does in the storage's own tests.
+pytest.register_assert_rewrite(
+    *(
+        f"naksha.testing.suite_{name}"
+        for name in (
+            "collections",
+            "geometry",
+            "input",
+            "locks",
+            "log",
+            "namespace",
+            "paging",
+            "query",
+            "retention",
+            "same_txn",
+            "support",
+            "time",
+            "versions",
+            "write",
+        )
+    )
+)
+
+from naksha.testing.suite_collections import (  # noqa: E402
+    TestChangingCollections,
+    TestCreatingCollections,
+    TestDroppingCollections,
+    TestListingCollections,
+)
+from naksha.testing.suite_geometry import (  # noqa: E402
+    TestGeometry,
+    TestRoundTrip,
+    round_trips,
+)
+from naksha.testing.suite_input import TestBadCalls, TestBadFeatures, TestIdPrefix  # noqa: E402
+from naksha.testing.suite_locks import TestLocks, TestMerge  # noqa: E402
+from naksha.testing.suite_log import TestLog, TestMessages, TestPublication  # noqa: E402
+from naksha.testing.suite_namespace import (  # noqa: E402
+    TestAuthors,
+    TestNamespace,
+    TestStateIds,
+)
+from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
+from naksha.testing.suite_query import (  # noqa: E402
+    TestFilters,
+    TestPredicates,
+    TestRandomQueries,
+    TestSpatialQueries,
+    nasty,
+    valued,
+    zoo,
+)
+from naksha.testing.suite_retention import TestHistoryOff, TestMaxAge, TestPins  # noqa: E402
+from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
+from naksha.testing.suite_support import StorageMaker, empty_storage, places  # noqa: E402
+from naksha.testing.suite_time import TestDatedTransactions, TestDays  # noqa: E402
+from naksha.testing.suite_versions import (  # noqa: E402
+    TestTime,
+    TestVersions,
+    TestVersionsThatAreNot,
+)
+from naksha.testing.suite_write import (  # noqa: E402
+    TestCreate,
+    TestCreateAgain,
+    TestDelete,
+    TestEqualContent,
+    TestOneTransaction,
+    TestPurge,
+    TestRestore,
+    TestUpdate,
+    TestUpsert,
+)
+
+__all__ = [
+    "StorageMaker",
+    "TestAuthors",
+    "TestBadCalls",
+    "TestBadFeatures",
+    "TestChangingCollections",
+    "TestCreate",
+    "TestCreateAgain",
+    "TestCreatingCollections",
+    "TestCursors",
+    "TestDatedTransactions",
+    "TestDays",
+    "TestDelete",
+    "TestDroppingCollections",
+    "TestEqualContent",
+    "TestFilters",
+    "TestGeometry",
+    "TestHistoryOff",
+    "TestIdPrefix",
+    "TestListingCollections",
+    "TestLocks",
+    "TestLog",
+    "TestMaxAge",
+    "TestMerge",
+    "TestMessages",
+    "TestNamespace",
+    "TestOneTransaction",
+    "TestPaging",
+    "TestPins",
+    "TestPredicates",
+    "TestPublication",
+    "TestPurge",
+    "TestRandomQueries",
+    "TestRestore",
+    "TestRoundTrip",
+    "TestSeveralWritesInOneTransaction",
+    "TestSpatialQueries",
+    "TestStateIds",
+    "TestTime",
+    "TestUpdate",
+    "TestUpsert",
+    "TestVersions",
+    "TestVersionsThatAreNot",
+    "empty_storage",
+    "nasty",
+    "places",
+    "round_trips",
+    "valued",
+    "zoo",
+]

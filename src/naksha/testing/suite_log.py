@@ -1,0 +1,303 @@
+"""Conformance: the transaction log, its signals and messages, and publication."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.transaction import Signal, Transaction
+from naksha.model.version import AtTxn
+from naksha.spi.storage import Storage, WriteSession
+from naksha.testing.json_values import same
+from naksha.testing.strategies import NASTY_TEXTS
+from naksha.testing.suite_support import (
+    APP,
+    Handle,
+    StorageMaker,
+    feature,
+    fresh_name,
+    log_after,
+    new_collection,
+    one_transaction,
+    point,
+    published,
+    rolled_back,
+)
+
+
+def signals_of(transaction: Transaction, action: str) -> dict[str, Signal]:
+    return {s.id: s for s in transaction.signals if s.action == action}
+
+
+def features_of(transaction: Transaction, handle: Handle) -> Signal:
+    return signals_of(transaction, "MODIFY_FEATURES")[handle.name]
+
+
+class TestLog:
+    async def test_who_when_and_what(self, places: Handle) -> None:
+        before = await places.published()
+        await places.create(point("x"), app="my-app", author="me")
+        transaction = await one_transaction(places.storage, before)
+        assert (transaction.app_id, transaction.author) == ("my-app", "me")
+        assert transaction.seq_number == before.seq_number + 1
+        state = await places.get("x")
+        assert transaction.txn == state.txn
+        assert transaction.started_ms == state.xyz["updatedAt"]
+        assert transaction.published_ms is not None
+        version = await places.storage.resolve(AtTxn(transaction.txn))
+        assert version.published_ms == transaction.published_ms
+        assert await places.storage.transaction(transaction.txn) == transaction
+
+    async def test_without_author_there_is_none(self, places: Handle) -> None:
+        before = await places.published()
+        await places.create(point("x"))
+        assert (await one_transaction(places.storage, before)).author is None
+
+    async def test_counts(self, places: Handle) -> None:
+        await places.create(point("u", n=1), point("same"), point("d"), point("r"), point("p"))
+        await places.delete("r", "p")
+        before = await places.published()
+
+        async def work(session: WriteSession) -> None:
+            await session.create(places.name, [point("a"), point("b"), point("c")])
+            await session.update(places.name, [point("u", n=2), point("same")])
+            await session.delete(places.name, ["d", "nobody"])
+            await session.restore(places.name, ["r"])
+            await session.purge(places.name, ["p", "nobody"])
+
+        await places.write(work)
+        signal = features_of(await one_transaction(places.storage, before), places)
+        counts = (signal.created, signal.updated, signal.deleted, signal.purged)
+        assert counts == (3, 2, 1, 1)
+
+    async def test_one_signal_per_collection(self, storage: Storage) -> None:
+        one, two = await new_collection(storage), await new_collection(storage)
+        before = await published(storage)
+        async with storage.write(APP) as session:
+            for n in range(3):
+                await session.create(one.name, [point(f"x{n}")])
+                await session.create(two.name, [point(f"y{n}"), point(f"z{n}")])
+        transaction = await one_transaction(storage, before)
+        assert len(transaction.signals) == 2
+        assert features_of(transaction, one).created == 3
+        assert features_of(transaction, two).created == 6
+
+    async def test_the_box_covers_old_and_new_geometries(self, places: Handle) -> None:
+        line = {"type": "LineString", "coordinates": [[1, 2], [3, 5]]}
+        await places.create(feature("x", line), point("y", -10, -20), point("z", 90, 80))
+        before = await places.published()
+
+        async def work(session: WriteSession) -> None:
+            await session.update(places.name, [point("x", 7.125, 4)])
+            await session.delete(places.name, ["y"])
+            await session.create(places.name, [feature("nowhere")])
+
+        await places.write(work)
+        signal = features_of(await one_transaction(places.storage, before), places)
+        assert signal.bbox == (-10, -20, 7.125, 5)
+
+    @pytest.mark.parametrize(
+        ("made", "box"),
+        [
+            (point("x", 8.1, 50.2), (8.1, 50.2, 8.1, 50.2)),
+            (feature("x"), None),
+            (feature("x", {"type": "Point", "coordinates": [1, 2, 9]}), (1, 2, 1, 2)),
+            (point("x", 180.0, -90.0), (180.0, -90.0, 180.0, -90.0)),
+        ],
+    )
+    async def test_the_box_of_one_feature(
+        self, places: Handle, made: dict[str, Any], box: tuple[float, ...] | None
+    ) -> None:
+        before = await places.published()
+        await places.create(made)
+        signal = features_of(await one_transaction(places.storage, before), places)
+        assert signal.bbox == box
+
+    async def test_changes_of_collections(self, storage: Storage) -> None:
+        before = await published(storage)
+        name = fresh_name()
+
+        async def make(session: WriteSession) -> None:
+            await session.create_collection(CollectionInfo(id=name))
+            await session.change_collection(name, CollectionChange(author="me"))
+
+        await storage.run(make, APP)
+        await storage.run(lambda s: s.drop_collection(name), APP)
+        await storage.run(lambda s: s.restore_collection(name), APP)
+        log = await log_after(storage, before)
+        assert len(log) == 3
+        for transaction in log:
+            assert [(s.action, s.id) for s in transaction.signals] == [("MODIFY_COLLECTION", name)]
+
+    async def test_what_changed_nothing_is_not_in_the_log(self, places: Handle) -> None:
+        await places.create(point("x"))
+        before = await places.published()
+        await places.upsert(point("x"))
+        await places.delete("nobody")
+        async with places.storage.write(APP):
+            pass
+        await rolled_back(places.storage, lambda s: s.create(places.name, [point("y")]))
+        assert await log_after(places.storage, before) == []
+
+    async def test_pages_of_the_log(self, places: Handle) -> None:
+        before = await places.published()
+        for n in range(7):
+            await places.upsert(point("x", n=n))
+        whole = await log_after(places.storage, before)
+        assert len(whole) == 7
+        found: list[Transaction] = []
+        while page := await places.storage.transactions(
+            found[-1].seq_number or 0 if found else before.seq_number, 3
+        ):
+            assert len(page) <= 3
+            found += page
+        assert found == whole
+
+
+class TestMessages:
+    async def test_text_json_and_binary(self, places: Handle) -> None:
+        before = await places.published()
+        attachment = {"k": [1, 2.5, None, True, "ü", {"it's": "\\"}]}
+        async with places.storage.write(APP) as session:
+            await session.message("text", "Fixed the \\ 'bridge' ü\n👍")
+            await session.message("json", json=attachment)
+            await session.message("binary", binary=bytes(range(256)))
+            await session.message("all", "t", json=[1], binary=b"\0")
+        transaction = await one_transaction(places.storage, before)
+        messages = signals_of(transaction, "MESSAGE")
+        assert len(transaction.signals) == 4
+        assert messages["text"].text == "Fixed the \\ 'bridge' ü\n👍"
+        assert same(messages["json"].json, attachment)
+        assert messages["binary"].binary == bytes(range(256))
+        all_ = messages["all"]
+        assert (all_.text, all_.json, all_.binary) == ("t", [1], b"\0")
+        assert (messages["text"].json, messages["text"].binary) == (None, None)
+
+    async def test_the_same_id_replaces(self, places: Handle) -> None:
+        before = await places.published()
+        async with places.storage.write(APP) as session:
+            await session.message("note", "first", json={"n": 1}, binary=b"1")
+            await session.create(places.name, [point("x")])
+            await session.message("note", "second")
+        transaction = await one_transaction(places.storage, before)
+        (message,) = signals_of(transaction, "MESSAGE").values()
+        assert (message.text, message.json, message.binary) == ("second", None, None)
+
+    async def test_nasty_ids_and_texts(self, places: Handle) -> None:
+        before = await places.published()
+        async with places.storage.write(APP) as session:
+            for text in NASTY_TEXTS:
+                await session.message(text, text, json={text: text})
+        messages = signals_of(await one_transaction(places.storage, before), "MESSAGE")
+        assert {key: m.text for key, m in messages.items()} == {t: t for t in NASTY_TEXTS}
+        assert all(m.json == {key: key} for key, m in messages.items())
+
+    async def test_the_same_id_in_another_transaction_is_another_message(
+        self, places: Handle
+    ) -> None:
+        before = await places.published()
+        for text in ("one", "two"):
+            await places.write(lambda s, t=text: s.message("note", t))  # type: ignore[misc]
+        log = await log_after(places.storage, before)
+        assert [signals_of(t, "MESSAGE")["note"].text for t in log] == ["one", "two"]
+
+
+class TestPublication:
+    async def test_numbers_are_dense_from_one(self, empty_storage: Storage) -> None:
+        assert await empty_storage.transactions() == []
+        handle = await new_collection(empty_storage)
+        for n in range(5):
+            await handle.upsert(point("x", n=n))
+            await rolled_back(empty_storage, lambda s: s.create(handle.name, [point("y")]))
+        await handle.published()
+        log = await empty_storage.transactions()
+        assert [t.seq_number for t in log] == [1, 2, 3, 4, 5, 6]
+        assert [t.txn for t in log] == sorted(t.txn for t in log)
+
+    async def test_an_empty_storage_is_at_version_zero(self, empty_storage: Storage) -> None:
+        assert (await published(empty_storage)).seq_number == 0
+        status = await empty_storage.publication()
+        assert (status.last_seq_number, status.unpublished) == (0, 0)
+
+    async def test_a_write_can_be_waited_for(self, places: Handle) -> None:
+        await places.create(point("x"))
+        txn = (await places.get("x")).txn
+        version = await places.storage.wait_published(txn)
+        assert version is not None
+        assert version.txn == txn
+        assert await places.storage.wait_published(txn, 0) == version
+
+    async def test_waiting_for_an_open_transaction_ends(self, places: Handle) -> None:
+        async with places.storage.write(APP) as session:
+            await session.create(places.name, [point("x")])
+            assert session.txn is not None
+            assert await places.storage.wait_published(session.txn, 0.2) is None
+
+    async def test_an_open_transaction_holds_back_later_ones_and_is_named(
+        self, storage: Storage
+    ) -> None:
+        one, two = await new_collection(storage), await new_collection(storage)
+        before = await published(storage)
+        async with storage.write(APP) as session:
+            await session.create(one.name, [point("x")])
+            await two.create(point("y"))
+            later = (await two.get("y")).txn
+            if session.txn is not None and later > session.txn:
+                assert await storage.wait_published(later, 0.3) is None
+                status = await storage.publication()
+                assert (status.last_txn, status.unpublished) == (before.txn, 1)
+                assert status.held_back_by
+            first = session.txn
+        log = await log_after(storage, before)
+        assert [t.txn for t in log] == [first, later]
+
+    async def test_every_instance_publishes_what_others_wrote(
+        self, places: Handle, make_storage: StorageMaker
+    ) -> None:
+        second = await make_storage(beside=places.storage)
+        await places.create(point("x"))
+        txn = (await places.get("x")).txn
+        version = await second.wait_published(txn)
+        assert version is not None
+        assert await places.storage.wait_published(txn) == version
+
+    async def test_what_a_closed_instance_left_is_published_by_the_next(
+        self, places: Handle, make_storage: StorageMaker
+    ) -> None:
+        first = await make_storage(beside=places.storage)
+        txns = []
+        for n in range(5):
+            async with first.write(APP) as session:
+                await session.create(places.name, [point(f"x{n}")])
+                txns.append(session.txn)
+        await first.close()
+        second = await make_storage(beside=places.storage)
+        version = await second.wait_published(txns[-1] or 0)
+        assert version is not None
+        assert version.txn == txns[-1]
+
+    async def test_two_instances_share_one_dense_log(
+        self, empty_storage: Storage, make_storage: StorageMaker
+    ) -> None:
+        second = await make_storage(beside=empty_storage)
+        handle = await new_collection(empty_storage)
+        hands = (handle, Handle(second, handle.name))
+        await asyncio.gather(
+            *(hands[n % 2].create(point(f"x{n}")) for n in range(20)),
+        )
+        await published(empty_storage)
+        await published(second)
+        log = await empty_storage.transactions()
+        assert log == await second.transactions()
+        assert [t.seq_number for t in log] == list(range(1, 22))
+        assert [t.txn for t in log] == sorted(t.txn for t in log)
+
+    async def test_both_instances_are_the_same_storage(
+        self, storage: Storage, make_storage: StorageMaker
+    ) -> None:
+        second = await make_storage(beside=storage)
+        assert (second.id, second.number) == (storage.id, storage.number)
+        assert 0 <= storage.number < 2**40

@@ -1,0 +1,253 @@
+"""Conformance: history that is switched off, grows too old, or is pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from naksha.model.collection import CollectionChange
+from naksha.model.errors import Expired
+from naksha.model.query import Query, States
+from naksha.model.version import AtSeq, AtTxn, Version
+from naksha.spi.storage import Storage
+from naksha.testing.suite_support import (
+    APP,
+    DAY_MS,
+    Handle,
+    content,
+    ids_of,
+    new_collection,
+    point,
+    published,
+    seq,
+)
+from naksha.testing.suite_versions import snapshot
+
+
+def every_read(handle: Handle, version: Version) -> list[Callable[[], Awaitable[object]]]:
+    """All ways to read a collection at a version."""
+    storage, name, at = handle.storage, handle.name, seq(version)
+    return [
+        lambda: handle.live(at),
+        lambda: handle.deleted(AtTxn(version.txn)),
+        lambda: storage.page(name, Query(limit=1, states=States.ALL), at),
+        lambda: storage.count(name, Query(), at),
+        lambda: storage.resolve(at, name),
+        lambda: storage.plan(name, Query(), at),
+    ]
+
+
+class TestHistoryOff:
+    async def test_the_first_write_makes_earlier_versions_expire(self, storage: Storage) -> None:
+        handle = await new_collection(storage)
+        await handle.create(point("x", n=1), point("y"))
+        first = await handle.published()
+        await handle.change(history_enabled=False)
+        switched = await handle.published()
+        assert ids_of(await handle.live(seq(first))) == ["x", "y"]
+        await handle.update(point("x", n=2))
+        written = await handle.published()
+        for version in (first, switched):
+            for call in every_read(handle, version):
+                with pytest.raises(Expired) as caught:
+                    await call()
+                assert caught.value.oldest == written.seq_number
+        assert await storage.resolve(seq(first)) == first
+        assert content((await handle.live(seq(written)))[0])["properties"] == {"n": 2}
+
+    async def test_each_write_moves_the_oldest_version_on(self, storage: Storage) -> None:
+        handle = await new_collection(storage, history_enabled=False)
+        versions = []
+        for n in range(3):
+            await handle.upsert(point("x", n=n))
+            versions.append(await handle.published())
+        for version in versions[:-1]:
+            with pytest.raises(Expired) as caught:
+                await handle.live(seq(version))
+            assert caught.value.oldest == versions[-1].seq_number
+        assert content((await handle.live(seq(versions[-1])))[0])["properties"] == {"n": 2}
+
+    async def test_on_again_versions_from_the_last_write_on_are_kept(
+        self, storage: Storage
+    ) -> None:
+        handle = await new_collection(storage, history_enabled=False)
+        await handle.create(point("x", n=1))
+        old = await handle.published()
+        await handle.update(point("x", n=2))
+        oldest = await handle.published()
+        await handle.change(history_enabled=True)
+        await handle.update(point("x", n=3))
+        await handle.delete("x")
+        await handle.published()
+        with pytest.raises(Expired) as caught:
+            await handle.live(seq(old))
+        assert caught.value.oldest == oldest.seq_number
+        assert content((await handle.live(seq(oldest)))[0])["properties"] == {"n": 2}
+        assert [s.feature["properties"]["n"] for s in await handle.all()] == [2, 3, 3]
+
+    async def test_off_written_and_on_in_one_transaction(self, places: Handle) -> None:
+        await places.create(point("x", n=1))
+        before = await places.published()
+        async with places.storage.write(APP) as session:
+            await session.change_collection(places.name, CollectionChange(history_enabled=False))
+            await session.update(places.name, [point("x", n=2)])
+            await session.change_collection(places.name, CollectionChange(history_enabled=True))
+        after = await places.published()
+        with pytest.raises(Expired):
+            await places.live(seq(before))
+        assert content((await places.live(seq(after)))[0])["properties"] == {"n": 2}
+
+    async def test_without_a_write_nothing_expires(self, places: Handle) -> None:
+        await places.create(point("x", n=1))
+        version = await places.published()
+        await places.change(history_enabled=False)
+        await places.update(point("x", n=1))
+        await places.delete("nobody")
+        await places.change(history_enabled=True)
+        await places.update(point("x", n=2))
+        await places.published()
+        assert content((await places.live(seq(version)))[0])["properties"] == {"n": 1}
+
+    async def test_other_collections_keep_their_history(self, storage: Storage) -> None:
+        off, on = await new_collection(storage), await new_collection(storage)
+        await on.create(point("x", n=1))
+        await off.create(point("x", n=1))
+        version = await published(storage)
+        await off.change(history_enabled=False)
+        await off.update(point("x", n=2))
+        await on.update(point("x", n=2))
+        await published(storage)
+        assert content((await on.live(seq(version)))[0])["properties"] == {"n": 1}
+        with pytest.raises(Expired):
+            await off.live(seq(version))
+
+    async def test_deletes_leave_tombstones_all_the_same(self, storage: Storage) -> None:
+        handle = await new_collection(storage, history_enabled=False)
+        await handle.create(point("x", n=1))
+        await handle.update(point("x", n=2))
+        await handle.delete("x")
+        (tombstone,) = await handle.deleted()
+        assert tombstone.xyz["version"] == 3
+        await handle.restore("x")
+        assert (await handle.get("x")).xyz["version"] == 4
+
+
+async def aged(storage: Storage, **settings: object) -> tuple[Handle, list[Version]]:
+    """A collection that keeps a day of history, and three versions of it."""
+    handle = await new_collection(storage, max_age=1, **settings)
+    versions = []
+    for n in range(3):
+        await handle.upsert(point("x", n=n), point(f"y{n}"))
+        if n:
+            await handle.delete(f"y{n - 1}")
+        versions.append(await handle.published())
+    return handle, versions
+
+
+def later(version: Version, days: int) -> int:
+    return version.published_ms + days * DAY_MS
+
+
+class TestMaxAge:
+    async def test_young_history_stays(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        before = [await snapshot(handle, seq(v)) for v in versions]
+        await empty_storage.maintain(later(versions[-1], 0))
+        await empty_storage.maintain()
+        assert [await snapshot(handle, seq(v)) for v in versions] == before
+
+    async def test_old_history_is_expired_and_the_oldest_version_named(
+        self, empty_storage: Storage
+    ) -> None:
+        handle, versions = await aged(empty_storage)
+        head = await snapshot(handle, seq(versions[-1]))
+        await empty_storage.maintain(later(versions[-1], 3))
+        for version in versions[:-1]:
+            for call in every_read(handle, version):
+                with pytest.raises(Expired) as caught:
+                    await call()
+                oldest = caught.value.oldest
+                assert oldest is not None
+                assert version.seq_number < oldest <= versions[-1].seq_number
+                await handle.live(AtSeq(oldest))
+        live, dead, _ = await snapshot(handle, seq(versions[-1]))
+        assert [live, dead] == head[:2]
+
+    async def test_only_collections_that_keep_less_lose_it(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        keeper = await new_collection(empty_storage)
+        await keeper.create(point("x", n=1))
+        version = await keeper.published()
+        await keeper.update(point("x", n=2))
+        await keeper.published()
+        before = await snapshot(keeper, seq(version))
+        await empty_storage.maintain(later(version, 3))
+        assert await snapshot(keeper, seq(version)) == before
+        with pytest.raises(Expired):
+            await handle.live(seq(versions[0]))
+
+    async def test_writing_goes_on_after_maintenance(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        await empty_storage.maintain(later(versions[-1], 3))
+        await handle.update(point("x", n=77))
+        after = await handle.published()
+        assert (await handle.get("x", seq(after))).feature["properties"]["n"] == 77
+        assert (await handle.get("x", seq(versions[-1]))).feature["properties"]["n"] == 2
+
+    async def test_maintenance_twice_is_maintenance_once(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        for _ in range(2):
+            await empty_storage.maintain(later(versions[-1], 3))
+        assert len(await handle.live()) == 2
+
+
+class TestPins:
+    async def test_a_pinned_version_stays_readable(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        pinned = versions[1]
+        before = (await snapshot(handle, seq(pinned)))[:2]
+        await empty_storage.pin("tag:one", pinned)
+        await empty_storage.maintain(later(versions[-1], 3))
+        assert (await snapshot(handle, seq(pinned)))[:2] == before
+        await empty_storage.unpin("tag:one")
+        await empty_storage.maintain(later(versions[-1], 3))
+        with pytest.raises(Expired):
+            await handle.live(seq(pinned))
+
+    async def test_a_pin_may_be_of_one_collection(self, empty_storage: Storage) -> None:
+        one, versions = await aged(empty_storage)
+        two, others = await aged(empty_storage)
+        before = await two.live(seq(others[0]))
+        await empty_storage.pin("only two", others[0], two.name)
+        await empty_storage.maintain(later(others[-1], 3))
+        assert [s.raw for s in await two.live(seq(others[0]))] == [s.raw for s in before]
+        with pytest.raises(Expired):
+            await one.live(seq(versions[0]))
+
+    async def test_what_is_not_pinned_is_right_or_expired(self, empty_storage: Storage) -> None:
+        """A pin may keep more than it names, but never lets a wrong answer through."""
+        handle, versions = await aged(empty_storage)
+        before = [(await snapshot(handle, seq(v)))[:2] for v in versions]
+        await empty_storage.pin("one", versions[1])
+        await empty_storage.maintain(later(versions[-1], 3))
+        for version, wanted in zip(versions, before, strict=True):
+            try:
+                assert (await snapshot(handle, seq(version)))[:2] == wanted
+            except Expired:
+                assert version == versions[0]
+
+    async def test_a_name_pinned_again_moves(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        await empty_storage.pin("position", versions[0])
+        await empty_storage.pin("position", versions[1])
+        await empty_storage.maintain(later(versions[-1], 3))
+        await handle.live(seq(versions[1]))
+        with pytest.raises(Expired):
+            await handle.live(seq(versions[0]))
+
+    async def test_what_has_expired_cannot_be_pinned(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        await empty_storage.maintain(later(versions[-1], 3))
+        with pytest.raises(Expired):
+            await empty_storage.pin("late", versions[0], handle.name)

@@ -1,0 +1,1 @@
+"""The shipped conformance suites, bound to the backends."""

@@ -1,0 +1,48 @@
+"""The storage suite on PostgreSQL."""
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+
+import pytest
+
+from naksha.psql import PsqlStorage
+from naksha.spi.clock import Clock
+from naksha.spi.storage import Storage
+from naksha.testing.fixtures import DatabaseFactory
+from naksha.testing.storage_suite import *  # noqa: F403
+from naksha.testing.storage_suite import StorageMaker
+
+
+@pytest.fixture(scope="class")
+async def storage(database_factory: DatabaseFactory) -> AsyncIterator[Storage]:
+    """One storage for all tests of a class."""
+    with database_factory.fresh() as dsn:
+        opened = await PsqlStorage.open(dsn, "suite")
+        OPENED[id(opened)] = dsn
+        yield opened
+        await opened.close()
+
+
+@pytest.fixture
+async def make_storage(database_factory: DatabaseFactory) -> AsyncIterator[StorageMaker]:
+    """Further instances, each on the data of another one or on a database of its own."""
+    opened: list[PsqlStorage] = []
+    with ExitStack() as databases:
+
+        async def make(*, beside: Storage | None = None, clock: Clock | None = None) -> Storage:
+            if beside is None:
+                dsn = databases.enter_context(database_factory.fresh())
+            else:
+                dsn = OPENED[id(beside)]
+            storage = await PsqlStorage.open(dsn, "suite", clock=clock)
+            OPENED[id(storage)] = dsn
+            opened.append(storage)
+            return storage
+
+        yield make
+        for storage in opened:
+            await storage.close()
+
+
+OPENED: dict[int, str] = {}
+"""Where the data of an open storage is."""
