@@ -18,8 +18,8 @@ INT8_MAX: Final = 2**63 - 1
 # ---- One feature ---------------------------------------------------------------------------------
 
 FEATURE_BYTES_MAX: Final = 10 * MIB
-"""JSON without geometry plus WKB.  The largest country boundary we know of has 6 MiB; a feature
-is parsed, compared and merged in memory as a whole, so a few of them must fit at once."""
+"""JSON without geometry plus WKB.  A feature is parsed, compared and merged in memory as a whole,
+and the API that existing clients speak ends its answers at the same size."""
 
 FEATURE_ID_BYTES_MAX: Final = 512
 """A btree entry of PostgreSQL holds at most about 2,700 bytes; the id shares it with two txn."""
@@ -70,8 +70,8 @@ WRITE_FEATURES_MAX: Final = 100_000
 """Features of one write call.  A larger load is several calls in one session, or a bulk load."""
 
 WRITE_BYTES_MAX: Final = 256 * MIB
-"""Bytes of one write call: PostgreSQL refuses a single parameter of 1 GiB, and the call exists
-about three times in memory (parsed, encoded, in the driver's buffer)."""
+"""Bytes of one write call: PostgreSQL refuses a single parameter of 1 GiB, and the call
+exists several times in memory (parsed, encoded, in the driver's buffer)."""
 
 PAGE_DEFAULT: Final = 30_000
 """Features of one answer when nothing else is asked for; what existing clients expect."""
