@@ -68,7 +68,7 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
        count(*) FILTER (WHERE old_i IS NOT NULL AND old_xyz->>'txn' <> $9::text),
        count(tomb_xyz), (SELECT count(*) FROM added),
        max(greatest((old_xyz->>'txn')::int8, (tomb_xyz->>'txn')::int8)),
-       ST_SetSRID(ST_Extent(ST_Collect(geo, old_geo)), 4326),
+       ST_SetSRID(ST_Collect(ST_Extent(geo)::geometry, ST_Extent(old_geo)::geometry), 4326),
        (SELECT jsonb_build_object('verdict', verdict, 'feature', id, 'head',
                    convert_from(naksha_feature(old_geo, old_json), 'UTF8')::jsonb)
           FROM judged WHERE verdict IN ('CONFLICT', 'MISSING', 'EXISTS') ORDER BY id LIMIT 1)

@@ -1,0 +1,273 @@
+"""Reading HEAD and past versions against an unversioned table, while history grows.
+
+The benchmark of the GeoServer versioning document: 100,000 lines on a grid, 4,000 and 10,000
+revisions of 30 edits, spread over 1,100 days. Three layouts side by side: an unversioned reference
+table with the columns and indices of ours, the document's single table with revision/expired
+columns, and ours after its maintenance. Each answers a full extract, a bbox of about 10,000 and one
+of about 30 features, at HEAD and at revisions 0, middle and last, as (id, GeoJSON bytes) through
+prepared statements; also on a fresh connection and with 8 sessions at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import asyncpg
+from rich.progress import track
+
+from benchmarks._data import Feature
+from benchmarks._frame import Options, Report, postgres_database
+from naksha.model.collection import CollectionInfo
+from naksha.model.query import Bbox, Query
+from naksha.psql import PsqlStorage, statements
+
+DAYS = 1_100
+START_MS = 1_672_531_200_000  # 2023-01-01
+EDITS = 30
+COLUMNS, ROWS = 400, 250
+BIG, SMALL = Bbox(0.0, 0.0, 80.0, 80.0), Bbox(10.0, 10.0, 14.4, 14.4)
+SHAPES: dict[str, Bbox | None] = {"full": None, "bbox": BIG, "small": SMALL}
+REPETITIONS = {"full": 5, "bbox": 15, "small": 60}
+SESSIONS = 8
+
+REFERENCE = """
+CREATE TABLE ref (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL);
+INSERT INTO ref SELECT * FROM roads ORDER BY jsondata->>'id';
+SELECT naksha_create_indices('ref', 'head', false);
+CREATE TABLE gs AS SELECT i, geo, jsondata, naksha_xyz_txn(jsondata) AS revision,
+    9223372036854775807 AS expired, jsondata->>'id' AS id FROM roads
+UNION ALL SELECT i, geo, jsondata, naksha_xyz_txn(jsondata), naksha_xyz_txn_next(jsondata),
+    jsondata->>'id' FROM roads_hst ORDER BY 4, 6;
+ALTER TABLE gs ADD PRIMARY KEY (revision, id);
+CREATE INDEX ON gs USING gist (geo);
+CREATE INDEX ON gs (expired, id);
+VACUUM ANALYZE ref;
+VACUUM ANALYZE gs;
+VACUUM ANALYZE roads;
+VACUUM ANALYZE roads_hst;
+"""
+REF_SELECT = "SELECT jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature FROM ref"
+GS_SELECT = "SELECT id, naksha_feature(geo, jsondata) AS feature FROM gs WHERE {version}"
+GS_HEAD = "expired = 9223372036854775807"
+GS_PAST = "revision <= {v} AND expired > {v}"
+BOX = "geo && ST_MakeEnvelope($1, $2, $3, $4, 4326)"
+
+Statement = tuple[str, list[Any]]
+
+
+@dataclass
+class Layouts:
+    """A statement for every (layout, version, shape)."""
+
+    statements: dict[tuple[str, str, str], Statement] = field(default_factory=dict)
+
+    def add(self, layout: str, version: str, shape: str, statement: Statement) -> None:
+        self.statements[layout, version, shape] = statement
+
+
+def run(options: Options) -> Report:
+    """Build and read both sizes; a ratio is the worst of its cases."""
+    features = options.size(100_000, 10_000)
+    sizes = (options.size(4_000, 80), options.size(10_000, 200))
+    with postgres_database() as dsn:
+        small = asyncio.run(_measure(dsn, "few", features, sizes[0]))
+    with postgres_database() as dsn:
+        large = asyncio.run(_measure(dsn, "many", features, sizes[1]))
+    return _report(dict(zip(sizes, (small, large), strict=True)))
+
+
+def grid_line(number: int, count: int, rng: random.Random) -> Feature:
+    """A random line inside its own cell of the grid."""
+    columns = max(1, round((count * COLUMNS / ROWS) ** 0.5))
+    rows = -(-count // columns)
+    west, south = -180 + 360 * (number % columns) / columns, -90 + 180 * (number // columns) / rows
+    wide, high = 360 / columns, 180 / rows
+    line = [
+        [round(west + rng.random() * wide, 7), round(south + rng.random() * high, 7)]
+        for _ in range(4)
+    ]
+    return {
+        "id": f"road-{number:06d}",
+        "type": "Feature",
+        "geometry": {"type": "LineString", "coordinates": line},
+        "properties": {"txt": f"text of feature {number} {rng.random()}"},
+    }
+
+
+async def _measure(
+    dsn: str, label: str, count: int, revisions: int
+) -> dict[tuple[str, str, str, str], float]:
+    storage = await PsqlStorage.open(dsn, "bench")
+    try:
+        txns = await _build(storage, count, revisions, label)
+        await storage.maintain(START_MS + DAYS * 86_400_000)
+    finally:
+        await storage.close()
+    settings = {"search_path": "naksha, public"}
+    connection = await asyncpg.connect(dsn, server_settings=settings)
+    await connection.execute(REFERENCE.rpartition("VACUUM ANALYZE ref")[0])
+    for table in ("ref", "gs", "roads", "roads_hst"):
+        await connection.execute(f"VACUUM ANALYZE {table}")
+    layouts = _layouts(txns)
+
+    async def connect() -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(dsn, server_settings=settings)
+
+    times = await _one_session(connection, layouts)
+    times |= await _fresh_connections(connect, layouts)
+    times |= await _eight_sessions(connect, layouts)
+    await connection.close()
+    return times
+
+
+async def _build(storage: PsqlStorage, count: int, revisions: int, label: str) -> dict[str, int]:
+    rng = random.Random(count + revisions)
+    step = DAYS * 86_400_000 // (revisions + 1)
+    first = [grid_line(number, count, rng) for number in range(count)]
+    async with storage.write("bench", at_ms=START_MS) as session:
+        await session.create_collection(CollectionInfo(id="roads"))
+        await session.create("roads", first)
+        txns = {"0": session.txn or 0}
+    for revision in track(range(1, revisions + 1), f"{revisions:,} revisions ({label})"):
+        numbers = rng.sample(range(count), EDITS)
+        edits = [grid_line(number, count, rng) for number in numbers]
+        async with storage.write("bench", at_ms=START_MS + revision * step) as session:
+            await session.update("roads", edits)
+            if revision == revisions // 2:
+                txns["middle"] = session.txn or 0
+            txns["last"] = session.txn or 0
+    await storage.wait_published(txns["last"], 60)
+    return txns
+
+
+def _layouts(txns: dict[str, int]) -> Layouts:
+    layouts = Layouts()
+    for shape, box in SHAPES.items():
+        edges = [] if box is None else [box.west, box.south, box.east, box.north]
+        where = "" if box is None else f" WHERE {BOX}"
+        both = "" if box is None else f" AND {BOX}"
+        query = Query(spatial=box)
+        layouts.add("ref", "HEAD", shape, (REF_SELECT + where, [*edges]))
+        layouts.add("gs", "HEAD", shape, (GS_SELECT.format(version=GS_HEAD) + both, [*edges]))
+        layouts.add("ours", "HEAD", shape, statements.states("roads", query, None))
+        for version, txn in txns.items():
+            past = GS_PAST.format(v=f"${len(edges) + 1}::int8")
+            text = GS_SELECT.format(version=past) + both
+            layouts.add("gs", version, shape, (text, [*edges, txn]))
+            layouts.add("ours", version, shape, statements.states("roads", query, txn))
+    return layouts
+
+
+Times = dict[tuple[str, str, str, str], float]
+
+
+async def _timed(work: Callable[[], Awaitable[object]]) -> float:
+    start = time.perf_counter()
+    await work()
+    return time.perf_counter() - start
+
+
+async def _one_session(connection: asyncpg.Connection[Any], layouts: Layouts) -> Times:
+    """Prepared statements on one connection, in turns."""
+    prepared = {
+        key: (await connection.prepare(text), values)
+        for key, (text, values) in layouts.statements.items()
+    }
+    samples: dict[tuple[str, str, str], list[float]] = {key: [] for key in prepared}
+    for shape, repetitions in REPETITIONS.items():
+        chosen = {key: value for key, value in prepared.items() if key[2] == shape}
+        for turn in range(repetitions + 1):
+            for key, (statement, values) in chosen.items():
+                seconds = await _timed(lambda s=statement, v=values: s.fetch(*v))  # type: ignore[misc]
+                if turn:
+                    samples[key].append(seconds)
+    return {("prepared", *key): median(values) for key, values in samples.items()}
+
+
+async def _fresh_connections(
+    connect: Callable[[], Awaitable[asyncpg.Connection[Any]]], layouts: Layouts
+) -> Times:
+    """The first query of a connection: nothing is planned or cached in the session yet."""
+    samples: dict[tuple[str, str, str], list[float]] = {}
+    for _ in range(7):
+        for key, (text, values) in layouts.statements.items():
+            if key[2] == "full":
+                continue
+            connection = await connect()
+            seconds = await _timed(lambda c=connection, t=text, v=values: c.fetch(t, *v))  # type: ignore[misc]
+            samples.setdefault(key, []).append(seconds)
+            await connection.close()
+    return {("fresh", *key): median(values) for key, values in samples.items()}
+
+
+async def _eight_sessions(
+    connect: Callable[[], Awaitable[asyncpg.Connection[Any]]], layouts: Layouts
+) -> Times:
+    """Eight sessions asking the same at once; the time of all of them."""
+    connections = [await connect() for _ in range(SESSIONS)]
+    samples: dict[tuple[str, str, str], list[float]] = {}
+    for turn in range(6):
+        for key, (text, values) in layouts.statements.items():
+            if key[2] == "full":
+                continue
+
+            async def all_at_once(text: str = text, values: list[Any] = values) -> None:
+                await asyncio.gather(*(c.fetch(text, *values) for c in connections))
+
+            seconds = await _timed(all_at_once)
+            if turn:
+                samples.setdefault(key, []).append(seconds / SESSIONS)
+    for connection in connections:
+        await connection.close()
+    return {("8 sessions", *key): median(values) for key, values in samples.items()}
+
+
+def _report(results: dict[int, Times]) -> Report:
+    report = Report(
+        "Reading versions",
+        ["revisions", "how", "shape", "version", "ref ms", "single-table ms", "ours ms", "ratio"],
+    )
+    worst: dict[str, float] = {}
+    for revisions, times in results.items():
+        for (how, layout, version, shape), seconds in times.items():
+            if layout != "ours":
+                continue
+            reference = times[how, "ref", "HEAD", shape]
+            single = times[how, "gs", version, shape]
+            row = [revisions, how, shape, version, reference * 1e3, single * 1e3, seconds * 1e3]
+            report.rows.append([*row, seconds / reference])
+            for prefix, value in (("", seconds), ("gs_", single)):
+                _note_worst(worst, prefix, shape, version, value, reference)
+    small, large = results.values()
+    for prefix, layout in (("", "ours"), ("gs_", "gs")):
+        worst[f"{prefix}growth"] = max(
+            _growth(small, large, key) for key in large if key[1] == layout and key[3] != "small"
+        )
+    report.figures.update({name: round(value, 3) for name, value in sorted(worst.items())})
+    report.notes.append(
+        "Goals: head_* ≤ 1.2, past_bbox ≤ 1.4, past_full ≤ 1.3, small_extra_ms ≤ 1, growth ≤ 1.1."
+    )
+    return report
+
+
+def _growth(small: Times, large: Times, key: tuple[str, str, str, str]) -> float:
+    """How much slower the longer history is, with the reference as yardstick for the machine."""
+    yardstick = (key[0], "ref", "HEAD", key[3])
+    return (large[key] / large[yardstick]) / (small[key] / small[yardstick])
+
+
+def _note_worst(
+    worst: dict[str, float], prefix: str, shape: str, version: str, value: float, reference: float
+) -> None:
+    if shape == "small":
+        name, figure = f"{prefix}small_extra_ms", (value - reference) * 1e3
+    else:
+        name = f"{prefix}{'head' if version == 'HEAD' else 'past'}_{shape}"
+        figure = value / reference
+    worst[name] = max(worst.get(name, 0.0), figure)
