@@ -21,6 +21,8 @@ from naksha.psql import log, versions
 from naksha.psql.driver import Connection, Direct, Pool
 from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
+from naksha.psql.maintainer import Maintainer
+from naksha.psql.maintenance import maintain
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.session import PsqlSession
@@ -45,6 +47,7 @@ class PsqlStorage(PsqlReader):
         self._info = info
         self._sequencer = sequencer
         self._clock = clock
+        self._maintainer: Maintainer | None = None
 
     @classmethod
     async def open(
@@ -56,11 +59,13 @@ class PsqlStorage(PsqlReader):
         number: int | None = None,
         clock: Clock | None = None,
         pool_max: int = POOL_MAX,
+        maintain_every_s: float | None = None,
     ) -> Self:
         """Open the storage in a schema, which is set up or upgraded when needed.
 
         `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
-        makes transactions start at its time instead of the database's."""
+        makes transactions start at its time instead of the database's. With `maintain_every_s`
+        the storage is maintained in the background."""
         check_storage_id(storage_id)
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
@@ -71,7 +76,11 @@ class PsqlStorage(PsqlReader):
                 path = await search_path(first, schema)
             finally:
                 await first.close()
-            settings = {"search_path": path, "application_name": f"naksha {storage_id}"}
+            settings = {
+                "search_path": path,
+                "application_name": f"naksha {storage_id}",
+                "default_transaction_isolation": "read committed",
+            }
             pool = await asyncpg.create_pool(
                 dsn, min_size=1, max_size=pool_max, server_settings=settings
             )
@@ -83,7 +92,11 @@ class PsqlStorage(PsqlReader):
 
         sequencer = Sequencer(pool, connect)
         sequencer.start()
-        return cls(pool, (row["id"], row["number"]), sequencer, clock)
+        storage = cls(pool, (row["id"], row["number"]), sequencer, clock)
+        if maintain_every_s is not None:
+            storage._maintainer = Maintainer(storage.maintain, maintain_every_s)
+            storage._maintainer.start()
+        return storage
 
     @property
     def id(self) -> str:
@@ -98,6 +111,8 @@ class PsqlStorage(PsqlReader):
         return self._info
 
     async def close(self) -> None:
+        if self._maintainer is not None:
+            await self._maintainer.close()
         await self._sequencer.close()
         await self._pool.close()
 
@@ -167,6 +182,8 @@ class PsqlStorage(PsqlReader):
         number = self._txn_number(txn)
         async with self._connection() as connection:
             rows = await connection.fetch(queries()["transaction"], number)
+            if not rows:
+                await versions.check_log(connection, number)
         if not rows:
             raise VersionNotFound(f"There is no transaction {txn}")
         return log.transactions_of(rows)[0]
@@ -185,11 +202,11 @@ class PsqlStorage(PsqlReader):
         async with self._connection() as connection:
             window = await connection.fetchrow(queries()["version_window"], after, limit)
             assert window is not None
-            if window["last_txn"] is None:
-                return []
             rows = await connection.fetch(
                 queries()["transactions"], window["after_txn"], window["last_txn"]
             )
+            # Afterwards, since part of it may have been dropped meanwhile.
+            await versions.check_log_after(connection, after)
         return log.transactions_of(rows)
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
@@ -213,9 +230,18 @@ class PsqlStorage(PsqlReader):
             return await self._sequencer.status()
 
     async def pin(self, name: str, at: Version, collection: str | None = None) -> None:
-        async with self._connection() as connection:
+        async with self._connection() as connection, connection.transaction():
             await connection.execute(queries()["pin"], name, collection, at.txn)
+            # Expiry holds the pins still: what is there now stays.
+            await versions.check_kept(connection, at, collection)
 
     async def unpin(self, name: str) -> None:
         async with self._connection() as connection:
             await connection.execute(queries()["unpin"], name)
+
+    async def maintain(self, now_ms: int | None = None) -> None:
+        if now_ms is None and self._clock is not None:
+            now_ms = self._clock.now_ms()
+        await self._publish()
+        async with self._connection() as connection:
+            await maintain(connection, now_ms)

@@ -94,6 +94,27 @@ async def _check_floor(connection: Connection, version: Version, collection: str
         )
 
 
+async def check_kept(connection: Connection, version: Version, collection: str | None) -> None:
+    """Expired when the version, or the history that the collection needs for it, is gone."""
+    if collection is not None:
+        await _check_floor(connection, version, collection)
+    await check_log(connection, version.txn)
+
+
+async def check_log(connection: Connection, txn: int) -> None:
+    """Expired when the transaction is older than the log."""
+    first = await _version(connection, "first_version")
+    if first is not None and first.seq_number > 1 and txn < first.txn:
+        await _gone(connection, f"Transaction {txn}")
+
+
+async def check_log_after(connection: Connection, after: int) -> None:
+    """Expired when the log does not go back to the version after this one."""
+    first = await _version(connection, "first_version")
+    if first is not None and after + 1 < first.seq_number:
+        await _gone(connection, f"Version {after + 1}")
+
+
 async def _version(connection: Connection, query: str, *values: Any) -> Version | None:
     row = await connection.fetchrow(queries()[query], *values)
     return None if row is None else Version(row["seq_number"], row["txn"], row["ms"])

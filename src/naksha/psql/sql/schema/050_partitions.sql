@@ -60,20 +60,17 @@ BEGIN
                    tbl || '_tags', tbl, live);
 END $$;
 
--- The partition of `parent` that holds `txn`: a day, or the month or year it was merged into.
+-- The partition of `parent` that holds `txn`: a day, or what it was merged into.
 CREATE OR REPLACE FUNCTION naksha_partition_of(parent text, txn int8) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
-    day  text := to_char(naksha_txn_day(txn), 'YYYY_MM_DD');
-    name text;
+    day text := parent || '_' || to_char(naksha_txn_day(txn), 'YYYY_MM_DD');
 BEGIN
-    FOREACH name IN ARRAY ARRAY[day, left(day, 7), left(day, 4)] LOOP
-        name := parent || '_' || name;
-        IF to_regclass(quote_ident(name)) IS NOT NULL THEN
-            RETURN name;
-        END IF;
-    END LOOP;
-    RETURN NULL;
+    IF to_regclass(quote_ident(day)) IS NOT NULL THEN
+        RETURN day;
+    END IF;
+    -- A longer one may begin in the middle of its month or year, so only the bounds tell.
+    RETURN (SELECT p.name FROM naksha_partitions(parent) p WHERE p.lo <= txn AND txn < p.hi);
 END $$;
 
 -- The name of that partition, which is made when it is missing. Readers are not blocked: ATTACH
@@ -82,7 +79,7 @@ CREATE OR REPLACE FUNCTION naksha_ensure_day(parent text, txn int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     name text := naksha_partition_of(parent, txn);
-    day  date := naksha_txn_day(txn);
+    span record;
 BEGIN
     IF name IS NOT NULL THEN
         RETURN name;
@@ -90,9 +87,10 @@ BEGIN
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), -1 - (hashtext(parent) & 1073741823));
     name := naksha_partition_of(parent, txn);
     IF name IS NULL THEN
-        name := parent || '_' || to_char(day, 'YYYY_MM_DD');
-        PERFORM naksha_create_partition(parent, name, day, day + 1);
-        PERFORM naksha_attach_partition(parent, name, day, day + 1);
+        SELECT * INTO span FROM naksha_new_span(parent, naksha_txn_day(txn));
+        name := parent || '_' || span.label;
+        PERFORM naksha_create_partition(parent, name, span.from_day, span.to_day);
+        PERFORM naksha_attach_partition(parent, name, span.from_day, span.to_day);
     END IF;
     RETURN name;
 END $$;

@@ -167,7 +167,7 @@ BEGIN
             coalesce((change->>'optimalPartitioning')::bool, optimal_partitioning),
         -- What was written while history was off is the oldest that can be read again.
         floor_txn = CASE WHEN on_ AND off_since IS NOT NULL
-            THEN greatest(floor_txn, naksha_last_write(id, off_since)) ELSE floor_txn END,
+            THEN greatest(floor_txn, naksha_last_write(id, off_since - 1)) ELSE floor_txn END,
         off_since = CASE WHEN on_ THEN NULL ELSE coalesce(off_since, naksha_txn()) END
     WHERE id = collection_id;
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);

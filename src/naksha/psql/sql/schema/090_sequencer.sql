@@ -6,14 +6,16 @@
 -- numbers are decided. The order of the three reads here matters: first the last number drawn,
 -- then the locks, then, with a new snapshot, the log.
 
+-- `owner` tells whose locks they are: a backend's, or a prepared transaction's, which has no pid.
 CREATE OR REPLACE VIEW naksha_open_draws AS
-SELECT l.pid, (l.classid::int8 << 32 | l.objid::int8) AS txn
+SELECT l.pid, (l.classid::int8 << 32 | l.objid::int8) AS txn, l.virtualtransaction AS owner
   FROM pg_locks l
  WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND EXISTS (SELECT FROM pg_locks mark
-                WHERE mark.locktype = 'advisory' AND mark.objsubid = 2 AND mark.pid = l.pid
-                  AND mark.database = l.database AND mark.objid = 0 AND mark.granted
+                WHERE mark.locktype = 'advisory' AND mark.objsubid = 2 AND mark.granted
+                  AND mark.virtualtransaction = l.virtualtransaction
+                  AND mark.database = l.database AND mark.objid = 0
                   AND mark.classid = 'naksha_tx_object_id_seq'::regclass::oid);
 
 -- All transactions below this are decided.
@@ -38,6 +40,10 @@ DECLARE
     bound  int8;
     last_ts timestamptz;
 BEGIN
+    -- The log must be read with a snapshot newer than the locks.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM naksha_raise('N0009', 'Publication needs the isolation level READ COMMITTED');
+    END IF;
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
     bound := naksha_publish_bound();
     SELECT v.seq_number, v.txn, v.seq_ts INTO last_seq, last_txn, last_ts
@@ -70,7 +76,7 @@ CREATE OR REPLACE FUNCTION naksha_floor(collection_id text) RETURNS int8
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
     SELECT CASE WHEN c.off_since IS NULL THEN c.floor_txn
-                ELSE greatest(c.floor_txn, naksha_last_write(c.id, c.off_since)) END
+                ELSE greatest(c.floor_txn, naksha_last_write(c.id, c.off_since - 1)) END
       FROM naksha_collection c WHERE c.id = collection_id;
 END;
 
@@ -83,9 +89,13 @@ BEGIN
     SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0) INTO last_seq, last_txn
       FROM naksha_version v;
     SELECT count(DISTINCT t.txn) INTO unpublished FROM naksha_tx t WHERE t.seq_number IS NULL;
-    SELECT format('backend %s (%s), %s since %s: %s', a.pid, a.application_name, a.state,
-                  a.xact_start, left(a.query, 200)), a.xact_start
+    SELECT CASE WHEN p.gid IS NOT NULL
+               THEN format('prepared transaction %L since %s', p.gid, p.prepared)
+               ELSE format('backend %s (%s), %s since %s: %s', a.pid, a.application_name, a.state,
+                           a.xact_start, left(a.query, 200)) END,
+           coalesce(p.prepared, a.xact_start)
       INTO held_by, held_since
-      FROM naksha_open_draws o JOIN pg_stat_activity a ON a.pid = o.pid
+      FROM naksha_open_draws o LEFT JOIN pg_stat_activity a ON a.pid = o.pid
+      LEFT JOIN pg_prepared_xacts p ON '-1/' || p.transaction = o.owner
      ORDER BY o.txn LIMIT 1;
 END $$;
