@@ -1,0 +1,214 @@
+-- An existing XYZ-Hub table (jsondata, geo, i, maybe deleted) becomes a collection, and back.
+
+-- Whether the table has the column `deleted`; an error when it lacks one that is needed.
+CREATE OR REPLACE FUNCTION naksha_adopt_layout(source regclass) RETURNS bool
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    types   jsonb;
+    missing text;
+BEGIN
+    SELECT jsonb_object_agg(attname, format_type(atttypid, NULL)) INTO types
+      FROM pg_attribute WHERE attrelid = source AND attnum > 0 AND NOT attisdropped;
+    SELECT string_agg(k || ' ' || v, ', ' ORDER BY k) INTO missing
+      FROM (VALUES ('jsondata', 'jsonb'), ('geo', 'geometry'), ('i', 'bigint')) AS need(k, v)
+     WHERE types->>k IS DISTINCT FROM v;
+    IF missing IS NOT NULL OR NOT EXISTS (SELECT FROM pg_class WHERE oid = source
+                                             AND relkind IN ('r', 'p')) THEN
+        PERFORM naksha_raise('N0006', format('%s is not a table of XYZ-Hub; it lacks: %s', source,
+            coalesce(missing, 'being a table')), '{"field": "source"}');
+    END IF;
+    RETURN types->>'deleted' IS NOT DISTINCT FROM 'boolean';
+END $$;
+
+-- Gives way when the table stands where the collection's own tables will be. Sequence and table
+-- are found by their oid later, so only the names change.
+CREATE OR REPLACE FUNCTION naksha_adopt_set_aside(source regclass, collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    numbers text := pg_get_serial_sequence(source::text, 'i');
+    taken   text;
+BEGIN
+    IF source = to_regclass(quote_ident(collection_id)) THEN
+        EXECUTE format('ALTER TABLE %s RENAME TO %I', source, 'naksha_adopted_' || source::oid);
+    END IF;
+    IF to_regclass(numbers) = to_regclass(quote_ident(collection_id || '_i_seq')) THEN
+        EXECUTE format('ALTER SEQUENCE %s RENAME TO %I', numbers,
+                       'naksha_adopted_' || source::oid || '_i_seq');
+    END IF;
+    SELECT string_agg(c.relname, ', ') INTO taken FROM pg_class c
+     WHERE c.relnamespace = current_schema()::regnamespace AND c.relname IN (collection_id,
+        collection_id || '_i_seq', collection_id || '_hst', collection_id || '_del',
+        collection_id || '_meta');
+    IF taken IS NOT NULL AND NOT EXISTS (SELECT FROM naksha_collection WHERE id = collection_id)
+    THEN
+        PERFORM naksha_raise('N0001', format('These names are taken: %s', taken),
+                             jsonb_build_object('collection', collection_id, 'field', 'source'));
+    END IF;
+END $$;
+
+-- Statement text that gives the rows as they are taken over: number (the first of twins keeps it),
+-- id without the collection's prefix, geometry in the layout of HEAD.
+CREATE OR REPLACE FUNCTION naksha_adopt_rows(source regclass, id_prefix text, has_deleted bool)
+RETURNS text STABLE
+RETURN format($sql$SELECT i, i BETWEEN 1 AND 1099511627775
+           AND row_number() OVER (PARTITION BY i ORDER BY ctid) = 1 AS keeps, geo AS source_geo,
+       ST_Force3D(ST_SetSRID(geo, 4326)) AS geo, jsondata, naksha_xyz(jsondata) AS sent,
+       CASE WHEN jsonb_typeof(jsondata->'id') = 'string' THEN
+            CASE WHEN starts_with(jsondata->>'id', %1$L) THEN substr(jsondata->>'id', %2$s)
+                 ELSE jsondata->>'id' END END AS id,
+       %3$s AS dead
+  FROM %4$s$sql$, id_prefix, coalesce(length(id_prefix), 0) + 1,
+    CASE WHEN has_deleted THEN 'coalesce(deleted, false)' ELSE 'false' END, source);
+
+-- Refuses, naming the row, what can be no feature of this storage.
+CREATE OR REPLACE FUNCTION naksha_adopt_check(c naksha_collection, rows text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    problem text;
+    field   text;
+    id      text;
+BEGIN
+    EXECUTE format($sql$SELECT concat('Row i = ', coalesce(i::text, 'null'), ' ', problem),
+               CASE WHEN wrong_srid THEN 'geometry' ELSE 'id' END, id
+          FROM (SELECT i, id, wrong_srid, CASE
+                    WHEN coalesce(id, '') = '' THEN 'has no id (a string)'
+                    WHEN octet_length(id) > 512 THEN 'has an id of more than 512 bytes'
+                    WHEN count(*) OVER (PARTITION BY id) > 1 THEN 'shares its id with another row'
+                    WHEN wrong_srid THEN 'has coordinates other than WGS 84 (SRID 4326)'
+                    END AS problem
+                  FROM (SELECT *, coalesce(ST_SRID(source_geo), 0) NOT IN (0, 4326) AS wrong_srid
+                          FROM (%1$s) AS r) AS r) AS found
+         WHERE problem IS NOT NULL ORDER BY i LIMIT 1$sql$, rows) INTO problem, field, id;
+    IF problem IS NOT NULL THEN
+        PERFORM naksha_raise('N0006', problem,
+            jsonb_build_object('collection', c.id, 'field', field, 'feature', id));
+    END IF;
+    EXECUTE format('SELECT count(naksha_check_geo($1, id, geo)) FROM (%s) AS r '
+                   'WHERE geo IS NOT NULL', rows) USING c;
+END $$;
+
+-- A time that the old namespace has, else the given one.
+CREATE OR REPLACE FUNCTION naksha_adopt_ms(sent jsonb, key text, otherwise int8) RETURNS int8
+IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN jsonb_typeof(sent->key) = 'number' AND (sent->>key)::numeric >= 0
+                 AND (sent->>key)::numeric <= 8640000000000000
+            THEN floor((sent->>key)::numeric)::int8 ELSE otherwise END;
+
+-- Statement text that writes all rows in one pass: live ones to HEAD, dead ones as tombstones.
+-- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
+CREATE OR REPLACE FUNCTION naksha_adopt_sql(c naksha_collection, rows text, day text) RETURNS text
+IMMUTABLE
+RETURN format($sql$WITH numbered AS MATERIALIZED (
+    SELECT CASE WHEN keeps THEN i ELSE nextval(%1$L) END AS i, geo, id, sent, dead,
+           naksha_plain_content(jsonb_set(jsondata, '{id}', to_jsonb(id)),
+               coalesce(ST_ZMin(geo) <> 0 OR ST_ZMax(geo) <> 0, false)) AS content
+      FROM (%2$s) AS r
+), states AS MATERIALIZED (
+    SELECT i, geo, dead, naksha_with_xyz(content, naksha_make_xyz(
+               CASE WHEN dead THEN 'DELETE' ELSE 'CREATE' END, 1, $3, $4, $2 || i, NULL, NULL, $1,
+               naksha_adopt_ms(sent, 'createdAt', $5), naksha_adopt_ms(sent, 'updatedAt', $5),
+               $6, $6, naksha_sent_tags(sent), sent->>'crid', naksha_qrid(geo))) AS jsondata
+      FROM numbered
+), live AS (
+    INSERT INTO %3$I (i, geo, jsondata) SELECT i, geo, jsondata FROM states WHERE NOT dead
+), tombs AS (
+    INSERT INTO %4$I (i, geo, jsondata) SELECT i, geo, jsondata FROM states WHERE dead
+)%5$s
+SELECT count(*) FILTER (WHERE NOT dead) AS live, count(*) FILTER (WHERE dead) AS dead,
+       ST_SetSRID(ST_Extent(geo), 4326) AS area FROM states$sql$,
+    format('%I', c.id || '_i_seq'), rows, c.id, c.id || '_del',
+    CASE WHEN day IS NULL THEN '' ELSE format($sql$, backup AS (
+    INSERT INTO %I (i, geo, jsondata)
+    SELECT i, geo, naksha_closed(jsondata, $1) FROM states WHERE dead
+)$sql$, day) END);
+
+-- Makes a collection of an XYZ-Hub table, in one transaction, and drops the table; the rows keep
+-- tags, crid, times and their number `i`, and the sequence {collection}_i_seq goes on where the
+-- old one was. With {"keepSource": true} in the settings the table stays. Gives live and dead.
+-- The number is drawn at the beginning, so publication waits for all of it.
+CREATE OR REPLACE FUNCTION naksha_adopt(
+    source regclass, collection_id text, settings jsonb DEFAULT '{}', OUT live int8, OUT dead int8)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    has_deleted bool := naksha_adopt_layout(source);
+    old_numbers regclass;
+    last_i      int8;
+    c           naksha_collection;
+    rows        text;
+    area        geometry;
+BEGIN
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', source);
+    old_numbers := pg_get_serial_sequence(source::text, 'i')::regclass;
+    PERFORM naksha_adopt_set_aside(source, collection_id),
+            naksha_collection_create(collection_id, settings - 'keepSource');
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    rows := naksha_adopt_rows(source, c.id_prefix, has_deleted);
+    PERFORM naksha_adopt_check(c, rows);
+    EXECUTE format('SELECT max(i) FROM %s WHERE i BETWEEN 1 AND 1099511627775', source) INTO last_i;
+    last_i := greatest(last_i, pg_sequence_last_value(old_numbers));
+    PERFORM setval(quote_ident(collection_id || '_i_seq'), last_i) WHERE last_i > 0;
+    EXECUTE naksha_adopt_sql(c, rows, CASE WHEN c.off_since IS NULL
+            THEN naksha_ensure_day(c.id || '_hst', naksha_txn()) END) INTO live, dead, area
+      USING naksha_txn(), naksha_guid_prefix(naksha_storage_id(), c.id, naksha_txn()),
+            coalesce(naksha_author(), c.author, naksha_app_id()), naksha_app_id(),
+            naksha_epoch_ms(naksha_now()), naksha_clock_ms();
+    IF live + dead > 0 THEN
+        PERFORM naksha_tx_count(c, live, 0, dead, 0, area);
+    END IF;
+    IF (settings->>'keepSource')::bool IS NOT TRUE THEN
+        EXECUTE format('DROP TABLE %s', source);
+    END IF;
+END $$;
+
+-- Refuses to lose more than was asked for.
+CREATE OR REPLACE FUNCTION naksha_release_check(
+    c naksha_collection, target text, drop_history bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    past bool;
+BEGIN
+    IF to_regclass(target) <> to_regclass(quote_ident(c.id)) THEN
+        PERFORM naksha_raise('N0001', format('%s exists', target),
+                             jsonb_build_object('collection', c.id, 'field', 'target'));
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I) OR EXISTS (SELECT FROM %I)', c.id || '_hst',
+                   c.id || '_del') INTO past;
+    IF past AND drop_history IS NOT TRUE THEN
+        PERFORM naksha_raise('N0007', format('History and deleted features of %L would be lost',
+            c.id), jsonb_build_object('collection', c.id, 'field', 'drop_history'),
+            'Call naksha_release(collection, target, drop_history => true)');
+    END IF;
+END $$;
+
+-- Gives the live features back as a table in the layout of XYZ-Hub, whose `i` numbers itself, and
+-- ends the collection. The target may name a schema; the collection's own name is free again. What
+-- was 2D has the height 0 there, and a later adoption takes heights of 0 for 2D.
+CREATE OR REPLACE FUNCTION naksha_release(
+    collection_id text, target text, drop_history bool DEFAULT false) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    c      naksha_collection := naksha_open_alone(collection_id);
+    parts  text[] := parse_ident(target);
+    name   text := parts[cardinality(parts)];
+    home   text := coalesce(parts[cardinality(parts) - 1], current_schema());
+    given  text := 'naksha_released_' || c.number;
+    last_i int8 := pg_sequence_last_value(quote_ident(collection_id || '_i_seq')::regclass);
+    rows   int8;
+BEGIN
+    PERFORM naksha_release_check(c, target, drop_history);
+    EXECUTE format('CREATE TABLE %I.%I (jsondata jsonb, geo geometry(GeometryZ, 4326), '
+                   'i bigserial)', home, given);
+    EXECUTE format('INSERT INTO %I.%I (jsondata, geo, i) SELECT naksha_json_out(jsondata), geo, i '
+                   'FROM %I', home, given, c.id);
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    PERFORM setval(format('%I.%I', home, given || '_i_seq'), last_i) WHERE last_i > 0;
+    PERFORM naksha_tx_signal('MODIFY_COLLECTION', c.id), naksha_collection_destroy(c.id);
+    EXECUTE format('ALTER TABLE %I.%I RENAME TO %I', home, given, name);
+    EXECUTE format('ALTER SEQUENCE %I.%I RENAME TO %I', home, given || '_i_seq', name || '_i_seq');
+    EXECUTE format('CREATE UNIQUE INDEX %I ON %I.%I ((jsondata->>''id''))', 'idx_' || name || '_id',
+                   home, name);
+    EXECUTE format('CREATE UNIQUE INDEX %I ON %I.%I (i)', 'idx_' || name || '_serial', home, name);
+    EXECUTE format('CREATE INDEX %I ON %I.%I USING gist (geo)', 'idx_' || name || '_geo', home,
+                   name);
+    RETURN rows;
+END $$;
