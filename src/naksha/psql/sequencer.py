@@ -141,7 +141,8 @@ class Sequencer:
     async def _listen(self) -> Direct:
         if self._listener is None or self._listener.is_closed():
             self._elected = False
-            listener = await self._connect()
+            # Kept from the start, so that a close in the middle of this finds it.
+            self._listener = listener = await self._connect()
             key = str(await listener.fetchval(queries()["lock_class"]))
 
             def written(_: object, __: int, ___: str, payload: object) -> None:
@@ -155,7 +156,6 @@ class Sequencer:
             await listener.add_listener("naksha_written", written)
             await listener.add_listener("naksha_published", published)
             listener.add_termination_listener(lambda _: self._wake.set())
-            self._listener = listener
         return self._listener
 
     async def _drop_listener(self) -> None:
