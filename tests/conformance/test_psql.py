@@ -1,6 +1,6 @@
 """The storage suite on PostgreSQL."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -42,6 +42,19 @@ async def make_storage(database_factory: DatabaseFactory) -> AsyncIterator[Stora
         yield make
         for storage in opened:
             await storage.close()
+
+
+@pytest.fixture
+def open_storage(
+    database_factory: DatabaseFactory,
+) -> Iterator[Callable[[], Awaitable[Storage]]]:
+    """For tests that bring their own event loop."""
+    with database_factory.fresh() as dsn:
+
+        async def open_() -> Storage:
+            return await PsqlStorage.open(dsn, "suite")
+
+        yield open_
 
 
 OPENED: dict[int, str] = {}

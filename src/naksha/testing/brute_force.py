@@ -114,7 +114,10 @@ def _ordered(found: Any, op: q.Op, value: Any) -> bool:
 
 
 def bounds_of(geometry: dict[str, Any] | None) -> Bounds | None:
-    """The 2D bounding box of a GeoJSON geometry, by looking at every position."""
+    """The 2D bounding box of a GeoJSON geometry, by looking at every position.
+
+    Of a polygon only the outer ring counts, as everywhere: holes lie inside it, or the polygon
+    is invalid."""
     if geometry is None:
         return None
     positions = list(_positions(geometry))
@@ -126,6 +129,11 @@ def _positions(geometry: dict[str, Any]) -> Iterable[list[float]]:
     if geometry["type"] == "GeometryCollection":
         for member in geometry["geometries"]:
             yield from _positions(member)
+    elif geometry["type"] == "Polygon":
+        yield from geometry["coordinates"][0]
+    elif geometry["type"] == "MultiPolygon":
+        for polygon in geometry["coordinates"]:
+            yield from polygon[0]
     else:
         yield from _flat(geometry["coordinates"])
 

@@ -6,9 +6,10 @@ transaction by transaction. Errors are those of `naksha.model.errors`.
 
 Where the storage contract leaves a choice, the oracle fixes it:
 
-- Every write makes a state, `version` counted up and `puuid` naming the state it replaced, also
-  within a transaction; of the states that one transaction made of a feature only the last one is
-  ever visible.
+- Every write makes a state with an id of its own, also within a transaction; of those that one
+  transaction made of a feature only the last one is ever visible. An update over a state of the
+  own transaction takes its place: `action`, `version` and `puuid` stay. Delete, create and
+  restore count on from what they replace, even if nobody else ever saw it.
 - `tags` and `crid` that an update does not mention, or gives as null, stay as they are; an empty
   list clears the tags. A new feature starts without.
 - A purged feature that is created again starts at version 1: nothing is left to count on from.
@@ -211,7 +212,7 @@ class OracleSession:
     def restore(self, collection: str, ids: Sequence[str]) -> list[OracleOutcome]:
         c = find(self.work, collection)
         outcomes = []
-        for feature_id in ids:
+        for feature_id in dict.fromkeys(short_id(c, given) for given in ids):
             tombstone = c.deleted.get(feature_id)
             if tombstone is None:
                 raise FeatureNotFound("not deleted", feature_id=feature_id)
@@ -221,7 +222,7 @@ class OracleSession:
     def purge(self, collection: str, ids: Sequence[str]) -> list[OracleOutcome]:
         c = find(self.work, collection)
         outcomes: list[OracleOutcome] = []
-        for feature_id in ids:
+        for feature_id in dict.fromkeys(short_id(c, given) for given in ids):
             if feature_id in c.live:
                 raise Conflict("not deleted", feature_id=feature_id)
             tombstone = c.deleted.get(feature_id)
@@ -268,6 +269,13 @@ class OracleSession:
             _check_lock(head, lock)
         if head.says(content):
             return (head.id, "RETAINED", head)
+        taken = {}
+        if head.txn == self.number:
+            taken = {
+                "action": head.action,
+                "version": head.version,
+                "previous": head.previous,
+            }
         state = self._follow(
             head,
             rest=content.rest,
@@ -275,6 +283,7 @@ class OracleSession:
             tags=head.tags if content.tags is ABSENT else content.tags,
             crid=head.crid if content.crid is ABSENT else content.crid,
             merged=merged,
+            **taken,
         )
         self._retire(c, head)
         c.live[state.id] = state

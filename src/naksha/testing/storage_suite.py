@@ -1,6 +1,6 @@
 """The storage contract in executable form: one suite, run on every storage.
 
-A storage joins with two fixtures and one import:
+A storage joins with three fixtures and one import:
 
     from naksha.testing.storage_suite import *
 
@@ -10,9 +10,13 @@ A storage joins with two fixtures and one import:
     @pytest.fixture
     async def make_storage() -> AsyncIterator[StorageMaker]: ...
 
+    @pytest.fixture
+    def open_storage() -> Callable[[], Awaitable[Storage]]: ...
+
 `storage` is open and may be shared by many tests: each works in collections of its own, under
 names of its own. `make_storage` opens further instances on the same data, or a storage with new,
-empty data, with a clock that the test moves; it closes them when the test ends.
+empty data, with a clock that the test moves; it closes them when the test ends. `open_storage`
+is for tests with an event loop of their own: it opens a storage with empty data in that loop.
 
 What a storage cannot do yet is declared there as a strict xfail with its reason.
 """
@@ -26,12 +30,15 @@ pytest.register_assert_rewrite(
     *(
         f"naksha.testing.suite_{name}"
         for name in (
+            "bulk",
             "collections",
+            "concurrency",
             "geometry",
             "input",
             "locks",
             "log",
             "namespace",
+            "oracle",
             "paging",
             "query",
             "retention",
@@ -44,11 +51,22 @@ pytest.register_assert_rewrite(
     )
 )
 
+from naksha.testing.suite_bulk import (  # noqa: E402
+    TestBulkWriter,
+    TestSplits,
+    TestStagedWriter,
+    filled,
+)
 from naksha.testing.suite_collections import (  # noqa: E402
     TestChangingCollections,
     TestCreatingCollections,
     TestDroppingCollections,
     TestListingCollections,
+)
+from naksha.testing.suite_concurrency import (  # noqa: E402
+    TestInterruptions,
+    TestOneWinner,
+    TestWritersAtOnce,
 )
 from naksha.testing.suite_geometry import (  # noqa: E402
     TestGeometry,
@@ -63,6 +81,7 @@ from naksha.testing.suite_namespace import (  # noqa: E402
     TestNamespace,
     TestStateIds,
 )
+from naksha.testing.suite_oracle import TestAgainstTheOracle  # noqa: E402
 from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
 from naksha.testing.suite_query import (  # noqa: E402
     TestFilters,
@@ -75,7 +94,12 @@ from naksha.testing.suite_query import (  # noqa: E402
 )
 from naksha.testing.suite_retention import TestHistoryOff, TestMaxAge, TestPins  # noqa: E402
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
-from naksha.testing.suite_support import StorageMaker, empty_storage, places  # noqa: E402
+from naksha.testing.suite_support import (  # noqa: E402
+    StorageMaker,
+    empty_storage,
+    places,
+    shared,
+)
 from naksha.testing.suite_time import TestDatedTransactions, TestDays  # noqa: E402
 from naksha.testing.suite_versions import (  # noqa: E402
     TestTime,
@@ -96,9 +120,11 @@ from naksha.testing.suite_write import (  # noqa: E402
 
 __all__ = [
     "StorageMaker",
+    "TestAgainstTheOracle",
     "TestAuthors",
     "TestBadCalls",
     "TestBadFeatures",
+    "TestBulkWriter",
     "TestChangingCollections",
     "TestCreate",
     "TestCreateAgain",
@@ -113,6 +139,7 @@ __all__ = [
     "TestGeometry",
     "TestHistoryOff",
     "TestIdPrefix",
+    "TestInterruptions",
     "TestListingCollections",
     "TestLocks",
     "TestLog",
@@ -121,6 +148,7 @@ __all__ = [
     "TestMessages",
     "TestNamespace",
     "TestOneTransaction",
+    "TestOneWinner",
     "TestPaging",
     "TestPins",
     "TestPredicates",
@@ -131,16 +159,21 @@ __all__ = [
     "TestRoundTrip",
     "TestSeveralWritesInOneTransaction",
     "TestSpatialQueries",
+    "TestSplits",
+    "TestStagedWriter",
     "TestStateIds",
     "TestTime",
     "TestUpdate",
     "TestUpsert",
     "TestVersions",
     "TestVersionsThatAreNot",
+    "TestWritersAtOnce",
     "empty_storage",
+    "filled",
     "nasty",
     "places",
     "round_trips",
+    "shared",
     "valued",
     "zoo",
 ]

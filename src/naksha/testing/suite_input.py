@@ -99,42 +99,43 @@ async def unchanged(places: Handle) -> None:
 
 
 async def neighbours(places: Handle) -> None:
-    await places.create(point("good"), point("bad"))
+    """Two features that every test of a class finds as they were."""
+    await places.upsert(point("good"), point("bad"))
 
 
 class TestBadFeatures:
     @pytest.mark.parametrize("case", BAD_FEATURES)
     async def test_refused_with_feature_and_field_and_nothing_written(
-        self, places: Handle, case: str
+        self, shared: Handle, case: str
     ) -> None:
         bad, field = BAD_FEATURES[case]
-        await neighbours(places)
-        before = await places.published()
-        for call in (places.create, places.update, places.upsert):
+        await neighbours(shared)
+        before = await shared.published()
+        for call in (shared.create, shared.update, shared.upsert):
             with pytest.raises(InvalidArgument) as caught:
                 await call(point("new"), point("good", n=2), bad)
             assert caught.value.feature_id == "bad"
             assert (caught.value.field or "").split(".")[0].split("[")[0] == field
-        await unchanged(places)
-        assert await places.published() == before
+        await unchanged(shared)
+        assert await shared.published() == before
 
     @pytest.mark.parametrize("bad", BAD_IDS, ids=repr)
-    async def test_ids_are_texts_of_some_size(self, places: Handle, bad: Any) -> None:
-        await neighbours(places)
-        for call in (places.create, places.update, places.upsert):
+    async def test_ids_are_texts_of_some_size(self, shared: Handle, bad: Any) -> None:
+        await neighbours(shared)
+        for call in (shared.create, shared.update, shared.upsert):
             with pytest.raises(InvalidArgument) as caught:
                 await call(point("good", n=2), point("x") | {"id": bad})
             assert (caught.value.field or "").endswith("id")
-        await unchanged(places)
+        await unchanged(shared)
 
     @pytest.mark.parametrize("bad", [*BAD_IDS[:2], *BAD_IDS[5:8]], ids=repr)
-    async def test_ids_to_delete_too(self, places: Handle, bad: Any) -> None:
+    async def test_ids_to_delete_too(self, shared: Handle, bad: Any) -> None:
         """A bad id cannot exist, so RETAINED would be true as well; both leave all as it was."""
-        await neighbours(places)
-        for call in (places.delete, places.purge):
+        await neighbours(shared)
+        for call in (shared.delete, shared.purge):
             with contextlib.suppress(InvalidArgument):
                 assert [outcome.action for outcome in await call(bad)] == ["RETAINED"]
-        await unchanged(places)
+        await unchanged(shared)
 
     async def test_an_integer_id_is_its_decimal_text(self, places: Handle) -> None:
         await places.create(point("x") | {"id": 17})
@@ -149,14 +150,14 @@ class TestBadFeatures:
         assert "1" in (caught.value.field or "")
         assert await places.live() == []
 
-    async def test_a_feature_that_is_too_large_is_refused_by_name(self, places: Handle) -> None:
+    async def test_a_feature_that_is_too_large_is_refused_by_name(self, shared: Handle) -> None:
         huge = point("bad", text="x" * 100_000_000)
-        await neighbours(places)
-        for call in (places.create, places.upsert):
+        await neighbours(shared)
+        for call in (shared.create, shared.upsert):
             with pytest.raises(LimitExceeded) as caught:
                 await call(point("new"), huge)
             assert caught.value.feature_id == "bad"
-        await unchanged(places)
+        await unchanged(shared)
 
     async def test_a_large_feature_works(self, places: Handle) -> None:
         text = "ü" * (limits.FEATURE_BYTES_MAX // 2 - 1_000)
@@ -211,7 +212,7 @@ class TestIdPrefix:
 
 
 class TestBadCalls:
-    async def test_texts_with_nul_in_messages(self, places: Handle) -> None:
+    async def test_texts_with_nul_in_messages(self, shared: Handle) -> None:
         messages: list[dict[str, Any]] = [
             {"id": "a\0", "text": "x"},
             {"id": "a", "text": "\0"},
@@ -221,10 +222,10 @@ class TestBadCalls:
         ]
         for message in messages:
             with pytest.raises(InvalidArgument):
-                async with places.storage.write(APP) as session:
+                async with shared.storage.write(APP) as session:
                     await session.message(**message)
 
-    async def test_messages_have_limits(self, places: Handle) -> None:
+    async def test_messages_have_limits(self, shared: Handle) -> None:
         messages: list[dict[str, Any]] = [
             {"id": "a", "text": "x" * (limits.MESSAGE_TEXT_BYTES_MAX + 1)},
             {"id": "a", "json": "x" * limits.MESSAGE_JSON_BYTES_MAX},
@@ -232,14 +233,14 @@ class TestBadCalls:
         ]
         for message in messages:
             with pytest.raises((LimitExceeded, InvalidArgument)):
-                async with places.storage.write(APP) as session:
+                async with shared.storage.write(APP) as session:
                     await session.message(**message)
 
-    async def test_uuids_of_a_delete_must_be_as_many_as_ids(self, places: Handle) -> None:
-        await neighbours(places)
+    async def test_uuids_of_a_delete_must_be_as_many_as_ids(self, shared: Handle) -> None:
+        await neighbours(shared)
         with pytest.raises(InvalidArgument):
-            await places.delete("good", "bad", uuids=[None])
-        await unchanged(places)
+            await shared.delete("good", "bad", uuids=[None])
+        await unchanged(shared)
 
     async def test_a_bad_author(self, places: Handle) -> None:
         for author in ("", "\0", "x" * 300):
@@ -260,14 +261,12 @@ class TestBadCalls:
             Query(spatial=Bbox(0, 5, 1, -5)),
             Query(spatial=Intersects(bytes.fromhex("0101000000") + b"\0" * 16, -1.0)),
             Query(where=Test(("properties", "a"), Op.EQ, math.nan)),
-            Query(where=Test((), Op.EQ, 1)),
         ],
-        ids=repr,
     )
-    async def test_bad_queries(self, places: Handle, query: Query) -> None:
-        await places.create(point("x"))
+    async def test_bad_queries(self, shared: Handle, query: Query) -> None:
+        await neighbours(shared)
         with pytest.raises(InvalidArgument):
-            await places.storage.page(places.name, query)
+            await shared.storage.page(shared.name, query)
 
     @pytest.mark.parametrize("limit", [0, -1, limits.PAGE_MAX + 1])
     def test_a_page_has_a_sensible_size(self, limit: int) -> None:

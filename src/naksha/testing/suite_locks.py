@@ -46,12 +46,14 @@ class TestLocks:
         self, places: Handle, call: str
     ) -> None:
         first, head = await two_states(places)
+        await places.create(point("y"))
         for lock in (first.uuid, await uuid_form(places.storage, first)):
             with pytest.raises(Conflict) as caught:
-                await getattr(places, call)(point("y"), with_xyz(point("x", n=3), uuid=lock))
+                await getattr(places, call)(point("y", n=3), with_xyz(point("x", n=3), uuid=lock))
             assert caught.value.feature_id == "x"
             assert caught.value.head == head.feature
-        assert [s.raw for s in await places.live()] == [head.raw]
+        assert (await places.get("x")).raw == head.raw
+        assert (await places.get("y")).xyz["version"] == 1
 
     async def test_an_old_uuid_with_equal_content_is_a_conflict_too(self, places: Handle) -> None:
         """The lock says what the client believes; that the result would be equal is luck."""

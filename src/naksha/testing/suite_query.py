@@ -56,7 +56,7 @@ async def agree(handle: Handle, query: Query, at: VersionSelector = HEAD) -> lis
     return ids_of(found)
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 async def valued(storage: Storage) -> Handle:
     """One feature per value, named after it, and one without the property."""
     handle = await new_collection(storage)
@@ -149,7 +149,7 @@ class TestPredicates:
             assert await agree(places, asking(q.Op.EQ, value, path)) == ["x"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 async def nasty(storage: Storage) -> Handle:
     """One feature per nasty text, which it has as value, key, tag and crid."""
     handle = await new_collection(storage)
@@ -348,15 +348,9 @@ class Zoo(Handle):
     versions: list[VersionSelector]
 
 
-_zoos: list[Zoo] = []
-
-
-@pytest.fixture
+@pytest.fixture(scope="class")
 async def zoo(storage: Storage) -> Zoo:
-    """The zoo of this storage, made when it is first asked for."""
-    for known in _zoos:
-        if known.storage is storage:
-            return known
+    """The zoo for all tests of a class."""
     handle = Zoo(storage, (await new_collection(storage)).name)
     handle.versions = [HEAD]
     made = _drawn_features()
@@ -366,9 +360,8 @@ async def zoo(storage: Storage) -> Zoo:
             await handle.upsert(*(next(made) for _ in range(6)), app=app, author=author)
         await handle.delete(*ZOO_IDS[round_::7], author="bob")
         handle.versions.append(seq(await handle.published()))
-    await handle.restore(ZOO_IDS[0], app="app-2")
+    await handle.restore(ZOO_IDS[2], app="app-2")
     await handle.published()
-    _zoos.append(handle)
     return handle
 
 

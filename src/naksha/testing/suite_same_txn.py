@@ -30,18 +30,24 @@ class TestSeveralWritesInOneTransaction:
         assert numbers(await places.live(seq(first))) == [1]
         assert numbers(await places.live(seq(second))) == [3]
 
-    async def test_the_overwritten_state_is_still_found_by_its_id(self, places: Handle) -> None:
-        """`puuid` names the state that was replaced, though nobody can see it at a version."""
+    async def test_the_last_update_takes_the_place_of_the_first(self, places: Handle) -> None:
+        """What can be seen has no gaps: `version` and `puuid` link states of transactions.
+
+        The overwritten state has an id of its own, by which it is still found."""
         await places.create(point("x", n=1))
+        first = await places.get("x")
 
-        async def work(session: WriteSession) -> None:
-            await session.update(places.name, [point("x", n=2)])
+        async def work(session: WriteSession) -> str | None:
+            (outcome,) = await session.update(places.name, [point("x", n=2)])
             await session.update(places.name, [point("x", n=3)])
+            return outcome.uuid
 
-        await places.write(work)
+        uuid = await places.write(work)
         state = await places.get("x")
-        assert state.xyz["version"] == 3
-        overwritten = await places.storage.state(state.xyz["puuid"])
+        xyz = state.xyz
+        assert (xyz["action"], xyz["version"], xyz["puuid"]) == ("UPDATE", 2, first.uuid)
+        assert uuid not in (None, state.uuid)
+        overwritten = await places.storage.state(uuid or "")
         assert content(overwritten)["properties"] == {"n": 2}
         assert overwritten.xyz["txn_next"] == overwritten.xyz["txn"] == state.xyz["txn"]
 
@@ -52,8 +58,9 @@ class TestSeveralWritesInOneTransaction:
 
         await places.write(work)
         assert numbers(await places.all()) == [2]
-        state = await places.get("x")
-        assert state.xyz["createdAt"] == state.xyz["updatedAt"]
+        xyz = (await places.get("x")).xyz
+        assert (xyz["action"], xyz["version"], xyz["puuid"]) == ("CREATE", 1, None)
+        assert xyz["createdAt"] == xyz["updatedAt"]
 
     async def test_created_and_deleted_leaves_a_tombstone_only(self, places: Handle) -> None:
         async def work(session: WriteSession) -> None:

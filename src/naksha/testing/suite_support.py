@@ -243,6 +243,12 @@ async def places(storage: Storage) -> Handle:
     return await new_collection(storage)
 
 
+@pytest.fixture(scope="class")
+async def shared(storage: Storage) -> Handle:
+    """A collection for all tests of a class: for those that write nothing, or own their ids."""
+    return await new_collection(storage)
+
+
 @pytest.fixture
 async def empty_storage(make_storage: StorageMaker) -> Storage:
     """A storage that nobody has written to."""

@@ -118,7 +118,7 @@ class TestUpdate:
     async def test_an_update_needs_an_id(self, places: Handle) -> None:
         with pytest.raises(InvalidArgument) as caught:
             await places.update(feature(None))
-        assert caught.value.field == "id"
+        assert (caught.value.field or "").endswith("id")
 
     async def test_of_one_id_twice_the_last_one_wins(self, places: Handle) -> None:
         await places.create(point("x", n=1))

@@ -1,0 +1,369 @@
+"""Conformance: splits read exactly what a query reads; a bulk load is like any other insert."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+import shapely
+from shapely.geometry import mapping
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, NakshaError
+from naksha.model.query import Bbox, Op, Query, States, Test
+from naksha.model.state import XYZ, State
+from naksha.model.version import HEAD, VersionSelector
+from naksha.spi.arrow import STATES
+from naksha.spi.storage import BulkWriter, Split, Storage
+from naksha.testing.brute_force import bounds_of
+from naksha.testing.json_values import same
+from naksha.testing.suite_geometry import FLAT, raised
+from naksha.testing.suite_support import (
+    APP,
+    Handle,
+    StorageMaker,
+    content,
+    feature,
+    fresh_name,
+    ids_of,
+    new_collection,
+    one_transaction,
+    point,
+    published,
+    seq,
+    with_xyz,
+)
+
+COUNT = 60
+
+
+def name(n: int) -> str:
+    return f"k{n:03}"
+
+
+def some_feature(n: int, value: object = 0) -> dict[str, Any]:
+    geometry = (None, FLAT[n % len(FLAT)], raised(FLAT[n % len(FLAT)], n + 0.1))[n % 3]
+    made = feature(name(n), geometry, n=n, value=value, text="ü'\\" * (n % 4))
+    return with_xyz(made, tags=[f"t{n % 5}"], crid=f"c{n}" if n % 4 == 0 else None)
+
+
+@pytest.fixture
+async def filled(places: Handle) -> Handle:
+    """Sixty features, some of them updated, some deleted, some deleted and created again."""
+    await places.create(*(some_feature(n) for n in range(COUNT)), author="first")
+    await places.update(*(some_feature(n, 1) for n in range(0, COUNT, 3)))
+    await places.delete(*(name(n) for n in range(0, COUNT, 5)))
+    await places.create(*(some_feature(n, 2) for n in range(0, COUNT, 10)), app="other")
+    return places
+
+
+async def stir(handle: Handle, value: object) -> None:
+    """Change, delete and create about everything, as somebody else would meanwhile."""
+    await handle.upsert(*(some_feature(n, value) for n in range(0, COUNT, 2)))
+    await handle.delete(*(name(n) for n in range(1, COUNT, 4)))
+    await handle.upsert(*(some_feature(n, value) for n in range(COUNT, COUNT + 10)))
+    await handle.upsert(*(some_feature(n, f"{value}!") for n in range(1, COUNT, 8)))
+
+
+async def rows_of(storage: Storage, split: Split) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    async for batch in storage.read(split):
+        assert batch.schema.equals(STATES)
+        rows += pa.Table.from_batches([batch]).to_pylist()
+    return rows
+
+
+async def read_all(storage: Storage, splits: list[Split]) -> list[dict[str, Any]]:
+    """The rows of all splits, by id and txn."""
+    rows = [row for split in splits for row in await rows_of(storage, split)]
+    return sorted(rows, key=lambda row: (row["id"], row["txn"]))
+
+
+def check_row(row: dict[str, Any], state: State) -> None:
+    """One row of a split says what the state says."""
+    plain = {key: value for key, value in state.feature.items() if key != "geometry"}
+    assert same(msgspec.json.decode(row["feature"]), plain)
+    xyz = state.xyz
+    assert (row["id"], row["uuid"], row["txn"]) == (state.id, state.uuid, state.txn)
+    assert (row["version"], row["action"]) == (xyz["version"], xyz["action"])
+    assert (row["author"], row["app_id"]) == (xyz["author"], xyz["appId"])
+    assert (row["created_at"], row["updated_at"]) == (xyz["createdAt"], xyz["updatedAt"])
+    assert row["qrid"] == xyz["qrid"]
+    geometry = state.feature["geometry"]
+    box = bounds_of(geometry) or (None,) * 4
+    assert (row["west"], row["south"], row["east"], row["north"]) == box
+    if geometry is None:
+        assert row["geometry"] is None
+    else:
+        shape = shapely.from_wkb(row["geometry"])
+        assert same(msgspec.json.decode(msgspec.json.encode(mapping(shape))), geometry)
+
+
+def check_rows(rows: list[dict[str, Any]], states: list[State]) -> None:
+    assert [(row["id"], row["uuid"]) for row in rows] == [(s.id, s.uuid) for s in states]
+    for row, state in zip(rows, states, strict=True):
+        check_row(row, state)
+
+
+QUERIES = (
+    Query(),
+    Query(states=States.DELETED),
+    Query(states=States.ALL),
+    Query(spatial=Bbox(0, 0, 2, 2)),
+    Query(tags=(("t1",), ("t2",))),
+    Query(where=Test(("properties", "n"), Op.GT, 30)),
+    Query(ids=(name(1), name(3), "nobody")),
+    Query(authors=("first",), states=States.ALL),
+    Query(ids=()),
+)
+
+
+class TestSplits:
+    @pytest.mark.parametrize("query", QUERIES, ids=repr)
+    async def test_splits_together_are_the_answer(self, filled: Handle, query: Query) -> None:
+        version = await filled.published()
+        await stir(filled, "later")
+        last = await filled.published()
+        for at, wanted in ((seq(version), version), (HEAD, last)):
+            splits = await filled.storage.plan(filled.name, query, at)
+            states = await filled.states(query, seq(wanted))
+            check_rows(await read_all(filled.storage, splits), states)
+
+    @pytest.mark.parametrize("query", QUERIES[:4], ids=repr)
+    @pytest.mark.parametrize("past", [False, True])
+    async def test_writers_between_plan_and_read_do_not_show(
+        self, filled: Handle, query: Query, past: bool
+    ) -> None:
+        version = await filled.published()
+        if past:
+            await stir(filled, "before")
+            await filled.published()
+        at: VersionSelector = seq(version) if past else HEAD
+        wanted = await filled.states(query, seq(version))
+        splits = await filled.storage.plan(filled.name, query, at)
+        rows = []
+        for n, split in enumerate(splits):
+            if n % 5 == 0:
+                await stir(filled, f"between {n}")
+            rows += await rows_of(filled.storage, split)
+        check_rows(sorted(rows, key=lambda row: (row["id"], row["txn"])), wanted)
+
+    async def test_writers_at_the_same_time_do_not_show(self, filled: Handle) -> None:
+        version = await filled.published()
+        wanted = await filled.live(seq(version))
+        splits = await filled.storage.plan(filled.name, Query())
+
+        async def writer() -> None:
+            for n in range(6):
+                await stir(filled, n)
+
+        writing = asyncio.create_task(writer())
+        read = [await read_all(filled.storage, splits) for _ in range(3)]
+        await writing
+        for rows in [*read, await read_all(filled.storage, splits)]:
+            check_rows(rows, wanted)
+
+    async def test_an_unpublished_transaction_is_not_in_the_plan(self, places: Handle) -> None:
+        other = await new_collection(places.storage)
+        await places.create(point("x", n=1))
+        await places.published()
+        async with places.storage.write(APP) as holding_back:
+            await holding_back.create(other.name, [point("y")])
+            await places.update(point("x", n=2))
+            head = await places.storage.resolve(HEAD)
+            splits = await places.storage.plan(places.name, Query())
+            rows = await read_all(places.storage, splits)
+            check_rows(rows, await places.live(seq(head)))
+
+    async def test_splits_are_small_and_travel(
+        self, filled: Handle, make_storage: StorageMaker
+    ) -> None:
+        splits = await filled.storage.plan(filled.name, Query())
+        assert all(len(pickle.dumps(split)) < 10_000 for split in splits)
+        assert {split.collection for split in splits} == {filled.name}
+        travelled: list[Split] = pickle.loads(pickle.dumps(splits))
+        second = await make_storage(beside=filled.storage)
+        states = await filled.live(seq(await filled.published()))
+        check_rows(await read_all(second, travelled), states)
+
+    async def test_an_empty_collection(self, places: Handle) -> None:
+        splits = await places.storage.plan(places.name, Query())
+        assert await read_all(places.storage, splits) == []
+
+
+async def load(
+    storage: Storage, info: CollectionInfo, features: list[dict[str, Any]], exclusive: bool
+) -> int:
+    """Load features in three parts, side by side."""
+    writer = await storage.bulk_writer(
+        info, "loader", "me", exclusive=exclusive, message="the first load"
+    )
+    counts = await asyncio.gather(*(writer.add(features[n::3]) for n in range(3)))
+    assert sum(counts) == len(features)
+    return await writer.commit()
+
+
+def comparable(state: State) -> dict[str, Any]:
+    """A state without what differs between any two inserts."""
+    xyz = dict(state.xyz)
+    for key in ("txn", "uuid", "createdAt", "updatedAt", "rtcts", "rtuts"):
+        assert xyz.pop(key)
+    return content(state) | {"xyz": xyz}
+
+
+@pytest.mark.parametrize("exclusive", [False, True], ids=["staged", "exclusive"])
+class TestBulkWriter:
+    async def test_a_load_is_like_an_insert(self, storage: Storage, exclusive: bool) -> None:
+        features = [some_feature(n) for n in range(COUNT)]
+        normal = await new_collection(storage)
+        await normal.create(*features, app="loader", author="me")
+        before = await published(storage)
+        info = CollectionInfo(id=fresh_name("bulk"), max_age=99)
+        txn = await load(storage, info, features, exclusive)
+        version = await storage.wait_published(txn)
+        assert version is not None
+        loaded = Handle(storage, info.id)
+        for at in (HEAD, seq(version)):
+            found = [comparable(state) for state in await loaded.live(at)]
+            assert same(found, [comparable(state) for state in await normal.live()])
+        assert {s.txn for s in await loaded.live()} == {txn}
+        assert len({s.uuid for s in await loaded.live()}) == COUNT
+        assert await loaded.live(seq(before)) == []
+        assert (await storage.collection(info.id)).max_age == 99
+
+    async def test_the_log_tells_of_it(self, storage: Storage, exclusive: bool) -> None:
+        before = await published(storage)
+        info = CollectionInfo(id=fresh_name("bulk"))
+        features = [point(name(n), n, -n) for n in range(COUNT)]
+        txn = await load(storage, info, features, exclusive)
+        transaction = await one_transaction(storage, before)
+        assert (transaction.txn, transaction.app_id, transaction.author) == (txn, "loader", "me")
+        signals = {signal.action: signal for signal in transaction.signals}
+        assert signals["MODIFY_FEATURES"].created == COUNT
+        assert signals["MODIFY_FEATURES"].bbox == (0.0, 1.0 - COUNT, COUNT - 1.0, 0.0)
+        assert signals["MESSAGE"].text == "the first load"
+        assert signals["MODIFY_COLLECTION"].id == info.id
+
+    async def test_life_goes_on_after_it(self, storage: Storage, exclusive: bool) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        await load(storage, info, [some_feature(n) for n in range(COUNT)], exclusive)
+        loaded = Handle(storage, info.id)
+        version = await loaded.published()
+        old = await loaded.get(name(1))
+        await loaded.update(some_feature(1, "new"))
+        new = await loaded.get(name(1))
+        assert (new.xyz["version"], new.xyz["puuid"]) == (2, old.uuid)
+        await loaded.delete(name(2))
+        await loaded.create(point("added"))
+        assert len(await loaded.live()) == COUNT
+        assert len(await loaded.live(seq(version))) == COUNT
+        assert (await storage.state(old.uuid)).id == name(1)
+        found = await loaded.states(Query(spatial=Bbox(-180, -90, 180, 90)))
+        assert len(found) == sum(s.feature["geometry"] is not None for s in await loaded.live())
+
+    async def test_an_empty_collection_can_be_filled(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        handle = await new_collection(storage, author="owner", id_prefix="p:")
+        info = await storage.collection(handle.name)
+        await load(storage, info, [point(f"p:{n}") for n in range(9)], exclusive)
+        assert ids_of(await handle.live()) == [str(n) for n in range(9)]
+        assert (await storage.collection(handle.name)).number == info.number
+
+    async def test_a_collection_with_features_is_refused(
+        self, places: Handle, exclusive: bool
+    ) -> None:
+        await places.create(point("x"))
+        info = await places.storage.collection(places.name)
+        with pytest.raises((Conflict, InvalidArgument)):
+            await load(places.storage, info, [point("y")], exclusive)
+        assert ids_of(await places.live()) == ["x"]
+        await places.published()
+
+    async def test_aborted_never_was(self, storage: Storage, exclusive: bool) -> None:
+        before = await published(storage)
+        info = CollectionInfo(id=fresh_name("bulk"))
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        await writer.add([point("x")])
+        await writer.abort()
+        with pytest.raises(CollectionNotFound):
+            await storage.collection(info.id)
+        assert await published(storage) == before
+        await load(storage, info, [point("y")], exclusive)
+
+    async def test_nothing_is_seen_before_the_commit(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        await writer.add([point("x")])
+        with pytest.raises(CollectionNotFound):
+            await storage.collection(info.id)
+        await writer.commit()
+        assert ids_of(await Handle(storage, info.id).live()) == ["x"]
+
+    async def test_bad_features_are_refused_by_name(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        with pytest.raises(InvalidArgument) as caught:
+            await writer.add([point("good"), point("bad", 999.0)])
+        assert caught.value.feature_id == "bad"
+        await writer.abort()
+        await published(storage)
+
+    async def test_an_id_twice_is_one_feature_or_an_error(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        if await _added_twice(writer):
+            assert ids_of(await Handle(storage, info.id).live()) == ["x", "y"]
+        await published(storage)
+
+    async def test_missing_ids_are_generated(self, storage: Storage, exclusive: bool) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        await load(storage, info, [feature(None, n=n) for n in range(9)], exclusive)
+        live = await Handle(storage, info.id).live()
+        assert sorted(s.feature["properties"]["n"] for s in live) == list(range(9))
+        assert all(s.feature["properties"][XYZ]["version"] == 1 for s in live)
+
+    async def test_an_empty_load(self, storage: Storage, exclusive: bool) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        await load(storage, info, [], exclusive)
+        assert await Handle(storage, info.id).live() == []
+
+    async def test_bad_names_and_missing_app_ids(self, storage: Storage, exclusive: bool) -> None:
+        with pytest.raises(InvalidArgument):
+            await storage.bulk_writer(CollectionInfo(id="roads_hst"), "a", exclusive=exclusive)
+        with pytest.raises(InvalidArgument):
+            await storage.bulk_writer(CollectionInfo(id=fresh_name()), "", exclusive=exclusive)
+
+
+async def _added_twice(writer: BulkWriter) -> bool:
+    """Add one id in two calls and commit; False when that was refused."""
+    try:
+        await writer.add([point("x", n=1), point("y")])
+        await writer.add([point("x", n=2)])
+        await writer.commit()
+    except NakshaError:
+        await writer.abort()
+        return False
+    return True
+
+
+class TestStagedWriter:
+    async def test_staging_does_not_hold_publication_back(self, places: Handle) -> None:
+        storage = places.storage
+        writer = await storage.bulk_writer(CollectionInfo(id=fresh_name("bulk")), "loader")
+        await writer.add([point(name(n)) for n in range(COUNT)])
+        await places.create(point("x"))
+        version = await storage.wait_published((await places.get("x")).txn)
+        assert version is not None
+        txn = await writer.commit()
+        assert txn > version.txn
