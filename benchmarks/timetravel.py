@@ -26,6 +26,7 @@ from benchmarks._frame import Options, Report, postgres_database
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.psql import PsqlStorage, statements
+from naksha.psql.storage import session_settings
 
 DAYS = 1_100
 START_MS = 1_672_531_200_000  # 2023-01-01
@@ -109,7 +110,7 @@ async def _measure(
         await storage.maintain(START_MS + DAYS * 86_400_000)
     finally:
         await storage.close()
-    settings = {"search_path": "naksha, public"}
+    settings = session_settings("naksha, public", "bench")
     connection = await asyncpg.connect(dsn, server_settings=settings)
     await connection.execute(REFERENCE.rpartition("VACUUM ANALYZE ref")[0])
     for table in ("ref", "gs", "roads", "roads_hst"):

@@ -1,4 +1,4 @@
-"""Three-way merge on write: base = the state it started from, ours = HEAD, theirs = what is sent."""
+"""Three-way merge on write: base = what the client had, ours = HEAD, theirs = what it sends."""
 
 from __future__ import annotations
 

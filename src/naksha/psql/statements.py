@@ -56,7 +56,8 @@ def states(
     statement = Statement()
     order = ""
     if query.limit is not None:
-        order = sql("order_page", limit=statement.value(query.limit + 1, "int8"))
+        # As text: with an unknown limit the planner might sort the whole collection.
+        order = sql("order_page", limit=str(query.limit + 1))
     sources = _sources(statement, collection, query, at, cursor, "source")
     return sql("select_states", sources=sources, order=order), statement.values
 
@@ -77,7 +78,7 @@ def _sources(
     source: str,
 ) -> str:
     version = None if at is None else statement.value(at, "int8")
-    filters = list(_filters(statement, query))
+    filters = list(filters_of(statement, query))
     if cursor is not None:
         place = {
             "id": statement.value(cursor.id, "text"),
@@ -89,7 +90,7 @@ def _sources(
         feature = sql("feature")
         if suffix == "_hst" and version is not None:
             feature = sql("feature_at", at=version)
-        conditions = [condition, *filters, *_ids(statement, query, suffix == "")]
+        conditions = [condition, *filters, *ids_of(statement, query, suffix == "")]
         parts.append(
             sql(
                 source,
@@ -119,7 +120,8 @@ def _tables(kind: States, at: str | None) -> list[tuple[str, str]]:
     return past if at is not None else [*live, *dead, *past]
 
 
-def _ids(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]:
+def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]:
+    """The condition on ids; a table partitioned by leaf is told the leaves."""
     ids = query.ids
     if ids is None:
         return
@@ -140,7 +142,8 @@ def _ids(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]
         )
 
 
-def _filters(statement: Statement, query: Query) -> Iterable[str]:
+def filters_of(statement: Statement, query: Query) -> Iterable[str]:
+    """All other conditions of a query."""
     if query.spatial is not None:
         yield _spatial(statement, query.spatial)
     if query.tags is not None:
@@ -150,7 +153,7 @@ def _filters(statement: Statement, query: Query) -> Iterable[str]:
         yield _joined(alternatives, " OR ", "false")
     for key, prefix in (("mrid", query.mrid_prefix), ("qrid", query.qrid_prefix)):
         if prefix is not None:
-            yield sql("prefix", key=key, pattern=statement.value(_like(prefix), "text"))
+            yield _prefix(statement, key, prefix)
     for key, among in (
         ("author", query.authors),
         ("appId", query.app_ids),
@@ -166,9 +169,19 @@ def _filters(statement: Statement, query: Query) -> Iterable[str]:
         yield _predicate(statement, query.where)
 
 
-def _like(prefix: str) -> str:
-    escaped = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return escaped + "%"
+def _prefix(statement: Statement, key: str, prefix: str) -> str:
+    """Values that start with a prefix, as a range: so an index serves any generic plan."""
+    first = statement.value(prefix, "text")
+    end = prefix.rstrip(chr(0x10FFFF))
+    if not end:
+        return sql("from_value", key=key, first=first)
+    after = chr(_next_character(ord(end[-1])))
+    return sql("prefix", key=key, first=first, end=statement.value(end[:-1] + after, "text"))
+
+
+def _next_character(code: int) -> int:
+    """The next code point that text may hold: surrogates are none."""
+    return 0xE000 if code == 0xD7FF else code + 1
 
 
 def _joined(parts: Sequence[str], operator: str, empty: str) -> str:

@@ -37,6 +37,19 @@ STORAGE_NUMBER_BITS: Final = 40
 _random = random.SystemRandom()
 
 
+def session_settings(path: str, storage_id: str) -> dict[str, str]:
+    """What every connection of a storage is set to. Our statements are written so that their
+    generic plan is the right one; planning anew costs more than running a small query, and
+    compiling costs more than any of them."""
+    return {
+        "search_path": path,
+        "application_name": f"naksha {storage_id}",
+        "default_transaction_isolation": "read committed",
+        "plan_cache_mode": "force_generic_plan",
+        "jit": "off",
+    }
+
+
 class PsqlStorage(PsqlReader):
     """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
 
@@ -76,11 +89,7 @@ class PsqlStorage(PsqlReader):
                 path = await search_path(first, schema)
             finally:
                 await first.close()
-            settings = {
-                "search_path": path,
-                "application_name": f"naksha {storage_id}",
-                "default_transaction_isolation": "read committed",
-            }
+            settings = session_settings(path, storage_id)
             pool = await asyncpg.create_pool(
                 dsn, min_size=1, max_size=pool_max, server_settings=settings
             )

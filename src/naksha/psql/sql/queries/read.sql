@@ -78,7 +78,10 @@ ST_DWithin(geo::geography, ST_SetSRID(ST_GeomFromWKB({{wkb}}), 4326)::geography,
 naksha_xyz(jsondata)->'tags' ?& {{tags}}
 
 -- name: prefix
-naksha_xyz(jsondata)->>'{{key}}' LIKE {{pattern}}
+naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}} AND naksha_xyz(jsondata)->>'{{key}}' ~<~ {{end}}
+
+-- name: from_value
+naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}}
 
 -- name: among
 naksha_xyz(jsondata)->>'{{key}}' = ANY({{values}})
