@@ -124,10 +124,12 @@ END $$;
 -- Adds a signal to the log; the same (action, id) again keeps the first row.
 CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    drawn int8 := naksha_txn();  -- Before the statement: a table in use gets no new partition.
 BEGIN
     INSERT INTO naksha_tx (ts, seq_ts, txn, action, id, app_id, author)
     VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
-            naksha_txn(), signal_action, signal_id, naksha_app_id(), naksha_author())
+            drawn, signal_action, signal_id, naksha_app_id(), naksha_author())
     ON CONFLICT (txn, action, id) DO NOTHING;
 END $$;
 

@@ -96,6 +96,7 @@ BEGIN
            coalesce(p.prepared, a.xact_start)
       INTO held_by, held_since
       FROM naksha_open_draws o LEFT JOIN pg_stat_activity a ON a.pid = o.pid
-      LEFT JOIN pg_prepared_xacts p ON '-1/' || p.transaction = o.owner
+      LEFT JOIN pg_locks x ON x.locktype = 'transactionid' AND x.virtualtransaction = o.owner
+      LEFT JOIN pg_prepared_xacts p ON o.pid IS NULL AND p.transaction = x.transactionid
      ORDER BY o.txn LIMIT 1;
 END $$;

@@ -1,0 +1,33 @@
+"""A process with an open storage, whose sequencer runs until the process ends.
+
+Arguments: DSN, storage id, the name that its sequencer's connection is known by at the server.
+Says `ready` when it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import asyncpg
+
+from naksha.psql import PsqlStorage
+
+
+async def main(dsn: str, storage_id: str, name: str) -> None:
+    connect = asyncpg.connect
+
+    def connect_named(dsn: str, **arguments: Any) -> Any:
+        settings = {**arguments.pop("server_settings", {}), "application_name": name}
+        return connect(dsn, server_settings=settings, **arguments)
+
+    setattr(asyncpg, "connect", connect_named)  # noqa: B010
+    await PsqlStorage.open(dsn, storage_id, pool_max=2)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
