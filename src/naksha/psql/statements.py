@@ -89,7 +89,8 @@ def _sources(
     for suffix, condition in _tables(query.states, version):
         feature = sql("feature")
         if suffix == "_hst" and version is not None:
-            feature = sql("feature_at", at=version)
+            every = query.states is States.ALL
+            feature = sql("feature_at", at=version) if every else sql("feature_open")
         conditions = [condition, *filters, *ids_of(statement, query, suffix == "")]
         parts.append(
             sql(

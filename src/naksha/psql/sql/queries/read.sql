@@ -16,8 +16,12 @@ SELECT FROM {{table}} WHERE {{conditions}}
 -- name: feature
 naksha_feature(geo, jsondata)
 
+-- name: feature_open
+-- A state of the history that is valid at the version: what ended it is not known yet.
+naksha_feature_open(geo, jsondata)
+
 -- name: feature_at
--- A state as it was at a version: what ended it later is not known yet.
+-- Any state of the history as seen from the version.
 naksha_feature_at(geo, jsondata, {{at}})
 
 -- name: order_page

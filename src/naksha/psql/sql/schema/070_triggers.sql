@@ -48,7 +48,7 @@ END $$;
 
 -- `properties` as an object and the 3D mark set from what came in.
 CREATE OR REPLACE FUNCTION naksha_plain_content(jsondata jsonb, three_d bool) RETURNS jsonb
-IMMUTABLE
+STABLE
 RETURN (jsondata - 'geometry' - 'naksha:3d')
     || jsonb_build_object('type', 'Feature', 'properties',
         CASE jsonb_typeof(jsondata->'properties') WHEN 'object'
@@ -98,7 +98,7 @@ RETURN CASE WHEN jsonb_typeof(xyz->'tags') = 'array' THEN xyz->'tags' ELSE '[]' 
 CREATE OR REPLACE FUNCTION naksha_next_xyz(
     old_xyz jsonb, uuid text, muuid text, new_txn int8, now_ms int8, real_ms int8,
     author text, app_id text, tags jsonb, crid text, qrid text) RETURNS jsonb
-IMMUTABLE PARALLEL SAFE
+STABLE PARALLEL SAFE
 RETURN naksha_make_xyz(
     CASE WHEN (old_xyz->>'txn')::int8 = new_txn THEN old_xyz->>'action' ELSE 'UPDATE' END,
     (old_xyz->>'version')::int8 + CASE WHEN (old_xyz->>'txn')::int8 = new_txn THEN 0 ELSE 1 END,
@@ -218,11 +218,27 @@ BEGIN
 END $$;
 
 -- Row triggers are cloned onto the leaves by PostgreSQL; statement triggers are not.
+CREATE OR REPLACE FUNCTION naksha_create_leaf_triggers(tbl text, collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    unmanaged text := 'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'')';
+BEGIN
+    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_insert AFTER INSERT ON %I '
+        'REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT %s '
+        'EXECUTE FUNCTION naksha_after_insert(%L)', tbl, unmanaged, collection_id);
+    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_update AFTER UPDATE ON %I '
+        'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT %s '
+        'EXECUTE FUNCTION naksha_after_update(%L)', tbl, unmanaged, collection_id);
+    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_delete AFTER DELETE ON %I '
+        'REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT %s '
+        'EXECUTE FUNCTION naksha_after_delete(%L)', tbl, unmanaged, collection_id);
+    PERFORM naksha_guard(tbl, 'TRUNCATE');
+END $$;
+
 CREATE OR REPLACE FUNCTION naksha_create_triggers(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     unmanaged text := 'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'')';
-    tbl       text;
     op        text;
 BEGIN
     FOREACH op IN ARRAY ARRAY['insert', 'update'] LOOP
@@ -230,17 +246,7 @@ BEGIN
             'FOR EACH ROW %3$s EXECUTE FUNCTION naksha_before_%1$s(%2$L)',
             op, collection_id, unmanaged);
     END LOOP;
-    FOR tbl IN SELECT collection_id UNION ALL
-               SELECT collection_id || '_p' || to_hex(n) FROM generate_series(0, 15) n LOOP
-        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_insert AFTER INSERT ON %I '
-            'REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT %s '
-            'EXECUTE FUNCTION naksha_after_insert(%L)', tbl, unmanaged, collection_id);
-        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_update AFTER UPDATE ON %I '
-            'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT %s '
-            'EXECUTE FUNCTION naksha_after_update(%L)', tbl, unmanaged, collection_id);
-        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_delete AFTER DELETE ON %I '
-            'REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT %s '
-            'EXECUTE FUNCTION naksha_after_delete(%L)', tbl, unmanaged, collection_id);
-        PERFORM naksha_guard(tbl, 'TRUNCATE');
-    END LOOP;
+    PERFORM naksha_create_leaf_triggers(tbl, collection_id)
+       FROM (SELECT collection_id UNION ALL
+             SELECT collection_id || '_p' || to_hex(n) FROM generate_series(0, 15) n) AS t(tbl);
 END $$;
