@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -544,3 +545,18 @@ async def _accident(writer: Direct, day: datetime, n: int) -> None:
     await insert(writer, "roads", f"r{n}")
     await writer.execute("COMMIT")
     await publish(writer)
+
+
+async def test_the_rollover_lock_survives_no_hail_of_cancels(bare: str, connect: Connect) -> None:
+    """A lock left behind here would stop all writers at the next midnight."""
+    writer, bomber, watcher = await connect(), await connect(), await connect()
+    pid = writer.get_server_pid()
+    hail = asyncio.create_task(
+        bomber.execute(f"DO $$ BEGIN LOOP PERFORM pg_cancel_backend({pid}); END LOOP; END $$")
+    )
+    for n in range(3000):
+        with contextlib.suppress(asyncpg.QueryCanceledError):
+            await writer.execute(f"SELECT naksha_tx_roll({20300101 + n} * 100000000000)")
+    await watcher.execute("SELECT pg_terminate_backend($1)", bomber.get_server_pid())
+    await asyncio.gather(hail, return_exceptions=True)
+    assert await advisory_locks(watcher, writer) == []

@@ -63,24 +63,22 @@ STABLE PARALLEL SAFE
 RETURN 'naksha_tx_object_id_seq'::regclass::oid::int8::bit(32)::int4;
 
 -- Rolls the sequence forward to the day that begins with `first`; never backwards.
--- The lock is a session lock because it must end before the transaction does.
+-- The lock must end before the transaction does, and whatever happens: it belongs to the
+-- subtransaction of this block, which is always rolled back. Sequences are not.
 CREATE OR REPLACE FUNCTION naksha_tx_roll(first int8) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    key int4 := naksha_lock_class();
-    n   int8;
+    n int8;
 BEGIN
-    PERFORM pg_advisory_lock(key, 1);
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 1);
     IF (SELECT last_value FROM naksha_tx_object_id_seq) < first THEN
         n := setval('naksha_tx_object_id_seq', first, true);
     ELSE
         n := nextval('naksha_tx_object_id_seq');
     END IF;
-    PERFORM pg_advisory_unlock(key, 1);
+    RAISE EXCEPTION USING ERRCODE = 'N0010';
+EXCEPTION WHEN SQLSTATE 'N0010' THEN
     RETURN n;
-EXCEPTION WHEN query_canceled OR OTHERS THEN
-    PERFORM pg_advisory_unlock(key, 1);
-    RAISE;
 END $$;
 
 -- Draws the number. The shared lock on the last number drawn before ours tells the sequencer
