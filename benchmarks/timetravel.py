@@ -31,6 +31,7 @@ from naksha.psql.storage import session_settings
 DAYS = 1_100
 START_MS = 1_672_531_200_000  # 2023-01-01
 EDITS = 30
+MAINTAIN_EVERY = 250
 COLUMNS, ROWS = 400, 250
 BIG, SMALL = Bbox(0.0, 0.0, 80.0, 80.0), Bbox(10.0, 10.0, 14.4, 14.4)
 SHAPES: dict[str, Bbox | None] = {"full": None, "bbox": BIG, "small": SMALL}
@@ -143,6 +144,8 @@ async def _build(storage: PsqlStorage, count: int, revisions: int, label: str) -
             if revision == revisions // 2:
                 txns["middle"] = session.txn or 0
             txns["last"] = session.txn or 0
+        if revision % MAINTAIN_EVERY == 0:
+            await storage.maintain(START_MS + revision * step)
     await storage.wait_published(txns["last"], 60)
     return txns
 

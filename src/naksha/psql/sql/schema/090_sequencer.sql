@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION naksha_publish(
     OUT remaining bool)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    bound  int8;
+    bound   int8;
     last_ts timestamptz;
 BEGIN
     -- The log must be read with a snapshot newer than the locks.
@@ -50,25 +50,29 @@ BEGIN
       FROM naksha_version v ORDER BY v.seq_number DESC LIMIT 1;
     last_seq := coalesce(last_seq, 0);
     last_txn := coalesce(last_txn, 0);
-    WITH due AS (
+    -- Dynamic, so that the plan knows the numbers and opens only the days they are in.
+    EXECUTE $sql$WITH due AS (
         SELECT t.txn, min(t.seq_ts) AS dated FROM naksha_tx t
-         WHERE t.seq_number IS NULL AND t.txn > last_txn AND t.txn < bound GROUP BY t.txn ORDER BY t.txn LIMIT most
+         WHERE t.seq_number IS NULL AND t.txn > $1 AND t.txn < $2
+         GROUP BY t.txn ORDER BY t.txn LIMIT $3
     ), fresh AS (
         INSERT INTO naksha_version (seq_number, txn, seq_ts)
-        SELECT last_seq + row_number() OVER (ORDER BY d.txn), d.txn,
-               greatest(last_ts, max(coalesce(d.dated, clock_timestamp())) OVER (ORDER BY d.txn))
+        SELECT $4 + row_number() OVER (ORDER BY d.txn), d.txn,
+               greatest($5, max(coalesce(d.dated, clock_timestamp())) OVER (ORDER BY d.txn))
           FROM due d
         RETURNING seq_number, txn, seq_ts
     ), marked AS (
         UPDATE naksha_tx t SET seq_number = f.seq_number, seq_ts = f.seq_ts
-          FROM fresh f WHERE t.txn = f.txn AND t.seq_number IS NULL
+          FROM fresh f
+         WHERE t.txn = f.txn AND t.txn > $1 AND t.txn < $2 AND t.seq_number IS NULL
     )
-    SELECT count(*), coalesce(max(f.seq_number), last_seq), coalesce(max(f.txn), last_txn)
-      INTO published, last_seq, last_txn FROM fresh f;
+    SELECT count(*), coalesce(max(f.seq_number), $4), coalesce(max(f.txn), $1) FROM fresh f$sql$
+       INTO published, last_seq, last_txn USING last_txn, bound, most, last_seq, last_ts;
     IF published > 0 THEN
         PERFORM pg_notify('naksha_published', naksha_lock_class() || ':' || last_seq);
     END IF;
-    remaining := EXISTS (SELECT FROM naksha_tx t WHERE t.seq_number IS NULL AND t.txn > last_txn);
+    EXECUTE 'SELECT EXISTS (SELECT FROM naksha_tx WHERE seq_number IS NULL AND txn > $1)'
+       INTO remaining USING last_txn;
 END $$;
 
 -- The oldest transaction that a collection can be read at.
