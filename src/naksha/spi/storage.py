@@ -69,7 +69,7 @@ class WriteSession(Reader, Protocol):
 
     @property
     def txn(self) -> int | None:
-        """The transaction number; None until the first write."""
+        """The transaction number; None until something was changed."""
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo: ...
 

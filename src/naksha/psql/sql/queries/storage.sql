@@ -28,7 +28,8 @@ SELECT set_config('search_path', $1, $2)
 SELECT naksha_tx_start($1, $2, to_timestamp($3::int8 / 1000.0), $4)
 
 -- name: tx_number
-SELECT naksha_txn()
+-- The number of this transaction once something is in its log: one that changed nothing has none.
+SELECT nullif(current_setting('naksha.logged', true), '')::int8
 
 -- name: tx_message
 SELECT naksha_tx_message($1, $2, $3::jsonb, $4)

@@ -129,6 +129,7 @@ BEGIN
     VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
             drawn, signal_action, signal_id, naksha_app_id(), naksha_author())
     ON CONFLICT (txn, action, id) DO NOTHING;
+    PERFORM set_config('naksha.logged', drawn::text, true);
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_tx_message(
