@@ -176,3 +176,29 @@ BEGIN
     RETURN QUERY SELECT n, CASE WHEN n = ANY(dead) THEN 'PURGED' ELSE 'RETAINED' END,
                         NULL::text, NULL::int8, NULL::bytea FROM unnest(ids) n;
 END $$;
+
+-- Ids as the functions above want them: each once, sorted by (leaf, id), and counted per leaf.
+CREATE OR REPLACE FUNCTION naksha_batch(given text[], OUT counts int[], OUT ids text[])
+LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT (SELECT array_agg((SELECT count(*)::int FROM (SELECT DISTINCT id FROM unnest(given) id) d
+                               WHERE naksha_leaf(d.id) = to_hex(n)) ORDER BY n)
+              FROM generate_series(0, 15) n),
+           (SELECT array_agg(d.id ORDER BY naksha_leaf(d.id), d.id USING ~<~)
+              FROM (SELECT DISTINCT id FROM unnest(given) id) d);
+END;
+
+-- For plain SQL: SELECT * FROM naksha_purge('roads', ARRAY['a', 'b']).
+CREATE OR REPLACE FUNCTION naksha_purge(collection_id text, ids text[])
+RETURNS SETOF naksha_outcome
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT p.* FROM naksha_batch(ids) b, naksha_purge(collection_id, b.counts, b.ids) p;
+END;
+
+CREATE OR REPLACE FUNCTION naksha_restore(collection_id text, ids text[])
+RETURNS SETOF naksha_outcome
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT r.* FROM naksha_batch(ids) b, naksha_restore(collection_id, b.counts, b.ids) r;
+END;
