@@ -166,7 +166,10 @@ class Handle:
     # ---- Reading -----------------------------------------------------------------------------
 
     async def states(self, query: Query | None = None, at: VersionSelector = HEAD) -> list[State]:
-        return [state async for state in self.storage.states(self.name, query or Query(), at)]
+        query = query or Query()
+        found = [state async for state in self.storage.states(self.name, query, at)]
+        # Without a limit the order is open.
+        return found if query.limit is not None else sorted(found, key=lambda s: (s.id, s.txn))
 
     async def live(self, at: VersionSelector = HEAD) -> list[State]:
         return await self.states(Query(), at)
