@@ -56,12 +56,20 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
     message = str(error.args[0]) if error.args else str(error)
     kind = _BY_STATE.get(state)
     if kind is None:
-        if state.startswith(_UNAVAILABLE_CLASSES):
-            return errors.Unavailable(message)
-        return errors.StorageCorrupt(f"{state}: {message}")
+        return of_state(state, message)
     if issubclass(kind, errors.Conflict):
         return kind(message, head=detail.get("head"), **where)
     return kind(message, **where)
+
+
+def of_state(state: str, message: str) -> errors.NakshaError:
+    """Our error for an SQLSTATE alone, as other drivers than asyncpg give it."""
+    kind = _BY_STATE.get(state)
+    if kind is not None:
+        return kind(message)
+    if state.startswith(_UNAVAILABLE_CLASSES):
+        return errors.Unavailable(message)
+    return errors.StorageCorrupt(f"{state}: {message}")
 
 
 def _detail(error: asyncpg.PostgresError) -> dict[str, Any]:

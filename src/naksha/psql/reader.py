@@ -36,6 +36,10 @@ class PsqlReader(ABC):
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
         """A connection to read on."""
 
+    def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
+        """A connection to read at a version on (None: HEAD); it may be one to a replica."""
+        return self._connection()
+
     @abstractmethod
     async def _publish(self) -> None:
         """Publish what can be published before a version is looked up."""
@@ -66,10 +70,10 @@ class PsqlReader(ABC):
         cursor = _decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
-        async with self._connection() as connection:
+        async with self._connection_at(txn) as connection:
             with translated():
                 rows = await connection.fetch(text, *values)
-            await _still_there(connection, collection, txn)
+            await still_there(connection, collection, txn)
         found = [State(row["id"], row["feature"]) for row in rows]
         if query.limit is None or len(found) <= query.limit:
             return Page(found, None)
@@ -83,7 +87,7 @@ class PsqlReader(ABC):
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         left = query.limit
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection_at(txn) as connection, connection.transaction():
             rows = connection.cursor(text, *values, prefetch=PREFETCH)
             with translated():
                 async for row in rows:
@@ -92,15 +96,15 @@ class PsqlReader(ABC):
                             break
                         left -= 1
                     yield State(row["id"], row["feature"])
-            await _still_there(connection, collection, txn)
+            await still_there(connection, collection, txn)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         txn = await self._txn_of(collection, msgspec.structs.replace(query, limit=None), at, None)
         text, values = statements.count(collection, query, txn)
-        async with self._connection() as connection:
+        async with self._connection_at(txn) as connection:
             with translated():
                 number: int = await connection.fetchval(text, *values)
-            await _still_there(connection, collection, txn)
+            await still_there(connection, collection, txn)
         return number
 
     async def state(self, state_id: str) -> State:
@@ -149,7 +153,7 @@ class PsqlReader(ABC):
             if info is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
             if cursor is not None:
-                await _still_there(connection, collection, cursor.at)
+                await still_there(connection, collection, cursor.at)
                 return cursor.at
             if isinstance(at, Head) and self._reads_head(query):
                 return None
@@ -160,7 +164,7 @@ class PsqlReader(ABC):
         return query.limit is None or not self._pins_head
 
 
-async def _still_there(connection: Connection, collection: str, txn: int | None) -> None:
+async def still_there(connection: Connection, collection: str, txn: int | None) -> None:
     """Whether history that the version needs was dropped, also while we were reading."""
     if txn is None:
         return

@@ -12,11 +12,10 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.features import PreparedFeatures, check_features
-from naksha.model.guid import Guid
 from naksha.model.names import check_collection_id, check_feature_id, check_text
 from naksha.model.state import Outcome, State
-from naksha.model.uuids import parse_state_id
 from naksha.psql.batch import Batch
+from naksha.psql.checks import check_points, lock_of
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
 from naksha.psql.merging import merge_into_head
@@ -25,7 +24,6 @@ from naksha.psql.sql import queries
 from naksha.spi.storage import Feature
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)
-_POINT_WKB_TYPES: Final = (1, 1001)
 
 
 class PsqlSession(PsqlReader):
@@ -194,7 +192,7 @@ class PsqlSession(PsqlReader):
     ) -> list[Outcome]:
         info = await self.collection(collection)
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
-        _check_points(prepared, info)
+        check_points(prepared, info)
         locks = [self._lock_of(uuid, info) for uuid in prepared.lock_uuid]
         muuids: list[str | None] = [None] * len(prepared)
         if merge and any(lock is not None for lock in locks):
@@ -234,7 +232,7 @@ class PsqlSession(PsqlReader):
                 for i, f in zip(prepared.ids, chosen, strict=True)
             ]
         )
-        _check_points(merged, info)
+        check_points(merged, info)
         heads = {id_: self._lock_of(merge.head.uuid, info) for id_, merge in merges.items()}
         return (
             merged,
@@ -243,38 +241,7 @@ class PsqlSession(PsqlReader):
         )
 
     def _lock_of(self, state_id: str | None, info: CollectionInfo) -> int | None:
-        """The `i` that must be HEAD's; None for ids of other storages, collections or systems."""
-        if state_id is None:
-            return None
-        try:
-            reference = parse_state_id(state_id)
-            if isinstance(reference, Guid):
-                ours = (reference.storage_id, reference.collection_id) == (
-                    self._storage[0],
-                    info.id,
-                )
-            else:
-                ours = (reference.storage_number, reference.collection_number) == (
-                    self._storage[1],
-                    info.number,
-                )
-        except InvalidArgument:
-            return None
-        return reference.i if ours else None
-
-
-def _check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
-    if not info.points_only:
-        return
-    for id_, wkb in zip(prepared.ids, prepared.wkb, strict=True):
-        # Little-endian WKB: one byte order byte, then the type.
-        if wkb is not None and int.from_bytes(wkb[1:3], "little") not in _POINT_WKB_TYPES:
-            raise InvalidArgument(
-                "The collection takes points only",
-                field="geometry.type",
-                feature_id=id_,
-                collection_id=info.id,
-            )
+        return lock_of(state_id, self._storage, info)
 
 
 def _ids(ids: Sequence[str], prefix: str | None) -> list[str]:

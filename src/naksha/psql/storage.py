@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self, TypeVar
 
@@ -18,13 +18,14 @@ from naksha.model.txn import parse_txn
 from naksha.model.uuids import Uuid
 from naksha.model.version import Version, VersionSelector
 from naksha.psql import log, versions
+from naksha.psql.bulk_storage import BulkStorage
 from naksha.psql.driver import Connection, Direct, Pool
 from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import maintain
-from naksha.psql.reader import PsqlReader
 from naksha.psql.sequencer import Sequencer
+from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.session import PsqlSession
 from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
@@ -50,13 +51,19 @@ def session_settings(path: str, storage_id: str) -> dict[str, str]:
     }
 
 
-class PsqlStorage(PsqlReader):
+class PsqlStorage(BulkStorage):
     """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
 
     def __init__(
-        self, pool: Pool, info: tuple[str, int], sequencer: Sequencer, clock: Clock | None
+        self,
+        pool: Pool,
+        servers: Servers,
+        info: tuple[str, int],
+        sequencer: Sequencer,
+        clock: Clock | None,
     ) -> None:
         self._pool = pool
+        self._servers = servers
         self._info = info
         self._sequencer = sequencer
         self._clock = clock
@@ -73,12 +80,14 @@ class PsqlStorage(PsqlReader):
         clock: Clock | None = None,
         pool_max: int = POOL_MAX,
         maintain_every_s: float | None = None,
+        readers: Sequence[str] = (),
     ) -> Self:
         """Open the storage in a schema, which is set up or upgraded when needed.
 
         `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
         makes transactions start at its time instead of the database's. With `maintain_every_s`
-        the storage is maintained in the background."""
+        the storage is maintained in the background. `readers` are DSNs of replicas, which then
+        serve reads at a version that they know."""
         check_storage_id(storage_id)
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
@@ -99,9 +108,12 @@ class PsqlStorage(PsqlReader):
         async def connect() -> Direct:
             return await asyncpg.connect(dsn, server_settings=settings)
 
+        replicas = [Replica(reader, settings, pool_max) for reader in readers]
+        servers = Servers(Server(dsn, settings), replicas)
+        await servers.check(storage_id)
         sequencer = Sequencer(pool, connect)
         sequencer.start()
-        storage = cls(pool, (row["id"], row["number"]), sequencer, clock)
+        storage = cls(pool, servers, (row["id"], row["number"]), sequencer, clock)
         if maintain_every_s is not None:
             storage._maintainer = Maintainer(storage.maintain, maintain_every_s)
             storage._maintainer.start()
@@ -123,7 +135,14 @@ class PsqlStorage(PsqlReader):
         if self._maintainer is not None:
             await self._maintainer.close()
         await self._sequencer.close()
+        await self._servers.close()
         await self._pool.close()
+
+    def _now_ms(self) -> int | None:
+        return None if self._clock is None else self._clock.now_ms()
+
+    def _written(self) -> None:
+        self._sequencer.poke()
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:

@@ -1,0 +1,156 @@
+"""The storage's side of bulk work: splits, bulk writers, and reading from replicas."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pyarrow as pa
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument, NakshaError, Retryable
+from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.model.query import Query
+from naksha.model.state import State
+from naksha.model.version import HEAD, VersionSelector
+from naksha.psql import bulk, splits
+from naksha.psql.driver import Connection
+from naksha.psql.errors import translated
+from naksha.psql.reader import PsqlReader, still_there
+from naksha.psql.servers import Servers
+from naksha.spi.arrow import STATES
+from naksha.spi.storage import Page, Split
+
+
+class BulkStorage(PsqlReader):
+    """What `PsqlStorage` is besides transactions."""
+
+    _servers: Servers
+
+    @abstractmethod
+    def _now_ms(self) -> int | None:
+        """The time of an injected clock."""
+
+    @abstractmethod
+    def _written(self) -> None:
+        """Something was committed."""
+
+    # ---- Reading at a version, from a replica where one can --------------------------------------
+
+    @asynccontextmanager
+    async def _connection_at(self, txn: int | None) -> AsyncIterator[Connection]:
+        if txn is None or not self._servers.replicas:
+            async with self._connection() as connection:
+                yield connection
+            return
+        async with self._servers.replica_at(txn) as found:
+            if found is None:
+                async with self._connection() as connection:
+                    yield connection
+                return
+            replica, other = found
+            try:
+                with translated():
+                    yield other
+            except Retryable:
+                replica.rest()
+                raise
+
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+        for _ in self._servers.replicas:
+            try:
+                return await super().page(collection, query, at)
+            except Retryable:
+                continue  # With the next server; that one rests.
+        return await super().page(collection, query, at)
+
+    async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
+        for _ in self._servers.replicas:
+            try:
+                return await super().count(collection, query, at)
+            except Retryable:
+                continue
+        return await super().count(collection, query, at)
+
+    async def states(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[State]:
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            try:
+                async for state in super().states(collection, query, at):
+                    begun = True
+                    yield state
+                return
+            except Retryable:
+                # What was given out cannot be taken back.
+                if begun or last:
+                    raise
+
+    # ---- Splits ----------------------------------------------------------------------------------
+
+    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+        await self._publish()
+        async with self._connection() as connection:
+            return await splits.plan(connection, self._storage[0], collection, query, at)
+
+    async def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+        if split.storage != self._storage[0]:
+            raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
+        part = splits.part_of(split)
+        await self._check_floor(split.collection, part.at)
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            server = await self._servers.server_at(part.published)
+            before, query = splits.statements(
+                server.settings["search_path"], split.collection, part
+            )
+            try:
+                async for batch in server.arrow.batches(before, query, STATES):
+                    begun = True
+                    yield batch
+                break
+            except NakshaError as error:
+                await self._check_floor(split.collection, part.at)
+                if begun or last or not isinstance(error, Retryable):
+                    raise
+                self._servers.leave_out(server)
+        await self._check_floor(split.collection, part.at)
+
+    async def _check_floor(self, collection: str, txn: int) -> None:
+        async with self._connection() as connection:
+            await still_there(connection, collection, txn)
+
+    # ---- Bulk load -------------------------------------------------------------------------------
+
+    async def bulk_writer(
+        self,
+        info: CollectionInfo,
+        app_id: str,
+        author: str | None = None,
+        *,
+        exclusive: bool = False,
+        message: str | None = None,
+        lanes: int = bulk.LANES,
+    ) -> bulk.PsqlBulkWriter:
+        """See `Storage.bulk_writer`. `lanes` connections work side by side, besides one more that
+        holds it together; an empty collection that is there keeps its own settings."""
+        check_collection_id(info.id, field="id")
+        check_app_id(app_id)
+        check_author(author)
+        if message is not None:
+            check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
+        request = bulk.Request(app_id, author, self._now_ms(), message)
+        writer = await bulk.PsqlBulkWriter.open(
+            self._servers.primary, self._storage, info, request, exclusive=exclusive, lanes=lanes
+        )
+        writer.committed = self._written
+        return writer
+
+    async def bulk_stager(self, ticket: bulk.Ticket) -> bulk.Stager:
+        """Stages features for a load that another process began and will commit."""
+        if ticket.storage != self._storage:
+            raise InvalidArgument(f"The load is of storage {ticket.storage[0]!r}", field="ticket")
+        return await bulk.Stager.open(self._servers.primary, ticket)

@@ -1,0 +1,46 @@
+"""What a write asks of prepared features beyond what they are by themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument
+from naksha.model.features import PreparedFeatures
+from naksha.model.guid import Guid
+from naksha.model.uuids import parse_state_id
+
+_POINT_WKB_TYPES: Final = (1, 1001)
+
+
+def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
+    """Refuse what is no point where the collection takes points only."""
+    if not info.points_only:
+        return
+    for id_, wkb in zip(prepared.ids, prepared.wkb, strict=True):
+        # Little-endian WKB: one byte order byte, then the type.
+        if wkb is not None and int.from_bytes(wkb[1:3], "little") not in _POINT_WKB_TYPES:
+            raise InvalidArgument(
+                "The collection takes points only",
+                field="geometry.type",
+                feature_id=id_,
+                collection_id=info.id,
+            )
+
+
+def lock_of(state_id: str | None, storage: tuple[str, int], info: CollectionInfo) -> int | None:
+    """The `i` that must be HEAD's; None for ids of other storages, collections or systems."""
+    if state_id is None:
+        return None
+    try:
+        reference = parse_state_id(state_id)
+        if isinstance(reference, Guid):
+            ours = (reference.storage_id, reference.collection_id) == (storage[0], info.id)
+        else:
+            ours = (reference.storage_number, reference.collection_number) == (
+                storage[1],
+                info.number,
+            )
+    except InvalidArgument:
+        return None
+    return reference.i if ours else None

@@ -1,0 +1,168 @@
+"""Bulk reads: a plan of splits that any process can read, each by one statement.
+
+The plan fixes P, the last published transaction. What ended at or before P never changes again, so
+history splits may read it at any time. What was current at the plan may have moved to the history
+since; therefore the split of a leaf reads the leaf together with the leaf's history after P, in one
+snapshot. So each state is in exactly one split, whenever that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.query import Query, States
+from naksha.model.version import VersionSelector
+from naksha.psql import versions
+from naksha.psql.driver import Connection
+from naksha.psql.sql import ident, inlined, queries, sql
+from naksha.psql.statements import Statement, filters_of, ids_of, leaf_of
+from naksha.spi.storage import Split
+
+LEAVES: Final = "0123456789abcdef"
+SPLIT_BYTES: Final = 64 * 1024 * 1024
+"""About how much of the history's tables one split reads; smaller partitions go together."""
+
+
+_TESTS: Final = {
+    States.LIVE: "split_live",
+    States.DELETED: "split_dead",
+    States.ALL: "split_visible",
+}
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What a split reads: states of some leaves at version `at`, filtered by the query.
+
+    `source` is HEAD ("") or the deletion table ("_del"), each together with what left it for the
+    history after `published`; or the history ("_hst") that ended after `after`, up to `until`.
+    """
+
+    source: str
+    at: int
+    published: int
+    leaves: str
+    query: Query
+    after: int = 0
+    until: int = 0
+
+
+def part_of(split: Split) -> Part:
+    """What a split of this storage reads."""
+    try:
+        return msgspec.msgpack.decode(split.payload, type=Part)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument("Not a split of this storage", field="split") from error
+
+
+async def plan(
+    connection: Connection, storage_id: str, collection: str, query: Query, at: VersionSelector
+) -> list[Split]:
+    """See `Storage.plan`; the caller has published what can be."""
+    if query.limit is not None or query.cursor is not None:
+        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+    if await connection.fetchval(queries()["collection"], collection, False) is None:
+        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+    last = await connection.fetchrow(queries()["last_version"])
+    published: int = 0 if last is None else last["txn"]
+    version = await versions.resolve(connection, at, collection)
+    # Something may have been published since; P may be later, but not earlier than the version.
+    published = max(published, version.txn)
+    leaves = LEAVES
+    if query.ids is not None:
+        leaves = "".join(sorted({leaf_of(i) for i in query.ids}))
+    whole = Part("", version.txn, published, leaves, query)
+    parts = await _parts(connection, collection, whole) if leaves else []
+    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+
+
+async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
+    kind = whole.query.states
+    parts: list[Part] = []
+    if kind is not States.DELETED:
+        parts += [msgspec.structs.replace(whole, leaves=leaf) for leaf in whole.leaves]
+    if kind is not States.LIVE:
+        size = await connection.fetchval(queries()["table_size"], ident(collection + "_del"))
+        parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size)
+    start = 0 if kind is States.ALL else whole.at
+    if start < whole.published:
+        rows = await connection.fetch(queries()["history_sizes"], ident(collection + "_hst"), start)
+        sizes = [(row["until"], row["bytes"]) for row in rows]
+        parts += _history(msgspec.structs.replace(whole, source="_hst"), start, sizes)
+    return parts
+
+
+def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterator[Part]:
+    """Cuts the history (start, published] into ranges of about the same size, and a range that is
+    still too large into leaves."""
+    after, gathered = start, 0
+    for until, size in sizes:
+        # The partition [.., until) ends with the range (.., until - 1].
+        until = min(until - 1, part.published)
+        gathered += size
+        if after < until < part.published and gathered >= SPLIT_BYTES:
+            yield from _by_leaves(msgspec.structs.replace(part, after=after, until=until), gathered)
+            after, gathered = until, 0
+    rest = msgspec.structs.replace(part, after=after, until=part.published)
+    yield from _by_leaves(rest, gathered)
+
+
+def _by_leaves(part: Part, size: int) -> Iterator[Part]:
+    count = min(max(-(-size // SPLIT_BYTES), 1), len(part.leaves))
+    for n in range(count):
+        yield msgspec.structs.replace(part, leaves=part.leaves[n::count])
+
+
+def statements(search_path: str, collection: str, part: Part) -> tuple[list[str], str]:
+    """The statements that prepare a connection, and the query of a split."""
+    statement = Statement()
+    at = statement.value(part.at, "int8")
+    filters = list(filters_of(statement, part.query))
+    sources = []
+    for table, conditions in _tables(statement, collection, part, at):
+        past = table == collection + "_hst"
+        feature = sql("split_feature_at", at=at) if past else sql("split_feature")
+        every = [*conditions, *filters, *ids_of(statement, part.query, False)]
+        sources.append(
+            sql(
+                "split_source",
+                table=ident(table),
+                feature=feature,
+                conditions="\n   AND ".join(every),
+            )
+        )
+    tables = ", ".join(ident(collection + suffix) for suffix in ("", "_del", "_hst"))
+    before = [
+        sql("split_begin"),
+        sql("split_path", path=search_path),
+        sql("split_lock", tables=tables),
+    ]
+    return before, inlined("\nUNION ALL\n".join(sources), statement.values)
+
+
+def _tables(
+    statement: Statement, collection: str, part: Part, at: str
+) -> Iterator[tuple[str, list[str]]]:
+    """The tables of a split and the conditions on each."""
+    of_leaves: list[str] = []
+    if len(part.leaves) < len(LEAVES):
+        leaves = statement.value(list(part.leaves), "text[]")
+        of_leaves = [sql("split_leaves", leaves=leaves)]
+    current = sql("split_current", at=at)
+    history = collection + "_hst"
+    if part.source == "_hst":
+        past = sql("split_past", at=at, after=statement.value(part.after, "int8"))
+        until = sql("split_until", until=statement.value(part.until, "int8"))
+        yield history, [past, until, *of_leaves, sql(_TESTS[part.query.states])]
+        return
+    since = sql("split_past", at=at, after=statement.value(part.published, "int8"))
+    if part.source == "_del":
+        yield collection + "_del", [current, *of_leaves]
+        yield history, [since, *of_leaves, sql("split_dead")]
+        return
+    for leaf in part.leaves:
+        yield f"{collection}_p{leaf}", [current]
+    yield history, [since, *of_leaves, sql("split_live")]

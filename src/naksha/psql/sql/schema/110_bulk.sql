@@ -1,0 +1,266 @@
+-- Bulk load: tables are filled and indexed by many connections, each in transactions of its own,
+-- where nobody sees them; one transaction, the coordinator's, then puts them in the place of the
+-- empty leaves and writes the log. All or nothing: whoever dies leaves only tables that belong to
+-- no collection, and those are swept.
+--
+-- Tables of job n: naksha_stage_n_s0 … _sf hold what was staged, without a number;
+-- naksha_stage_n_p0 … _pf become the leaves.
+
+CREATE SEQUENCE IF NOT EXISTS naksha_stage_seq AS int4 MAXVALUE 1073741823 CYCLE;
+
+-- The owner of a job holds this advisory lock of the storage for as long as its session lives.
+CREATE OR REPLACE FUNCTION naksha_stage_key(job int) RETURNS int
+IMMUTABLE PARALLEL SAFE
+RETURN 1073741824 + job;
+
+CREATE OR REPLACE FUNCTION naksha_stage_name(job int, kind text, leaf text) RETURNS text
+IMMUTABLE PARALLEL SAFE
+RETURN 'naksha_stage_' || job || '_' || kind || leaf;
+
+-- A new job of this session. The lock comes before the first table.
+CREATE OR REPLACE FUNCTION naksha_stage_open() RETURNS int
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    job int;
+BEGIN
+    LOOP
+        job := nextval('naksha_stage_seq');
+        IF pg_try_advisory_lock(naksha_lock_class(), naksha_stage_key(job)) THEN
+            RETURN job;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Features of one leaf, taken apart where the storage's part of the namespace goes in between:
+-- `head` ends inside `properties`, `tail` begins with the tags. `n` orders what was staged.
+CREATE OR REPLACE FUNCTION naksha_stage_create(job int, leaf text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('CREATE TABLE %I (n int8 NOT NULL, wkb bytea, head text NOT NULL, '
+                   'tail text NOT NULL) WITH (autovacuum_enabled = off)',
+                   naksha_stage_name(job, 's', leaf));
+END $$;
+
+-- A table that can become a leaf. The CHECK spares ATTACH the scan.
+CREATE OR REPLACE FUNCTION naksha_stage_create_leaf(job int, leaf text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('CREATE TABLE %I (i int8 NOT NULL, geo geometry(GeometryZ, 4326), '
+                   'jsondata jsonb NOT NULL, CONSTRAINT naksha_bounds CHECK '
+                   '(substring(md5(jsondata->>''id''), 1, 1) IS NOT NULL '
+                   'AND substring(md5(jsondata->>''id''), 1, 1) = %L))',
+                   naksha_stage_name(job, 'p', leaf), leaf);
+END $$;
+
+-- Moves what was staged into the leaf table. `mark` and `after_i` are the parts of the namespace
+-- that all rows share, before and after the row's number.
+CREATE OR REPLACE FUNCTION naksha_stage_fill(
+    job int, leaf text, first_i int8, mark text, after_i text, in_order bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format($sql$INSERT INTO %I (i, geo, jsondata)
+        SELECT s.i, ST_Force3D(ST_SetSRID(ST_GeomFromWKB(s.wkb), 4326)),
+               (s.head || $2 || s.i || $3 || s.tail)::jsonb
+          FROM (SELECT $1 - 1 + row_number() OVER (%s) AS i, wkb, head, tail FROM %I) AS s$sql$,
+        naksha_stage_name(job, 'p', leaf), CASE WHEN in_order THEN 'ORDER BY n' ELSE '' END,
+        naksha_stage_name(job, 's', leaf)) USING first_i, mark, after_i;
+END $$;
+
+-- Of rows with the same id the one with the highest number stays.
+CREATE OR REPLACE FUNCTION naksha_stage_last_wins(job int, leaf text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('DELETE FROM %1$I AS t USING (SELECT jsondata->>''id'' AS id, max(i) AS i '
+                   'FROM %1$I GROUP BY 1 HAVING count(*) > 1) AS last '
+                   'WHERE t.jsondata->>''id'' = last.id AND t.i < last.i',
+                   naksha_stage_name(job, 'p', leaf));
+END $$;
+
+-- Indices of one filled leaf table; an id that came twice is found out by its index. Tells how
+-- many features there are, and where.
+CREATE OR REPLACE FUNCTION naksha_stage_index(
+    job int, leaf text, points_only bool, OUT features int8, OUT area geometry)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+DECLARE
+    tbl text := naksha_stage_name(job, 'p', leaf);
+BEGIN
+    BEGIN
+        PERFORM naksha_create_indices(tbl, 'head', points_only);
+    EXCEPTION WHEN unique_violation THEN
+        PERFORM naksha_stage_last_wins(job, leaf);
+        PERFORM naksha_create_indices(tbl, 'head', points_only);
+    END;
+    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
+       INTO features, area;
+END $$;
+
+-- One leaf of a staged load, from the staged rows to the indexed table. The rows get numbers in
+-- the order they lie in; only when an id came twice does the order matter, and is made.
+CREATE OR REPLACE FUNCTION naksha_stage_leaf(
+    job int, leaf text, first_i int8, mark text, after_i text, points_only bool,
+    OUT features int8, OUT area geometry)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+DECLARE
+    tbl text := naksha_stage_name(job, 'p', leaf);
+BEGIN
+    PERFORM naksha_stage_create_leaf(job, leaf),
+            naksha_stage_fill(job, leaf, first_i, mark, after_i, false);
+    BEGIN
+        PERFORM naksha_create_indices(tbl, 'head', points_only);
+    EXCEPTION WHEN unique_violation THEN
+        EXECUTE format('TRUNCATE %I', tbl);
+        PERFORM naksha_stage_fill(job, leaf, first_i, mark, after_i, true),
+                naksha_stage_last_wins(job, leaf),
+                naksha_create_indices(tbl, 'head', points_only);
+    END;
+    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
+       INTO features, area;
+END $$;
+
+-- ---- The coordinator ----------------------------------------------------------------------------
+
+-- Refuses a collection that is not empty.
+CREATE OR REPLACE FUNCTION naksha_bulk_check_empty(c naksha_collection) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    detail jsonb := jsonb_build_object('collection', c.id);
+    found  bool;
+BEGIN
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id) INTO found;
+    IF found THEN
+        PERFORM naksha_raise('N0005', 'The collection has features; a bulk load fills only an '
+                             'empty one', detail, 'Write to it in a normal transaction');
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id || '_del') INTO found;
+    IF found THEN
+        PERFORM naksha_raise('N0009', 'The collection has deleted features; purge them before a '
+                             'bulk load', detail);
+    END IF;
+END $$;
+
+-- Whether the load can begin, and with which settings: null when the collection is new.
+CREATE OR REPLACE FUNCTION naksha_bulk_look(collection_id text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection;
+BEGIN
+    PERFORM naksha_check_collection_id(collection_id);
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF c.delete_at <> 0 THEN
+        PERFORM naksha_raise('N0001', format('Collection %L exists and is dropped', collection_id),
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+    PERFORM naksha_bulk_check_empty(c);
+    RETURN naksha_collection_info(c);
+END $$;
+
+-- Makes the collection, or closes the gate of the one that is there, and draws the number; gives
+-- what the rows need: the first `i` and the common parts of the namespace. `known` is what the
+-- client has checked its features against.
+CREATE OR REPLACE FUNCTION naksha_bulk_begin(
+    collection_id text, settings jsonb, known jsonb,
+    OUT txn int8, OUT first_i int8, OUT mark text, OUT after_i text)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c      naksha_collection;
+    now_ms int8 := naksha_epoch_ms(naksha_now());
+    xyz    jsonb;
+    estimates text[] := '{estimatedFeatureCount,byteSize,compressedSize}';
+BEGIN
+    IF known IS NULL THEN
+        PERFORM naksha_collection_create(collection_id, settings);
+        SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    ELSE
+        c := naksha_open_alone(collection_id);
+        -- Estimates may be refreshed at any time.
+        IF naksha_bulk_look(collection_id) - estimates <> known - estimates THEN
+            PERFORM naksha_raise('40001', 'The collection was changed while it was loaded',
+                jsonb_build_object('collection', collection_id), 'Repeat the load');
+        END IF;
+    END IF;
+    txn := naksha_txn();
+    first_i := nextval(format('%I', collection_id || '_i_seq'));
+    xyz := naksha_make_xyz('CREATE', 1, coalesce(naksha_author(), c.author, naksha_app_id()),
+        naksha_app_id(), NULL, NULL, NULL, txn, now_ms, now_ms, naksha_clock_ms(),
+        naksha_clock_ms(), NULL, NULL, NULL) - '{uuid,tags,crid,qrid,mrid}'::text[];
+    mark := '"@ns:com:here:xyz":' || left(xyz::text, -1) || ',"uuid":"'
+        || naksha_guid_prefix(naksha_storage_id(), collection_id, txn);
+    after_i := '",';
+END $$;
+
+-- The loaded table takes the place, the name and all belongings of the empty leaf.
+CREATE OR REPLACE FUNCTION naksha_bulk_attach(collection_id text, job int, leaf text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+DECLARE
+    loaded text := naksha_stage_name(job, 'p', leaf);
+    part   text := collection_id || '_p' || leaf;
+    name   text;
+BEGIN
+    EXECUTE format('DROP TABLE %I', part);
+    EXECUTE format('ALTER TABLE %I RENAME TO %I', loaded, part);
+    FOR name IN SELECT k.relname FROM pg_index x JOIN pg_class k ON k.oid = x.indexrelid
+                 WHERE x.indrelid = to_regclass(quote_ident(part)) ORDER BY 1 LOOP
+        EXECUTE format('ALTER INDEX %I RENAME TO %I', name,
+                       part || substr(name, length(loaded) + 1));
+    END LOOP;
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES IN (%L%s)', collection_id, part,
+                   leaf, CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);
+    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT naksha_bounds', part);
+    PERFORM naksha_create_leaf_triggers(part, collection_id);
+END $$;
+
+-- Everything is loaded: attach it, log it, and forget what was staged. `last_i` is the highest
+-- number used.
+CREATE OR REPLACE FUNCTION naksha_bulk_finish(
+    collection_id text, job int, last_i int8, features int8, area geometry) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+DECLARE
+    c    naksha_collection;
+    leaf text;
+BEGIN
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    PERFORM setval(format('%I', collection_id || '_i_seq'), greatest(last_i, 1));
+    EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', collection_id);
+    FOR leaf IN SELECT to_hex(n) FROM generate_series(0, 15) n LOOP
+        PERFORM naksha_bulk_attach(collection_id, job, leaf);
+        EXECUTE format('DROP TABLE IF EXISTS %I', naksha_stage_name(job, 's', leaf));
+    END LOOP;
+    PERFORM naksha_tx_count(c, features, 0, 0, 0, area);
+END $$;
+
+-- Drops the tables of a job.
+CREATE OR REPLACE FUNCTION naksha_stage_drop(job int) RETURNS int
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+DECLARE
+    name    text;
+    dropped int := 0;
+BEGIN
+    FOR name IN SELECT k.relname FROM pg_class k
+                 WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                   AND k.relname ~ ('^naksha_stage_' || job || '_[sp][0-9a-f]$') LOOP
+        EXECUTE format('DROP TABLE IF EXISTS %I', name);
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
+END $$;
+
+-- Drops what loads left behind whose owner is gone; gives the number of tables.
+CREATE OR REPLACE FUNCTION naksha_sweep_staging() RETURNS int
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    job     int;
+    dropped int := 0;
+BEGIN
+    FOR job IN SELECT DISTINCT substring(k.relname, '^naksha_stage_(\d+)_[sp][0-9a-f]$')::int
+                 FROM pg_class k
+                WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                  AND k.relname ~ '^naksha_stage_\d+_[sp][0-9a-f]$' LOOP
+        IF pg_try_advisory_xact_lock(naksha_lock_class(), naksha_stage_key(job)) THEN
+            dropped := dropped + naksha_stage_drop(job);
+        END IF;
+    END LOOP;
+    RETURN dropped;
+END $$;

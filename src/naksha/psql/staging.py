@@ -1,0 +1,125 @@
+"""Features on their way into the tables of a bulk load: taken apart, by leaf, and copied.
+
+The JSON of a feature is cut where the storage's part of the namespace goes in: `head` ends inside
+`properties`, `tail` begins with the tags. So the namespace is put in between by joining texts, in
+SQL for what is staged and here for what goes directly into a leaf table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import shapely
+
+from naksha.model.features import PreparedFeatures
+from naksha.psql.batch import MARK_3D
+from naksha.spi.storage import Feature
+
+CHUNK_FEATURES: Final = 20_000
+"""Features checked and copied together: some thousand rows for each table, some MiB in memory."""
+LEAF_COUNT: Final = 16
+POSITIONS_MAX: Final = 1 << 20
+"""More than a chunk ever has; orders rows inside of it."""
+_SRID: Final = 4326
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+Row = tuple[Any, ...]
+Piece = tuple[bytes | None, str, str]
+"""WKB, head and tail of one feature."""
+
+
+def chunks_of(features: Iterable[Feature]) -> Iterator[Sequence[Feature]]:
+    """The features in parts; a sequence that is small enough is not copied."""
+    if isinstance(features, Sequence) and len(features) <= CHUNK_FEATURES:
+        if features:
+            yield features
+        return
+    rest = iter(features)
+    while chunk := list(islice(rest, CHUNK_FEATURES)):
+        yield chunk
+
+
+def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = None) -> list[Piece]:
+    """The features in pieces. `features` are those that were prepared, when they are at hand:
+    their order tells where `properties` stands in the JSON."""
+    tails = map(_tail, prepared.tags, prepared.crid, prepared.qrid, prepared.has_z)
+    if features is None:
+        heads = [_head(_with_properties_last(json)) for json in prepared.json]
+    else:
+        heads = [
+            _head(json if _has_properties_last(features[at]) else _with_properties_last(json))
+            for at, json in zip(prepared.positions, prepared.json, strict=True)
+        ]
+    return list(zip(prepared.wkb, heads, tails, strict=True))
+
+
+def leaves_of(ids: Iterable[str]) -> list[int]:
+    """The number of the leaf of each id."""
+    md5 = hashlib.md5
+    return [md5(i.encode(), usedforsecurity=False).digest()[0] >> 4 for i in ids]
+
+
+def staged_rows(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> list[list[Row]]:
+    """For each leaf, the rows (n, wkb, head, tail) of its staging table."""
+    rows: list[list[Row]] = [[] for _ in range(LEAF_COUNT)]
+    first = chunk * POSITIONS_MAX
+    for n, (leaf, piece) in enumerate(zip(leaves, pieces, strict=True), first):
+        rows[leaf].append((n, *piece))
+    return rows
+
+
+def leaf_rows(
+    pieces: Sequence[Piece], leaves: Sequence[int], first_i: int, mark: str, after_i: str
+) -> list[list[Row]]:
+    """For each leaf, the finished rows (i, geo, jsondata)."""
+    rows: list[list[Row]] = [[] for _ in range(LEAF_COUNT)]
+    geometries = _geometries([piece[0] for piece in pieces])
+    for i, (leaf, geo, (_, head, tail)) in enumerate(
+        zip(leaves, geometries, pieces, strict=True), first_i
+    ):
+        rows[leaf].append((i, geo, f"{head}{mark}{i}{after_i}{tail}"))
+    return rows
+
+
+def _geometries(wkbs: list[bytes | None]) -> list[bytes | None]:
+    """As the column wants them: three dimensions and the reference system inside."""
+    shapes = shapely.from_wkb(np.array(wkbs, dtype=object))
+    shapes = shapely.set_srid(shapely.force_3d(shapes), _SRID)
+    found: list[bytes | None] = shapely.to_wkb(shapes, include_srid=True, byte_order=1).tolist()
+    return found
+
+
+def _has_properties_last(feature: Mapping[str, Any]) -> bool:
+    """Whether the JSON of the prepared feature ends with its properties."""
+    if not isinstance(feature, dict):
+        return False
+    for key in reversed(feature):
+        if key != "geometry":
+            return bool(key == "properties" and "id" in feature)
+    return False
+
+
+def _with_properties_last(json: bytes) -> bytes:
+    body = _decode(json)
+    body["properties"] = body.pop("properties")
+    return _encode(body)
+
+
+def _head(json: bytes) -> str:
+    """Up to the last brace of `properties`, and ready for one more member."""
+    # Only an empty object has its opening brace there.
+    return json[:-2].decode() if json[-3:-2] == b"{" else json[:-2].decode() + ","
+
+
+def _tail(tags: list[str] | None, crid: str | None, qrid: str | None, has_z: bool) -> str:
+    words = "[]" if tags is None else _encode(tags).decode()
+    end = "}}" + MARK_3D.decode() if has_z else "}}}"
+    quad = "null" if qrid is None else f'"{qrid}"'
+    own = "null" if crid is None else _encode(crid).decode()
+    return f'"tags":{words},"crid":{own},"qrid":{quad},"mrid":{quad if crid is None else own}{end}'
