@@ -1,0 +1,57 @@
+"""What an error becomes outside of Python: one table from codes to HTTP status and exit code.
+
+Both columns are promises to programs, as the codes are: a row is added with a new code and never
+changed. Exit codes follow what a script would do next: 2 mend the call (a usage error has the same
+number), 69 and 75 (of sysexits.h) try again later, 70 report it. A crash that nobody foresaw is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from naksha.model.errors import NakshaError
+
+
+class Outward(NamedTuple):
+    """How an error looks to a caller over HTTP and to a shell."""
+
+    http_status: int
+    exit_code: int
+
+
+OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
+    {
+        "naksha": Outward(500, 1),
+        "invalid_argument": Outward(400, 2),
+        "not_supported": Outward(400, 3),
+        "not_found": Outward(404, 4),
+        "collection_not_found": Outward(404, 4),
+        "feature_not_found": Outward(404, 4),
+        "version_not_found": Outward(404, 4),
+        "not_yet_published": Outward(404, 5),
+        "expired": Outward(410, 6),
+        "conflict": Outward(409, 7),
+        "collection_exists": Outward(409, 7),
+        "feature_exists": Outward(409, 7),
+        "in_use": Outward(409, 7),
+        "limit_exceeded": Outward(413, 8),
+        "unavailable": Outward(503, 69),
+        "storage_corrupt": Outward(500, 70),
+        "retryable": Outward(503, 75),
+    }
+)
+
+EXIT_INTERRUPTED: Final = 130
+"""Ended by the user with Ctrl-C, as shells have it."""
+
+
+def outward(error: NakshaError | type[NakshaError]) -> Outward:
+    """The row of an error; one whose code is not in the table is seen as its nearest parent."""
+    kind = error if isinstance(error, type) else type(error)
+    for parent in kind.__mro__:
+        row = OUTWARD.get(getattr(parent, "code", ""))
+        if row is not None:
+            return row
+    raise AssertionError("the root of the tree is in the table")

@@ -1,0 +1,53 @@
+"""The table of outcomes knows every error of the tree, and only these."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from naksha.model import errors
+from naksha.model.errors import Conflict, NakshaError, Retryable, Unavailable
+from naksha.model.outcomes import EXIT_INTERRUPTED, OUTWARD, outward
+
+
+def tree(root: type[NakshaError]) -> Iterator[type[NakshaError]]:
+    """The errors of the model; others may derive further ones."""
+    yield root
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from tree(child)
+
+
+ALL = list(tree(NakshaError))
+
+
+def test_every_error_has_a_code_of_its_own_and_a_row() -> None:
+    assert sorted(OUTWARD) == sorted(error.code for error in ALL)
+
+
+@pytest.mark.parametrize("error", ALL)
+def test_numbers_are_in_their_ranges(error: type[NakshaError]) -> None:
+    status, code = outward(error)
+    assert 400 <= status <= 599
+    assert 1 <= code < 126
+    assert code != EXIT_INTERRUPTED
+
+
+@pytest.mark.parametrize("error", ALL)
+def test_an_error_is_of_the_same_kind_as_its_parent(error: type[NakshaError]) -> None:
+    parent = error.__bases__[0]
+    if issubclass(parent, NakshaError) and parent is not NakshaError:
+        assert outward(error).http_status == outward(parent).http_status
+
+
+def test_only_what_may_be_repeated_says_so() -> None:
+    repeatable = {error for error in ALL if outward(error).http_status == 503}
+    assert repeatable == {Retryable, Unavailable}
+    assert {outward(error).exit_code for error in repeatable} == {69, 75}
+    assert not {outward(error).exit_code for error in set(ALL) - repeatable} & {69, 75}
+
+
+def test_an_error_from_elsewhere_is_seen_as_its_parent() -> None:
+    class TagMoved(Conflict):
+        code = "tag_moved_of_a_test"
+
+    assert outward(TagMoved("moved")) == outward(Conflict)
