@@ -1,0 +1,76 @@
+"""Runs a command with a throw-away PostgreSQL beside it.
+
+    python -m naksha.testing.with_postgres naksha demo
+
+The command finds the location of a new database with PostGIS in the environment variable
+`NAKSHA_STORAGE`. When it ends the server is gone, and its exit code is ours; Ctrl-C and SIGTERM
+reach the command first.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from naksha.testing._postgres_install import PostgresNotFoundError
+from naksha.testing.postgres import PostgresCluster, PostgresClusterError
+
+VARIABLE = "NAKSHA_STORAGE"
+DATABASE = "naksha"
+EXIT_USAGE = 2
+EXIT_UNAVAILABLE = 69
+EXIT_NOT_FOUND = 127
+EXIT_SIGNAL = 128
+
+_HANDLED = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(command: Sequence[str]) -> int:
+    """Run the command; its exit code, 128 + n when signal n ended it."""
+    with PostgresCluster() as cluster:
+        location = cluster.create_database(DATABASE)
+        cluster.execute("CREATE EXTENSION postgis", DATABASE)
+        path = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{cluster.install.bindir}"
+        environment = os.environ | {VARIABLE: location, "PATH": path}
+        # A handler of ours, not "ignore": that one the command would inherit.
+        child: subprocess.Popen[bytes] | None = None
+
+        def forward(number: int, _: FrameType | None) -> None:
+            # The terminal sends Ctrl-C to the command as well; SIGTERM comes only to us.
+            if child is not None and number == signal.SIGTERM:
+                child.send_signal(number)
+
+        before = {number: signal.signal(number, forward) for number in _HANDLED}
+        try:
+            child = subprocess.Popen(command, env=environment)
+            code = child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    return code if code >= 0 else EXIT_SIGNAL - code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The program; what goes wrong is one sentence."""
+    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    if not command:
+        return _fail("usage: python -m naksha.testing.with_postgres COMMAND …", EXIT_USAGE)
+    try:
+        return run(command)
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL + signal.SIGINT
+    except FileNotFoundError as error:
+        return _fail(f"with_postgres: {error.strerror}: {error.filename}", EXIT_NOT_FOUND)
+    except (PostgresClusterError, PostgresNotFoundError) as error:
+        return _fail(f"with_postgres: {error}", EXIT_UNAVAILABLE)
+
+
+def _fail(words: str, code: int) -> int:
+    sys.stderr.write(f"{words}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
