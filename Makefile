@@ -4,6 +4,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.naksha-installed
 PYTEST_ARGS ?=
+RUN_ARGS ?=
 BENCH_ARGS ?=
 
 .PHONY: help run test test-core test-long check format bench lock system clean
@@ -11,10 +12,9 @@ BENCH_ARGS ?=
 help: ## Say what can be done
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: $(STAMP) system ## Show what Naksha can do
-	@$(BIN)/naksha --help
-	@if $(BIN)/naksha demo --help >/dev/null 2>&1; then $(BIN)/naksha demo; \
-	else echo "Next: \`make test\` runs the tests, and CONTRIBUTING.md says how to go on."; fi
+run: $(STAMP) system ## Show what Naksha can do, on NAKSHA_STORAGE or a throw-away PostgreSQL
+	@if [ -n "$$NAKSHA_STORAGE" ]; then $(BIN)/naksha demo $(RUN_ARGS); \
+	else $(BIN)/python -m naksha.testing.with_postgres $(BIN)/naksha demo $(RUN_ARGS); fi
 
 test: $(STAMP) system ## Run the tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -9,6 +9,8 @@ app = typer.Typer(
     help="A versioned geospatial feature store and hub.",
     no_args_is_help=True,
     add_completion=False,
+    # A traceback with the values of variables would show passwords.
+    pretty_exceptions_show_locals=False,
 )
 
 
@@ -31,3 +33,17 @@ def root(
 def show_version() -> None:
     """Print the version."""
     typer.echo(naksha.__version__)
+
+
+@app.command()
+def demo(
+    storage: str | None = typer.Option(
+        None, envvar="NAKSHA_STORAGE", help="Where to, for example postgresql:///maps."
+    ),
+    schema: str = typer.Option("naksha_demo", help="The schema that the storage lives in."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document instead."),
+) -> None:
+    """Edit a small town and show what Naksha keeps of it."""
+    from naksha.cli.demo import demo as run_demo
+
+    run_demo(storage, schema, as_json)
