@@ -13,7 +13,8 @@ Where the storage contract leaves a choice, the oracle fixes it:
 - `tags` and `crid` that an update does not mention, or gives as null, stay as they are; an empty
   list clears the tags. A new feature starts without.
 - A purged feature that is created again starts at version 1: nothing is left to count on from.
-- Each write with history off makes all earlier versions of its collection expire.
+- Each write with history off makes all earlier versions of its collection expire; a transaction
+  that writes and then switches history off counts as one that wrote with it off.
 - States that were kept before history was switched off stay in "all states".
 - A transaction that changed nothing is none: it takes no number in the log.
 - At a version before it was created a collection is empty, not missing.
@@ -133,7 +134,10 @@ class OracleSession:
         self.transaction.collections.add(collection.id)
 
     def change_collection(self, collection: str, **changes: Any) -> None:
-        self.work[collection] = replace(find(self.work, collection), **changes)
+        changed = replace(find(self.work, collection), **changes)
+        if not changed.history and collection in self.transaction.features:
+            changed.oldest = self.number
+        self.work[collection] = changed
         self.transaction.collections.add(collection)
 
     def drop_collection(self, collection: str) -> None:

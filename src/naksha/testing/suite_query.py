@@ -21,6 +21,7 @@ from naksha.testing.suite_support import (
     Handle,
     feature,
     ids_of,
+    in_order,
     new_collection,
     point,
     raw_of,
@@ -52,7 +53,7 @@ async def agree(handle: Handle, query: Query, at: VersionSelector = HEAD) -> lis
     assert raw_of(found) == raw_of(wanted)
     assert await handle.storage.count(handle.name, query, at) == len(wanted)
     page = await handle.storage.page(handle.name, query, at)
-    assert (raw_of(page.states), page.cursor) == (raw_of(wanted), None)
+    assert (raw_of(in_order(page.states)), page.cursor) == (raw_of(wanted), None)
     return ids_of(found)
 
 
@@ -317,10 +318,13 @@ class TestFilters:
             await agree(zoo, Query(authors=both.authors))
         )
 
-    async def test_order_is_by_id_and_txn(self, zoo: Handle) -> None:
-        states = await zoo.all()
+    async def test_with_a_limit_the_order_is_by_id_and_txn(self, zoo: Handle) -> None:
+        query = Query(states=States.ALL, limit=1_000)
+        states = await zoo.states(query)
         assert len(states) > len(ZOO_IDS)
         assert [(s.id, s.txn) for s in states] == sorted((s.id, s.txn) for s in states)
+        page = await zoo.storage.page(zoo.name, query)
+        assert raw_of(page.states) == raw_of(states)
 
     async def test_a_limit_bounds_the_stream_too(self, zoo: Handle) -> None:
         everything = await zoo.live()

@@ -153,7 +153,7 @@ class TestSeveralWritesInOneTransaction:
         async def work(session: WriteSession) -> list[object]:
             await session.update(places.name, [point("x", n=2)])
             await session.update(places.name, [point("x", n=3)])
-            page = await session.page(places.name, Query(states=States.ALL))
+            page = await session.page(places.name, Query(states=States.ALL, limit=9))
             return numbers(page.states)
 
         assert await places.write(work) == [1, 3]

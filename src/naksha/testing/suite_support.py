@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pytest
@@ -91,6 +91,11 @@ def ids_of(states: Sequence[State]) -> list[str]:
     return [state.id for state in states]
 
 
+def in_order(states: Iterable[State]) -> list[State]:
+    """The states as they come when there is a limit: by id, then by txn."""
+    return sorted(states, key=lambda state: (state.id, state.txn))
+
+
 def raw_of(states: Sequence[State]) -> list[bytes]:
     return [state.raw for state in states]
 
@@ -169,7 +174,7 @@ class Handle:
         query = query or Query()
         found = [state async for state in self.storage.states(self.name, query, at)]
         # Without a limit the order is open.
-        return found if query.limit is not None else sorted(found, key=lambda s: (s.id, s.txn))
+        return found if query.limit is not None else in_order(found)
 
     async def live(self, at: VersionSelector = HEAD) -> list[State]:
         return await self.states(Query(), at)

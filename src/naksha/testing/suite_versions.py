@@ -120,7 +120,7 @@ class TestVersions:
         versions = await some_history(places)
         async with places.storage.write(APP) as session:
             await session.update(places.name, [point("a", n=99)])
-            page = await session.page(places.name, Query(), seq(versions[2]))
+            page = await session.page(places.name, Query(limit=9), seq(versions[2]))
             assert ids_of(page.states) == ["a", "c"]
             assert page.states[0].feature["properties"]["n"] == 2
 
