@@ -34,6 +34,9 @@ BEGIN
                              '{"field": "at"}');
     END IF;
     -- The transaction's id comes along, so that a value set for the session is never taken.
+    IF current_setting('naksha.xid', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
+        PERFORM set_config('naksha.txn', '', true), set_config('naksha.flushed', '', true);
+    END IF;
     PERFORM set_config('naksha.xid', pg_current_xact_id()::text, true),
             set_config('naksha.app_id', app_id, true),
             set_config('naksha.author', coalesce(author, ''), true),
@@ -138,9 +141,10 @@ RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 BEGIN
     PERFORM naksha_tx_signal('MESSAGE', message_id);
-    UPDATE naksha_tx
-       SET msg_text = message, msg_json = attachment, msg_binary = attachment_binary
-     WHERE txn = naksha_txn() AND action = 'MESSAGE' AND id = message_id;
+    EXECUTE format('UPDATE %I SET msg_text = $3, msg_json = $4, msg_binary = $5 '
+                   'WHERE txn = $1 AND action = ''MESSAGE'' AND id = $2',
+                   naksha_partition_of('naksha_tx', naksha_txn()))
+      USING naksha_txn(), message_id, message, attachment, attachment_binary;
 END $$;
 
 -- Counts accumulate in a transaction-local setting, which a savepoint rolls back as well, and
@@ -153,11 +157,13 @@ DECLARE
     name text := 'naksha.changes_' || collection.number;
     sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
 BEGIN
-    IF sum IS NULL THEN
+    IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
+        sum := NULL;
         PERFORM naksha_tx_signal('MODIFY_FEATURES', collection.id);
     END IF;
     area := ST_Envelope(ST_Collect(area, (sum->>'area')::geometry));
     PERFORM set_config(name, jsonb_build_object(
+        'xid', current_setting('naksha.xid'),
         'created', created + coalesce((sum->>'created')::int8, 0),
         'updated', updated + coalesce((sum->>'updated')::int8, 0),
         'deleted', deleted + coalesce((sum->>'deleted')::int8, 0),
@@ -176,13 +182,17 @@ RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area
 CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    sum jsonb := current_setting('naksha.changes_' || collection_number)::jsonb;
+    sum jsonb := nullif(current_setting('naksha.changes_' || collection_number, true), '')::jsonb;
 BEGIN
-    UPDATE naksha_tx
-       SET created = (sum->>'created')::int8, updated = (sum->>'updated')::int8,
-           deleted = (sum->>'deleted')::int8, purged = (sum->>'purged')::int8,
-           bbox = naksha_box((sum->>'area')::geometry)
-     WHERE txn = naksha_txn() AND action = 'MODIFY_FEATURES' AND id = collection_id;
+    IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
+        RETURN;  -- With immediate constraints the signal comes before its counts.
+    END IF;
+    EXECUTE format('UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7 '
+                   'WHERE txn = $1 AND action = ''MODIFY_FEATURES'' AND id = $2',
+                   naksha_partition_of('naksha_tx', naksha_txn()))
+      USING naksha_txn(), collection_id, (sum->>'created')::int8, (sum->>'updated')::int8,
+            (sum->>'deleted')::int8, (sum->>'purged')::int8,
+            naksha_box((sum->>'area')::geometry);
 END $$;
 
 -- At the end of the transaction: write the counts, wake the sequencer if it sleeps. Whoever gets
