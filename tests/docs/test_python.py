@@ -1,0 +1,39 @@
+"""Every Python block of the documents runs against a new database, as a file of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import DOCUMENTS, ROOT, Example, examples, plain
+
+ALL = [
+    pytest.param(example, id=f"{document.relative_to(ROOT)}:{example.line}")
+    for document in DOCUMENTS
+    for example in examples(document, "python")
+]
+
+
+@pytest.mark.parametrize("example", ALL)
+def test_every_python_block_does_what_the_document_says(
+    example: Example, database: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "example.py"
+    program.write_text(example.code)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        cwd=tmp_path,
+        env=os.environ | {"NAKSHA_STORAGE": database},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert example.promised is not None, "an example without output shows nothing"
+    assert plain(result.stdout) == plain(example.promised)
+
+
+def test_the_readme_has_one() -> None:
+    assert len(examples(ROOT / "README.md", "python")) == 1
