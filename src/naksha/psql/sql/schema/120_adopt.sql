@@ -122,6 +122,27 @@ SELECT count(*) FILTER (WHERE NOT dead) AS live, count(*) FILTER (WHERE dead) AS
     SELECT i, geo, naksha_closed(jsondata, $1) FROM states WHERE dead
 )$sql$, day) END);
 
+-- Takes the indices off the empty leaves of a new collection, and puts them back when the leaves
+-- are full: filling first and indexing then is several times faster.
+CREATE OR REPLACE FUNCTION naksha_adopt_indices(c naksha_collection, put_back bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    leaf text;
+    idx  regclass;
+BEGIN
+    FOR leaf IN SELECT c.id || '_p' || to_hex(n) FROM generate_series(0, 15) AS n LOOP
+        IF put_back THEN
+            PERFORM naksha_create_indices(leaf, 'head', c.points_only);
+            CONTINUE;
+        END IF;
+        EXECUTE format('ALTER TABLE %I DROP CONSTRAINT %I', leaf, leaf || '_i');
+        FOR idx IN SELECT indexrelid FROM pg_index
+                    WHERE indrelid = to_regclass(quote_ident(leaf)) LOOP
+            EXECUTE format('DROP INDEX %s', idx);
+        END LOOP;
+    END LOOP;
+END $$;
+
 -- Makes a collection of an XYZ-Hub table, in one transaction, and drops the table; the rows keep
 -- tags, crid, times and their number `i`, and the sequence {collection}_i_seq goes on where the
 -- old one was. With {"keepSource": true} in the settings the table stays. Gives live and dead.
@@ -147,11 +168,13 @@ BEGIN
     EXECUTE format('SELECT max(i) FROM %s WHERE i BETWEEN 1 AND 1099511627775', source) INTO last_i;
     last_i := greatest(last_i, pg_sequence_last_value(old_numbers));
     PERFORM setval(quote_ident(collection_id || '_i_seq'), last_i) WHERE last_i > 0;
+    PERFORM naksha_adopt_indices(c, false);
     EXECUTE naksha_adopt_sql(c, rows, CASE WHEN c.off_since IS NULL
             THEN naksha_ensure_day(c.id || '_hst', naksha_txn()) END) INTO live, dead, area
       USING naksha_txn(), naksha_guid_prefix(naksha_storage_id(), c.id, naksha_txn()),
             coalesce(naksha_author(), c.author, naksha_app_id()), naksha_app_id(),
             naksha_epoch_ms(naksha_now()), naksha_clock_ms();
+    PERFORM naksha_adopt_indices(c, true);
     IF live + dead > 0 THEN
         PERFORM naksha_tx_count(c, live, 0, dead, 0, area);
     END IF;
