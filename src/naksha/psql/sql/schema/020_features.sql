@@ -18,11 +18,14 @@ IMMUTABLE PARALLEL SAFE
 RETURN jsondata->'properties'->'@ns:com:here:xyz'->>'action';
 
 -- The transactions a state is visible at: [txn, txn_next), open while it is HEAD, empty for a
--- state that was overwritten inside its own transaction.
+-- state that was overwritten inside its own transaction. Empty, too, when it is upside down: the
+-- order is checked after the write, and must be the one to complain.
 CREATE OR REPLACE FUNCTION naksha_span(jsondata jsonb) RETURNS int8range
 IMMUTABLE PARALLEL SAFE
 RETURN int8range((jsondata->'properties'->'@ns:com:here:xyz'->>'txn')::int8,
-                 nullif((jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next')::int8, 0));
+    CASE jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next' WHEN '0' THEN NULL
+    ELSE greatest((jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next')::int8,
+                  (jsondata->'properties'->'@ns:com:here:xyz'->>'txn')::int8) END);
 
 -- Content is what the client wrote: the feature without geometry mark and namespace.
 CREATE OR REPLACE FUNCTION naksha_content(jsondata jsonb) RETURNS jsonb

@@ -53,7 +53,7 @@ RETURN format($sql$WITH input AS (
       FROM numbered
 )%4$s, changed AS (
     UPDATE %1$I AS head SET i = s.i, geo = s.geo, jsondata = s.jsondata
-      FROM states s WHERE head.i = s.old_i
+      FROM states s WHERE head.i = s.old_i RETURNING head.i
 ), added AS (
     INSERT INTO %1$I SELECT i, geo, jsondata FROM states WHERE old_i IS NULL
     ON CONFLICT DO NOTHING RETURNING i
@@ -69,9 +69,11 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
        count(tomb_xyz), (SELECT count(*) FROM added),
        max(greatest((old_xyz->>'txn')::int8, (tomb_xyz->>'txn')::int8)),
        ST_SetSRID(ST_Collect(ST_Extent(geo)::geometry, ST_Extent(old_geo)::geometry), 4326),
-       (SELECT jsonb_build_object('verdict', verdict, 'feature', id, 'head',
+       coalesce((SELECT jsonb_build_object('verdict', verdict, 'feature', id, 'head',
                    convert_from(naksha_feature(old_geo, old_json), 'UTF8')::jsonb)
-          FROM judged WHERE verdict IN ('CONFLICT', 'MISSING', 'EXISTS') ORDER BY id LIMIT 1)
+          FROM judged WHERE verdict IN ('CONFLICT', 'MISSING', 'EXISTS') ORDER BY id LIMIT 1),
+          CASE WHEN (SELECT count(*) FROM changed) <> count(old_i)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
   FROM states$sql$,
     leaf, c.id || '_del', format('%I', c.id || '_i_seq'),
     CASE WHEN day IS NULL THEN '' ELSE format($sql$, kept AS (
@@ -89,6 +91,8 @@ BEGIN
         WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'There is no such feature', detail);
         WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature exists already', detail);
         WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
+        -- It was created after we looked for rows to lock, and is being changed already.
+        WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, c.id);
         ELSE PERFORM naksha_raise('N0005', 'The feature was changed since it was read',
                                   detail || '{"field": "uuid"}');
     END CASE;

@@ -23,7 +23,7 @@ RETURN format($sql$WITH old AS (
     ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
        SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
 ), gone AS (
-    DELETE FROM %1$I AS head USING tombs t WHERE head.i = t.old_i
+    DELETE FROM %1$I AS head USING tombs t WHERE head.i = t.old_i RETURNING head.i
 )
 SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
                           (naksha_xyz(jsondata)->>'version')::int8,
@@ -32,9 +32,11 @@ SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
        || (SELECT array_agg((id, 'RETAINED', NULL, NULL, NULL)::naksha_outcome) FROM judged
             WHERE i IS NULL AND NOT bad),
        NULL, 0, count(*), 0, max((old_xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
-       (SELECT jsonb_build_object('feature', id, 'verdict', 'CONFLICT', 'head',
+       coalesce((SELECT jsonb_build_object('feature', id, 'verdict', 'CONFLICT', 'head',
                    convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb)
-          FROM judged WHERE bad ORDER BY id LIMIT 1)
+          FROM judged WHERE bad ORDER BY id LIMIT 1),
+          CASE WHEN (SELECT count(*) FROM gone) <> count(*)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
   FROM tombs$sql$,
     leaf, format('%I', c.id || '_i_seq'),
     CASE WHEN day IS NULL THEN '' ELSE format($sql$, kept AS (

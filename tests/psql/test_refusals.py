@@ -1,0 +1,265 @@
+"""What plain SQL may not do, and how clearly it is told so."""
+
+from __future__ import annotations
+
+import json
+
+import asyncpg
+import pytest
+
+from naksha.psql.driver import Direct
+from naksha.psql.statements import leaf_of
+from naksha.testing.postgres import PostgresCluster
+from tests.psql.shell import left_behind, psql
+from tests.psql.support import Connect, begin, check_log, insert, publish, sign
+
+LEAF = leaf_of("a")
+
+
+@pytest.fixture
+async def shell(bare: str, connect: Connect) -> Direct:
+    """A session on a storage with a live feature `a`, a tombstone `b` and a history."""
+    connection = await connect()
+    await begin(connection)
+    await insert(connection, "roads", "a", "b")
+    await connection.execute("COMMIT")
+    await begin(connection)
+    await connection.execute("DELETE FROM roads WHERE jsondata->>'id' = 'b'")
+    await connection.execute("UPDATE roads SET jsondata = jsonb_set(jsondata, '{n}', '1')")
+    await connection.execute("COMMIT")
+    await publish(connection)
+    return connection
+
+
+async def refused(shell: Direct, statement: str, *values: object) -> asyncpg.PostgresError:
+    """The error of a statement, in a transaction of its own that leaves nothing behind."""
+    before = await left_behind(shell, "roads")
+    await begin(shell)
+    with pytest.raises(asyncpg.PostgresError) as error:
+        await shell.execute(statement, *values)
+    await shell.execute("ROLLBACK")
+    assert await left_behind(shell, "roads") == before
+    return error.value
+
+
+async def test_ids_and_geometries_that_cannot_be_kept_are_refused_by_name(shell: Direct) -> None:
+    def row(jsondata: str, geo: str = "NULL") -> str:
+        return f"INSERT INTO roads (geo, jsondata) VALUES ({geo}, '{jsondata}')"
+
+    point = "ST_SetSRID(ST_MakePoint({}), 4326)"
+    for statement, about in [
+        (row("{}"), "id"),
+        (row('{"id": null}'), "id"),
+        (row('{"id": ""}'), "id"),
+        (row('{"id": 5}'), "id"),
+        (row('{"id": {"a": 1}}'), "id"),
+        (row("[]"), "id"),
+        (row('"a"'), "id"),
+        (row("null"), "id"),
+        (row('{"id": "' + "x" * 600 + '"}'), "id"),
+        (row('{"id": "g"}', point.format("181, 0, 0")), "longitude"),
+        (row('{"id": "g"}', point.format("0, 91, 0")), "latitude"),
+        (row('{"id": "g"}', point.format("'nan', 0, 0")), "Coordinates"),
+        (row('{"id": "g"}', point.format("0, 0, 'infinity'")), "Coordinates"),
+        (row('{"id": "g"}', "'SRID=4326;POINT Z EMPTY'"), ""),
+    ]:
+        error = await refused(shell, statement)
+        assert error.sqlstate == "N0006", statement
+        assert about in str(error)
+        assert '"field"' in str(error.detail)
+    assert (await refused(shell, "INSERT INTO roads (geo) VALUES (NULL)")).sqlstate in (
+        "N0006",
+        "23502",
+    )
+    for geometry in (point.format("1, 2"), "ST_SetSRID(ST_MakePoint(1, 2, 3), 3857)"):
+        error = await refused(shell, row('{"id": "g"}', geometry))
+        assert error.sqlstate == "22023"
+
+
+async def test_an_id_cannot_be_changed_not_even_its_type(shell: Direct) -> None:
+    await begin(shell)
+    await insert(shell, "roads", "5")
+    await shell.execute("COMMIT")
+    for new in ('"other"', "5", "null"):
+        error = await refused(
+            shell,
+            "UPDATE roads SET jsondata = jsonb_set(jsondata, '{id}', $1::jsonb) "
+            "WHERE jsondata->>'id' = '5'",
+            new,
+        )
+        assert error.sqlstate == "N0006"
+        assert "cannot be changed" in str(error)
+    error = await refused(shell, "UPDATE roads SET jsondata = '{}'")
+    assert error.sqlstate == "N0006"
+
+
+async def test_a_prefixed_id_is_refused_with_a_way_out(shell: Direct) -> None:
+    await begin(shell)
+    await shell.execute("SELECT naksha_collection_change('roads', '{\"idPrefix\": \"urn:\"}')")
+    await shell.execute("COMMIT")
+    error = await refused(shell, 'INSERT INTO roads (jsondata) VALUES (\'{"id": "urn:x"}\')')
+    assert error.sqlstate == "N0006"
+    assert "naksha_upsert" in str(error.hint)
+    await begin(shell)
+    await shell.execute("SELECT naksha_upsert('roads', '{\"id\": \"urn:x\"}')")
+    await shell.execute("COMMIT")
+    assert await shell.fetchval("SELECT count(*) FROM roads WHERE jsondata->>'id' = 'x'") == 1
+
+
+async def test_on_conflict_is_refused_on_the_parent_and_upsert_does_it(shell: Direct) -> None:
+    error = await refused(
+        shell,
+        'INSERT INTO roads (jsondata) VALUES (\'{"id": "a"}\') '
+        "ON CONFLICT ((jsondata->>'id')) DO UPDATE SET jsondata = excluded.jsondata",
+    )
+    assert error.sqlstate == "42P10"
+    await begin(shell)
+    for value in (1, 2):
+        up = {"id": "up", "properties": {"n": value}}
+        await shell.execute("SELECT naksha_upsert('roads', $1::jsonb)", json.dumps(up))
+    await shell.execute("COMMIT")
+    found = await left_behind(shell, "roads")
+    (state,) = [each for _, each in found["head"] if each["id"] == "up"]
+    assert (state["properties"], state["xyz"]["version"]) == ({"n": 2}, 1)
+
+
+async def test_on_conflict_on_a_leaf_keeps_everything_right(shell: Direct) -> None:
+    """PostgreSQL allows it there; row triggers of both kinds run."""
+    await begin(shell)
+    await shell.execute(
+        f'INSERT INTO roads_p{LEAF} (jsondata) VALUES (\'{{"id": "a", "z": 1}}\') '
+        "ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE "
+        "SET jsondata = excluded.jsondata"
+    )
+    await shell.execute(
+        'INSERT INTO roads (jsondata) VALUES (\'{"id": "a", "z": 2}\') ON CONFLICT DO NOTHING'
+    )
+    await shell.execute("COMMIT")
+    found = await left_behind(shell, "roads")
+    (state,) = [each for _, each in found["head"]]
+    assert (state["z"], state["xyz"]["action"], state["xyz"]["version"]) == (1, "UPDATE", 3)
+    assert found["log"][-1][:4] == (0, 1, 0, 0)
+
+
+async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct) -> None:
+    day = await shell.fetchval("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY_MM_DD')")
+    tables = ["roads_hst", f"roads_hst_{day}", "roads_del", "naksha_tx", f"naksha_tx_{day}"]
+    for table in [*tables, "naksha_version"]:
+        statements = [
+            f"TRUNCATE {table}",
+            f"DELETE FROM {table}",
+            f"INSERT INTO {table} SELECT * FROM {table}",
+            f"UPDATE {table} SET {'txn = txn' if 'naksha' in table else 'i = i'}",
+        ]
+        for statement in statements:
+            error = await refused(shell, statement)
+            assert error.sqlstate == "N0008", statement
+            assert table in str(error)
+            assert "HEAD" in str(error.hint)
+    for table in ("roads", f"roads_p{LEAF}", "roads, places", "roads_hst, roads_del"):
+        error = await refused(shell, f"TRUNCATE {table}")
+        assert error.sqlstate == "N0008", table
+    with pytest.raises(asyncpg.PostgresError) as copied:
+        await shell.copy_records_to_table("naksha_version", records=[(99, 99, None)])
+    assert copied.value.sqlstate == "N0008"
+    await check_log(shell)
+
+
+async def test_writers_must_say_who_they_are_in_every_transaction(shell: Direct) -> None:
+    writes = [
+        'INSERT INTO roads (jsondata) VALUES (\'{"id": "n"}\')',
+        "UPDATE roads SET jsondata = jsonb_set(jsondata, '{n}', '2')",
+        "DELETE FROM roads",
+        "SELECT naksha_upsert('roads', '{\"id\": \"n\"}')",
+        "SELECT naksha_tx_message('m', 't')",
+        "SELECT naksha_collection_create('more')",
+        "SELECT naksha_txn()",
+    ]
+    for default in ("SELECT 1", "SET naksha.app_id = 'sneaky'", "SET naksha.xid = '3'"):
+        await shell.execute(default)
+        for write in writes:
+            with pytest.raises(asyncpg.PostgresError) as error:
+                await shell.execute(write)
+            assert error.value.sqlstate == "N0000", (default, write)
+            assert "naksha_tx_start" in str(error.value.hint)
+    for nobody in (None, ""):
+        with pytest.raises(asyncpg.PostgresError) as error:
+            await shell.execute("SELECT naksha_tx_start($1::text)", nobody)
+        assert error.value.sqlstate == "N0000"
+
+
+async def test_a_number_set_for_the_session_is_never_taken(shell: Direct) -> None:
+    await shell.execute("SET naksha.txn = '2020010100000000001'")
+    await shell.execute("SET naksha.changes_1 = '{\"created\": 1000}'")
+    await shell.execute("SET naksha.author = 'sneaky'")
+    await shell.execute("SET naksha.now = '2001-01-01'")
+    await begin(shell)
+    await insert(shell, "roads", "n")
+    txn = await shell.fetchval("SELECT naksha_txn()")
+    await shell.execute("COMMIT")
+    assert txn > 2026 * 10**15
+    await publish(shell)
+    await check_log(shell, [txn])
+    row = await shell.fetchrow("SELECT created, author FROM naksha_tx WHERE txn = $1", txn)
+    assert row is not None
+    assert tuple(row) == (1, None)
+
+
+async def test_writers_need_read_committed(shell: Direct) -> None:
+    for level in ("REPEATABLE READ", "SERIALIZABLE"):
+        await shell.execute(f"BEGIN ISOLATION LEVEL {level}")
+        with pytest.raises(asyncpg.PostgresError) as error:
+            await shell.execute("SELECT naksha_tx_start('app')")
+        assert error.value.sqlstate == "N0009"
+        assert "READ COMMITTED" in str(error.value)
+        await shell.execute("ROLLBACK")
+
+
+async def test_the_transaction_goes_on_after_a_refusal_in_a_savepoint(shell: Direct) -> None:
+    await begin(shell)
+    await insert(shell, "roads", "kept")
+    await shell.execute("SAVEPOINT s")
+    with pytest.raises(asyncpg.PostgresError):
+        await shell.execute("INSERT INTO roads (jsondata) VALUES ('{}')")
+    await shell.execute("ROLLBACK TO SAVEPOINT s")
+    await insert(shell, "roads", "also")
+    await shell.execute("COMMIT")
+    found = await left_behind(shell, "roads")
+    assert {each["id"] for _, each in found["head"]} == {"a", "kept", "also"}
+    assert found["log"][-1][:4] == (2, 0, 0, 0)
+
+
+async def test_a_starter_may_be_called_twice_and_keeps_the_number(shell: Direct) -> None:
+    await begin(shell, "app", "anna")
+    first = await sign(shell)
+    await shell.execute("SELECT naksha_tx_start('app', 'otto')")
+    await insert(shell, "roads", "n")
+    assert await shell.fetchval("SELECT naksha_txn()") == first
+    await shell.execute("COMMIT")
+    await publish(shell)
+    await check_log(shell, [first])
+
+
+async def test_what_is_no_tag_is_not_kept_as_one(shell: Direct) -> None:
+    await begin(shell)
+    for number, tags in enumerate(["5", '"t"', '{"a": 1}', '["t", 5]', "null", "[null]"]):
+        await shell.execute(
+            "INSERT INTO roads (jsondata) VALUES (jsonb_build_object('id', $1::text, 'properties', "
+            "jsonb_build_object('@ns:com:here:xyz', jsonb_build_object('tags', $2::jsonb))))",
+            f"t{number}",
+            tags,
+        )
+    await shell.execute("COMMIT")
+    found = await shell.fetch("SELECT DISTINCT naksha_xyz(jsondata)->>'tags' FROM roads")
+    assert [tuple(row) for row in found] == [("[]",)]
+
+
+async def test_the_shell_shows_message_hint_and_state(
+    shell: Direct, bare: str, postgres_cluster: PostgresCluster
+) -> None:
+    script = "SET search_path = naksha, public;\nTRUNCATE roads;\nDELETE FROM roads;\n"
+    said = psql(postgres_cluster, bare, script)
+    assert "ERROR:  N0008: TRUNCATE on table roads is not allowed" in said
+    assert "HINT:  Write to the HEAD table" in said
+    assert "ERROR:  N0000: No application id in this transaction" in said
+    assert "HINT:  Call naksha_tx_start(app_id, author) first" in said
