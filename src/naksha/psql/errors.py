@@ -29,8 +29,9 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "22P05": errors.InvalidArgument,
     "54000": errors.LimitExceeded,
 }
-_UNAVAILABLE_CLASSES: Final = ("08", "57", "53")
-"""Connection failures, operator intervention, out of resources."""
+_UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57")
+"""Connection failures, wrong user or password, no such database, out of resources, operator
+intervention."""
 
 
 @contextmanager

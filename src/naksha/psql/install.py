@@ -13,7 +13,7 @@ from importlib import resources
 
 import asyncpg
 
-from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
+from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, queries, schema_files, sql
 
@@ -63,7 +63,7 @@ async def _need_postgis(connection: Connection) -> None:
     except asyncpg.UniqueViolationError:
         pass  # somebody else created it at the same moment
     except asyncpg.PostgresError as error:
-        raise Unavailable(f"The database has no PostGIS and it cannot be made: {error}") from error
+        raise NotSupported(f"The database has no PostGIS and it cannot be made: {error}") from error
 
 
 async def _bring_up_to_date(connection: Connection, steps: Steps) -> None:

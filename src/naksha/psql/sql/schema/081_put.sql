@@ -40,8 +40,9 @@ RETURN format($sql$WITH input AS (
                      AND n.muuid IS NULL THEN 'RETAINED'
                 ELSE 'UPDATED' END AS verdict
       FROM input n LEFT JOIN old o ON o.id = n.id LEFT JOIN tomb t ON t.id = n.id
-), numbered AS (
-    SELECT *, nextval(%3$L) AS i FROM judged WHERE verdict IN ('CREATED', 'UPDATED')
+), numbered AS (  -- Neighbours are written together: cheaper for the indices, and for readers.
+    SELECT *, nextval(%3$L) AS i
+      FROM (SELECT * FROM judged WHERE verdict IN ('CREATED', 'UPDATED') ORDER BY qrid) AS near
 ), states AS (
     SELECT id, i, geo, verdict, old_i, old_geo, old_json, old_xyz, tomb_xyz,
            naksha_with_xyz(content, CASE verdict

@@ -9,8 +9,8 @@ RETURN format($sql$WITH old AS (
     SELECT n.id, n.lock, old.*, n.lock IS NOT NULL AND n.lock IS DISTINCT FROM old.i AS bad
       FROM unnest($1::text[], $2::int8[]) AS n(id, lock) LEFT JOIN old ON old.jsondata->>'id' = n.id
 ), numbered AS (
-    SELECT id, nextval(%2$L) AS i, i AS old_i, geo, jsondata, xyz FROM judged
-     WHERE i IS NOT NULL AND NOT bad
+    SELECT id, nextval(%2$L) AS i, i AS old_i, geo, jsondata, xyz
+      FROM (SELECT * FROM judged WHERE i IS NOT NULL AND NOT bad ORDER BY xyz->>'qrid') AS near
 ), tombs AS (
     SELECT id, i, geo, old_i, jsondata AS old_json, xyz AS old_xyz,
            naksha_with_xyz(jsondata, naksha_make_xyz('DELETE', (xyz->>'version')::int8 + 1,
