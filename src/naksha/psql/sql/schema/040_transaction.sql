@@ -136,8 +136,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_tx_message(
-    message_id text, message text, attachment jsonb DEFAULT NULL, attachment_binary bytea DEFAULT NULL)
-RETURNS void
+    message_id text, message text, attachment jsonb DEFAULT NULL,
+    attachment_binary bytea DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 BEGIN
     PERFORM naksha_tx_signal('MESSAGE', message_id);

@@ -49,9 +49,11 @@ BEGIN
             CASE WHEN points_only THEN 'spgist (geo)' ELSE 'gist (geo, naksha_span(jsondata))' END);
     END IF;
     EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_txn(jsondata))%s', tbl || '_txn', tbl, live);
-    EXECUTE format('CREATE INDEX %I ON %I ((naksha_xyz(jsondata)->>''mrid'') text_pattern_ops, %s)%s',
+    EXECUTE format('CREATE INDEX %I ON %I '
+                   '((naksha_xyz(jsondata)->>''mrid'') text_pattern_ops, %s)%s',
                    tbl || '_mrid', tbl, spans, live);
-    EXECUTE format('CREATE INDEX %I ON %I ((naksha_xyz(jsondata)->>''qrid'') text_pattern_ops, %s)%s',
+    EXECUTE format('CREATE INDEX %I ON %I '
+                   '((naksha_xyz(jsondata)->>''qrid'') text_pattern_ops, %s)%s',
                    tbl || '_qrid', tbl, spans, live);
     EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_action(jsondata) text_pattern_ops, '
                    '(naksha_xyz(jsondata)->>''author'') text_pattern_ops DESC, %s)',

@@ -243,8 +243,9 @@ BEGIN
           USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
                 naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms();
         IF c.off_since IS NULL THEN
-            EXECUTE format('INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
-                           naksha_ensure_day(c.id || '_hst', txn)) USING txn;
+            EXECUTE format(
+                'INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
+                naksha_ensure_day(c.id || '_hst', txn)) USING txn;
         END IF;
         PERFORM naksha_after_write(c, latest, 0, 0, n, area);
     END IF;

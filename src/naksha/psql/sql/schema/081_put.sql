@@ -112,7 +112,8 @@ BEGIN
         PERFORM naksha_raise_verdict(c, r.bad);
     END IF;
     IF created > 0 THEN
-        SELECT u.removed, u.latest INTO gone, buried FROM naksha_untomb(c, naksha_txn(), r.created) u;
+        SELECT u.removed, u.latest INTO gone, buried
+          FROM naksha_untomb(c, naksha_txn(), r.created) u;
     END IF;
     -- Somebody created, or created and deleted, the same feature while we were writing.
     IF r.added <> created OR gone <> r.tombs THEN
@@ -159,8 +160,8 @@ END $$;
 
 -- One feature from plain SQL, where INSERT … ON CONFLICT cannot be used: GeoJSON in, with its
 -- geometry inside or given apart; a prefix of the collection is cut from the id.
-CREATE OR REPLACE FUNCTION naksha_upsert(collection_id text, feature jsonb, geo geometry DEFAULT NULL)
-RETURNS text
+CREATE OR REPLACE FUNCTION naksha_upsert(
+    collection_id text, feature jsonb, geo geometry DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c      naksha_collection := naksha_open(collection_id);
@@ -175,8 +176,7 @@ BEGIN
     END IF;
     PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape);
     SELECT * INTO result FROM naksha_put(collection_id, 'upsert',
-        (SELECT array_agg((to_hex(n) = naksha_leaf(id))::int ORDER BY n) FROM generate_series(0, 15) n),
-        ARRAY[id], ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
+        (naksha_batch(ARRAY[id])).counts, ARRAY[id], ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
         ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_sent_tags(sent)],
         ARRAY[sent->>'crid'], ARRAY[NULL]::int8[], ARRAY[NULL]::text[]);
     RETURN result.uuid;

@@ -1,0 +1,97 @@
+"""Optimal partitioning in the background: after new versions, one process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from naksha.model.errors import NakshaError
+from naksha.psql.driver import Direct
+from naksha.psql.errors import translated
+from naksha.psql.partitioning import Partitionings
+from naksha.psql.sql import queries
+
+PARTITIONER: Final = 6
+"""Number of the advisory lock; see naksha_lock_class in the schema."""
+PAUSE_S: Final = 1.0
+"""Rest between two rounds: versions that come meanwhile are taken together."""
+_log = logging.getLogger(__name__)
+
+
+class Partitioner:
+    """The background task of one open storage. It looks at the collections with
+    `optimalPartitioning` whenever `news` returns, and refreshes those written to since."""
+
+    def __init__(
+        self,
+        partitionings: Partitionings,
+        connect: Callable[[], Awaitable[Direct]],
+        news: Callable[[float], Awaitable[object]],
+        interval_s: float,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._partitionings = partitionings
+        self._connect = connect
+        self._news = news
+        self._interval_s = interval_s
+        self._pause_s = pause_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with what became outdated while nobody looked."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._loop(), name="naksha-partitioner")
+
+    async def close(self) -> None:
+        """Stop, also in the middle of a round."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def round(self) -> list[str]:
+        """Refresh what is outdated; gives the collections refreshed, none when another process is
+        at it. A collection that fails does not stop the others."""
+        with translated():
+            connection = await self._connect()
+        try:
+            with translated():
+                if not await connection.fetchval(queries()["try_lock"], PARTITIONER):
+                    return []
+                rows = await connection.fetch(queries()["partitioned_collections"])
+            names = [row["id"] for row in rows]
+            return [name for name in names if await self._refresh(name)]
+        finally:
+            # The lock goes with its connection.
+            with contextlib.suppress(Exception):
+                await connection.close(timeout=self._pause_s)
+
+    async def _refresh(self, collection: str) -> bool:
+        try:
+            if await self._partitionings.stored(collection) is not None:
+                return False
+            await self._partitionings.refresh(collection)
+        except NakshaError as error:
+            _log.warning("Collection %s was not partitioned: %s", collection, error)
+            return False
+        return True
+
+    async def _loop(self) -> None:
+        while True:
+            # Listening before looking: what is published meanwhile ends the wait at once.
+            news = asyncio.ensure_future(self._news(self._interval_s))
+            try:
+                await self.round()
+            except NakshaError as error:
+                _log.warning("Partitioning failed and will be tried again: %s", error)
+            except Exception:  # noqa: BLE001
+                _log.exception("Partitioning failed and will be tried again")
+            except asyncio.CancelledError:
+                news.cancel()
+                raise
+            await asyncio.sleep(self._pause_s)
+            await news

@@ -1,0 +1,241 @@
+"""Optimal partitioning: cells of the quadtree that hold at most so many features each.
+
+A feature belongs to the cell of its qrid. A cell is counted through the index on qrid and no
+further than its limit; one that has more is cut into four, each counted by a task of its own on a
+connection of its own, until everything fits or the quad key ends. All tasks read at the same
+published version, so it does not matter which server or snapshot answers, or what is written
+meanwhile. The result is a feature in the collection's meta table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeAlias
+
+import msgspec
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, Expired, Retryable
+from naksha.model.limits import MIB
+from naksha.model.quadkey import QRID_DIGITS
+from naksha.model.version import HEAD, AtTxn, Version
+from naksha.psql import versions
+from naksha.psql.driver import Connection
+from naksha.psql.errors import translated
+from naksha.psql.sql import ident, queries, sql
+
+PARTITION_BYTES_MAX: Final = 10 * MIB
+PARTITION_FEATURES_MAX: Final = 1_000_000
+CELLS_AT_ONCE_MAX: Final = 4
+"""Connections used at once: as many as a cell has children, and a quarter of the pool."""
+SAMPLE_FEATURES_MAX: Final = 10_000
+"""Features looked at when nobody knows yet how large they are."""
+ATTEMPTS_MAX: Final = 5
+"""Without history a write ends the version that is being read; then the next one is tried."""
+FEATURE_ID: Final = "naksha:partitioning"
+NOWHERE: Final = ""
+"""The key of the features without geometry; so the whole world is always cut at least once."""
+_DIGITS: Final = "0123"
+_log = logging.getLogger(__name__)
+
+CellCount: TypeAlias = Callable[[str, int | None], Awaitable[int]]
+"""How many features a cell has: given its prefix and the number to stop at."""
+Source: TypeAlias = Callable[[int], AbstractAsyncContextManager[Connection]]
+"""A connection to a server that should know the given version."""
+
+
+class _Properties(msgspec.Struct, frozen=True, rename={"byte_size": "byteSize"}):
+    by_qrid: dict[str, int]
+    txn: str
+    seq: int
+    max: int
+    byte_size: int
+    computedAt: int  # noqa: N815
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    properties: _Properties
+    id: str = FEATURE_ID
+    type: str = "Feature"
+
+
+def features_max(byte_size: int) -> int:
+    """How many features of this size a partition may have; at least one."""
+    return max(1, min(PARTITION_BYTES_MAX // max(byte_size, 1), PARTITION_FEATURES_MAX))
+
+
+async def partition(count: CellCount, most: int) -> dict[str, int]:
+    """The coarsest cells with at most `most` features each, empty ones left out. Only a cell of
+    the finest level can have more."""
+    found: dict[str, int] = {}
+    tasks: dict[asyncio.Future[int], str] = {}
+
+    def begin(prefix: str) -> None:
+        limit = most + 1 if len(prefix) < QRID_DIGITS else None
+        tasks[asyncio.ensure_future(count(prefix, limit))] = prefix
+
+    for digit in _DIGITS:
+        begin(digit)
+    try:
+        while tasks:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                prefix = tasks.pop(task)
+                number = task.result()
+                if number > most and len(prefix) < QRID_DIGITS:
+                    for digit in _DIGITS:
+                        begin(prefix + digit)
+                elif number:
+                    found[prefix] = number
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return dict(sorted(found.items()))
+
+
+class CellReader:
+    """Counts the cells of a collection at one version, a few at a time, the servers in turn."""
+
+    def __init__(self, collection: str, txn: int, sources: Sequence[Source]) -> None:
+        self._tables = {"head": ident(collection), "hst": ident(collection + "_hst")}
+        self._txn = txn
+        self._primary = sources[0]
+        # With replicas the primary is left to those who write.
+        self._turn = itertools.cycle(sources[1:] or sources)
+        self._free = asyncio.Semaphore(CELLS_AT_ONCE_MAX * max(1, len(sources) - 1))
+
+    async def cell(self, prefix: str, limit: int | None) -> int:
+        """See `CellCount`."""
+        # The digits end at 3, so 4 is above everything that begins with the prefix.
+        return await self._read("partition_cell", prefix, prefix + "4", self._txn, limit)
+
+    async def nowhere(self) -> int:
+        """The features without geometry."""
+        return await self._read("partition_nowhere", self._txn)
+
+    async def _read(self, query: str, *values: str | int | None) -> int:
+        async with self._free:
+            source = next(self._turn)
+            try:
+                number = await self._ask(source, query, *values)
+            except Retryable as error:  # unreachable, or a conflict with what it replays
+                if source is self._primary:
+                    raise
+                _log.warning("A replica is left out: %s", error)
+                number = None
+            if number is None:
+                number = await self._ask(self._primary, query, *values)
+        if number is None:
+            raise Expired("The version is gone from the log")
+        return number
+
+    async def _ask(self, source: Source, query: str, *values: str | int | None) -> int | None:
+        """None when the server does not know the version."""
+        with translated():
+            async with source(self._txn) as connection, connection.transaction(readonly=True):
+                await connection.fetchval(queries()["partition_plan"])
+                row = await connection.fetchrow(sql(query, **self._tables), *values)
+        assert row is not None
+        return row["n"] if row["known"] else None
+
+
+class Partitionings:
+    """The partitionings of a storage's collections: kept, computed when missing or outdated."""
+
+    def __init__(
+        self,
+        primary: Source,
+        publish: Callable[[], Awaitable[object]],
+        replicas: Sequence[Source] = (),
+    ) -> None:
+        self._primary = primary
+        self._publish = publish
+        self._sources = (primary, *replicas)
+
+    async def of(self, collection: str) -> dict[str, int]:
+        """The partitioning of the last published version."""
+        await self._publish()
+        stored = await self.stored(collection)
+        return stored if stored is not None else await self.refresh(collection)
+
+    async def stored(self, collection: str) -> dict[str, int] | None:
+        """What is kept, unless the collection was written to since."""
+        with translated():
+            async with self._primary(0) as connection:
+                await _info(connection, collection)
+                meta = sql("meta_get", meta=ident(collection + "_meta"))
+                text = await connection.fetchval(meta, FEATURE_ID)
+                written = await connection.fetchrow(queries()["partition_last_write"], collection)
+        assert written is not None
+        if text is None:
+            return None
+        try:
+            properties = msgspec.json.decode(text, type=_Stored).properties
+        except msgspec.ValidationError:
+            return None  # of another version of Naksha
+        if int(properties.txn) < max(written["txn"], written["first_txn"]):
+            return None
+        return properties.by_qrid
+
+    async def refresh(self, collection: str) -> dict[str, int]:
+        """Compute and keep it."""
+        for attempt in range(ATTEMPTS_MAX):
+            await self._publish()
+            try:
+                return await self._compute(collection)
+            except Expired:
+                if attempt + 1 == ATTEMPTS_MAX:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _compute(self, collection: str) -> dict[str, int]:
+        with translated():
+            async with self._primary(0) as connection:
+                info = await _info(connection, collection)
+                version = await versions.resolve(connection, HEAD)
+                size = await _byte_size(connection, info)
+        if version.seq_number == 0:
+            return {}
+        most = features_max(size)
+        reader = CellReader(collection, version.txn, self._sources)
+        found = await partition(reader.cell, most)
+        nowhere = await reader.nowhere()
+        if nowhere:
+            found = {NOWHERE: nowhere, **found}
+        await self._keep(collection, version, _properties(found, version, most, size))
+        return found
+
+    async def _keep(self, collection: str, version: Version, properties: _Properties) -> None:
+        text = msgspec.json.encode(_Stored(properties)).decode()
+        with translated():
+            async with self._primary(0) as connection:
+                # Was the version there until the end? Then it was there all the time.
+                await versions.resolve(connection, AtTxn(version.txn), collection)
+                meta = sql("meta_put", meta=ident(collection + "_meta"))
+                await connection.execute(meta, FEATURE_ID, text)
+
+
+def _properties(found: dict[str, int], version: Version, most: int, size: int) -> _Properties:
+    now_ms = int(time.time() * 1000)
+    return _Properties(found, str(version.txn), version.seq_number, most, size, now_ms)
+
+
+async def _info(connection: Connection, collection: str) -> CollectionInfo:
+    text = await connection.fetchval(queries()["collection"], collection, False)
+    if text is None:
+        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+    return msgspec.json.decode(text, type=CollectionInfo)
+
+
+async def _byte_size(connection: Connection, info: CollectionInfo) -> int:
+    if info.byte_size > 0:
+        return info.byte_size
+    text = sql("partition_byte_size", head=ident(info.id))
+    size: int = await connection.fetchval(text, SAMPLE_FEATURES_MAX)
+    return size
