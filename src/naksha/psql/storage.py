@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Self, TypeVar
 
 import asyncpg
@@ -24,6 +24,8 @@ from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import maintain
+from naksha.psql.partitioner import Partitioner
+from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.session import PsqlSession
@@ -68,6 +70,8 @@ class PsqlStorage(BulkStorage):
         self._sequencer = sequencer
         self._clock = clock
         self._maintainer: Maintainer | None = None
+        self._partitionings = Partitionings(self._primary, self._publish, [self._replica])
+        self._partitioner: Partitioner | None = None
 
     @classmethod
     async def open(
@@ -80,6 +84,7 @@ class PsqlStorage(BulkStorage):
         clock: Clock | None = None,
         pool_max: int = POOL_MAX,
         maintain_every_s: float | None = None,
+        partition_every_s: float | None = None,
         readers: Sequence[str] = (),
     ) -> Self:
         """Open the storage in a schema, which is set up or upgraded when needed.
@@ -87,7 +92,8 @@ class PsqlStorage(BulkStorage):
         `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
         makes transactions start at its time instead of the database's. With `maintain_every_s`
         the storage is maintained in the background. `readers` are DSNs of replicas, which then
-        serve reads at a version that they know."""
+        serve reads at a version that they know. With `partition_every_s` collections with
+        `optimalPartitioning` are looked at after new versions, and at least that often."""
         check_storage_id(storage_id)
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
@@ -117,6 +123,11 @@ class PsqlStorage(BulkStorage):
         if maintain_every_s is not None:
             storage._maintainer = Maintainer(storage.maintain, maintain_every_s)
             storage._maintainer.start()
+        if partition_every_s is not None:
+            storage._partitioner = Partitioner(
+                storage._partitionings, connect, sequencer.wait_for_news, partition_every_s
+            )
+            storage._partitioner.start()
         return storage
 
     @property
@@ -134,6 +145,8 @@ class PsqlStorage(BulkStorage):
     async def close(self) -> None:
         if self._maintainer is not None:
             await self._maintainer.close()
+        if self._partitioner is not None:
+            await self._partitioner.close()
         await self._sequencer.close()
         await self._servers.close()
         await self._pool.close()
@@ -149,6 +162,21 @@ class PsqlStorage(BulkStorage):
         with translated():
             async with self._pool.acquire() as connection:
                 yield connection
+
+    def _primary(self, _: int) -> AbstractAsyncContextManager[Connection]:
+        """A connection to the primary, which knows every version."""
+        return self._connection()
+
+    @asynccontextmanager
+    async def _replica(self, txn: int) -> AsyncIterator[Connection]:
+        """A connection to a replica that knows the version, the next one in turn; else to the
+        primary."""
+        async with self._servers.replica_at(txn) as found:
+            if found is not None:
+                yield found[1]
+                return
+        async with self._connection() as connection:
+            yield connection
 
     async def _publish(self) -> None:
         with translated():
@@ -266,6 +294,9 @@ class PsqlStorage(BulkStorage):
     async def unpin(self, name: str) -> None:
         async with self._connection() as connection:
             await connection.execute(queries()["unpin"], name)
+
+    async def partitioning(self, collection: str) -> dict[str, int]:
+        return await self._partitionings.of(collection)
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None and self._clock is not None:
