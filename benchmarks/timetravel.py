@@ -22,7 +22,7 @@ import asyncpg
 from rich.progress import track
 
 from benchmarks._data import Feature
-from benchmarks._frame import Options, Report, postgres_database
+from benchmarks._frame import Cell, Options, Report, postgres_database
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.psql import PsqlStorage, statements
@@ -171,9 +171,9 @@ def _layouts(txns: dict[str, int]) -> Layouts:
 Times = dict[tuple[str, str, str, str], float]
 
 
-async def _timed(work: Callable[[], Awaitable[object]]) -> float:
+async def _timed(work: Awaitable[object]) -> float:
     start = time.perf_counter()
-    await work()
+    await work
     return time.perf_counter() - start
 
 
@@ -188,7 +188,7 @@ async def _one_session(connection: asyncpg.Connection[Any], layouts: Layouts) ->
         chosen = {key: value for key, value in prepared.items() if key[2] == shape}
         for turn in range(repetitions + 1):
             for key, (statement, values) in chosen.items():
-                seconds = await _timed(lambda s=statement, v=values: s.fetch(*v))  # type: ignore[misc]
+                seconds = await _timed(statement.fetch(*values))
                 if turn:
                     samples[key].append(seconds)
     return {("prepared", *key): median(values) for key, values in samples.items()}
@@ -204,7 +204,7 @@ async def _fresh_connections(
             if key[2] == "full":
                 continue
             connection = await connect()
-            seconds = await _timed(lambda c=connection, t=text, v=values: c.fetch(t, *v))  # type: ignore[misc]
+            seconds = await _timed(connection.fetch(text, *values))
             samples.setdefault(key, []).append(seconds)
             await connection.close()
     return {("fresh", *key): median(values) for key, values in samples.items()}
@@ -220,11 +220,7 @@ async def _eight_sessions(
         for key, (text, values) in layouts.statements.items():
             if key[2] == "full":
                 continue
-
-            async def all_at_once(text: str = text, values: list[Any] = values) -> None:
-                await asyncio.gather(*(c.fetch(text, *values) for c in connections))
-
-            seconds = await _timed(all_at_once)
+            seconds = await _timed(asyncio.gather(*(c.fetch(text, *values) for c in connections)))
             if turn:
                 samples.setdefault(key, []).append(seconds / SESSIONS)
     for connection in connections:
@@ -244,18 +240,25 @@ def _report(results: dict[int, Times]) -> Report:
                 continue
             reference = times[how, "ref", "HEAD", shape]
             single = times[how, "gs", version, shape]
-            row = [revisions, how, shape, version, reference * 1e3, single * 1e3, seconds * 1e3]
-            report.rows.append([*row, seconds / reference])
+            row: list[Cell] = [revisions, how, shape, version]
+            report.rows.append(
+                [*row, reference * 1e3, single * 1e3, seconds * 1e3, seconds / reference]
+            )
+            mark = "fresh_" if how == "fresh" else ""
             for prefix, value in (("", seconds), ("gs_", single)):
-                _note_worst(worst, prefix, shape, version, value, reference)
+                _note_worst(worst, prefix + mark, shape, version, value, reference)
     small, large = results.values()
     for prefix, layout in (("", "ours"), ("gs_", "gs")):
         worst[f"{prefix}growth"] = max(
-            _growth(small, large, key) for key in large if key[1] == layout and key[3] != "small"
+            _growth(small, large, key)
+            for key in large
+            if key[1] == layout and key[3] != "small" and key[0] != "fresh"
         )
     report.figures.update({name: round(value, 3) for name, value in sorted(worst.items())})
     report.notes.append(
-        "Goals: head_* ≤ 1.2, past_bbox ≤ 1.4, past_full ≤ 1.3, small_extra_ms ≤ 1, growth ≤ 1.1."
+        "Goals: head_* ≤ 1.2, past_bbox ≤ 1.4, past_full ≤ 1.3, small_extra_ms ≤ 1, growth ≤ 1.1. "
+        "Keys with fresh_ are the first query of a new connection, which reads the definitions of "
+        "all tables and indices it touches: 9 for the reference, some 150 and more for 16 leaves."
     )
     return report
 
