@@ -18,19 +18,11 @@ from naksha.testing.fixtures import DatabaseFactory
 
 COLLECTION = "checked"
 UNSAFE = "text type variable is not sanitized"
-VOLATILE = "routine is marked as VOLATILE"
 DYNAMIC = "cannot determinate a result of dynamic SQL"
 UNASSIGNED = "is not assigned yet"
 """What follows from it for a record that dynamic SQL fills."""
 
 ACCEPTED: dict[str, tuple[str, ...]] = {
-    # Raising must not be folded away; COMMENT and ATTACH are writes that the checker does not see.
-    "naksha_raise": (VOLATILE,),
-    "naksha_write_comment": (VOLATILE,),
-    "naksha_stage_drop": (VOLATILE,),
-    # These must see what the statement before them did.
-    "naksha_last_end": (VOLATILE,),
-    "naksha_new_span": (VOLATILE,),
     # Texts put in unquoted are the schema's own: column expressions, trigger events, statements
     # made by a function that quotes.
     "naksha_create_partition": (UNSAFE,),
@@ -49,6 +41,8 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
 ACCEPTED_EVERYWHERE = (
     # One cast of a number per call.
     "target type is different type than source type",
+    # Always right: it must see what the statement before did, and dynamic SQL may write.
+    "routine is marked as VOLATILE",
 )
 NO_PATH_NEEDED = {"naksha_raise", "naksha_period"}
 """Functions that name nothing which could be found somewhere else."""
