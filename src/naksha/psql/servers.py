@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
+from weakref import WeakSet
 
 import asyncpg
 
@@ -32,14 +33,19 @@ class Server:
         self.dsn = dsn
         self.settings = dict(settings)
         self.arrow = ArrowServer(dsn)
+        self._made: WeakSet[Direct] = WeakSet()
 
     async def connect(self, **settings: str) -> Direct:
-        """A connection of its own, outside of any pool."""
+        """A connection of its own, outside of any pool; it ends with the storage at the latest."""
         with translated():
-            return await asyncpg.connect(self.dsn, server_settings=self.settings | settings)
+            made = await asyncpg.connect(self.dsn, server_settings=self.settings | settings)
+        self._made.add(made)
+        return made
 
     async def close(self) -> None:
         await self.arrow.close()
+        for connection in list(self._made):
+            connection.terminate()
 
 
 class Replica(Server):
@@ -73,8 +79,15 @@ class Replica(Server):
                     timeout=CONNECT_S,
                     server_settings=self.settings,
                 )
-        async with self._pool.acquire() as connection:
+        connection = await self._pool.acquire()
+        try:
             yield connection
+        finally:
+            try:
+                await self._pool.release(connection)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                # It died. Whoever used it knows, or was done with it.
+                self.rest()
 
     async def check(self, storage_id: str) -> None:
         """Refuse a server that answers but holds something else."""

@@ -20,8 +20,8 @@ from naksha.model.features import PreparedFeatures
 from naksha.psql.batch import MARK_3D
 from naksha.spi.storage import Feature
 
-CHUNK_FEATURES: Final = 20_000
-"""Features checked and copied together: some thousand rows for each table, some MiB in memory."""
+CHUNK_FEATURES: Final = 10_000
+"""Features checked and copied together: some hundred rows for each table, some MiB in memory."""
 LEAF_COUNT: Final = 16
 POSITIONS_MAX: Final = 1 << 20
 """More than a chunk ever has; orders rows inside of it."""

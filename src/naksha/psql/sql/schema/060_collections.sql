@@ -68,6 +68,8 @@ BEGIN
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', collection_id, columns);
     FOREACH leaf IN ARRAY string_to_array('0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f', ',') LOOP
+        -- A bulk load (110) brings its own, filled and indexed.
+        EXIT WHEN current_setting('naksha.leaves', true) = 'later';
         part := collection_id || '_p' || leaf;
         -- A missing id is routed to the first leaf, whose trigger refuses it by name.
         EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (%L%s)', part,
@@ -82,6 +84,8 @@ BEGIN
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY RANGE '
                    '(((jsondata->''properties''->''@ns:com:here:xyz''->>''txn_next'')::int8))',
                    collection_id || '_hst', columns);
+    -- It has no key; a subscriber must know that its partitions send whole rows.
+    EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', collection_id || '_hst');
     PERFORM naksha_guard(collection_id || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
     EXECUTE format('CREATE TABLE %I (%s, PRIMARY KEY (i))', collection_id || '_meta', columns);
     PERFORM naksha_create_triggers(collection_id);

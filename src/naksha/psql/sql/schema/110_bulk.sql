@@ -150,20 +150,20 @@ BEGIN
         RETURN NULL;
     END IF;
     IF c.delete_at <> 0 THEN
-        PERFORM naksha_raise('N0001', format('Collection %L exists and is dropped', collection_id),
+        PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_bulk_check_empty(c);
     RETURN naksha_collection_info(c);
 END $$;
 
--- Makes the collection, or closes the gate of the one that is there, and draws the number; gives
--- what the rows need: the first `i` and the common parts of the namespace. `known` is what the
--- client has checked its features against.
+-- Makes the collection (without leaves), or closes the gate of the one that is there, and draws the
+-- number; gives what the rows need: the first `i` and the common parts of the namespace. `known` is
+-- what the client has checked its features against.
 CREATE OR REPLACE FUNCTION naksha_bulk_begin(
     collection_id text, settings jsonb, known jsonb,
     OUT txn int8, OUT first_i int8, OUT mark text, OUT after_i text)
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.leaves = 'later' AS $$
 DECLARE
     c      naksha_collection;
     now_ms int8 := naksha_epoch_ms(naksha_now());
@@ -191,7 +191,8 @@ BEGIN
     after_i := '",';
 END $$;
 
--- The loaded table takes the place, the name and all belongings of the empty leaf.
+-- The loaded table becomes the leaf: it takes the place of the empty one, if there is one, with
+-- its name and all its belongings.
 CREATE OR REPLACE FUNCTION naksha_bulk_attach(collection_id text, job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
@@ -199,7 +200,7 @@ DECLARE
     part   text := collection_id || '_p' || leaf;
     name   text;
 BEGIN
-    EXECUTE format('DROP TABLE %I', part);
+    EXECUTE format('DROP TABLE IF EXISTS %I', part);
     EXECUTE format('ALTER TABLE %I RENAME TO %I', loaded, part);
     FOR name IN SELECT k.relname FROM pg_index x JOIN pg_class k ON k.oid = x.indexrelid
                  WHERE x.indrelid = to_regclass(quote_ident(part)) ORDER BY 1 LOOP
