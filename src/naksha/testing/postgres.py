@@ -53,6 +53,9 @@ class PostgresClusterError(RuntimeError):
 class PostgresCluster:
     """A PostgreSQL server with a data directory of its own.
 
+    With `standby_of` it is a streaming replica of another cluster, which must be running when it is
+    made.
+
     Attributes:
         settings: The server's settings beyond its defaults; a change counts from the next start.
         directory: Everything of this cluster, its socket and log included.
@@ -65,9 +68,14 @@ class PostgresCluster:
         tcp: bool = False,
         install: PostgresInstall | None = None,
         initdb_arguments: Sequence[str] = ("--locale=C.UTF-8",),
+        standby_of: "PostgresCluster | None" = None,
     ) -> None:
         self.settings: dict[str, Setting] = dict(settings or {})
         self.install = install or find_install()
+        self._primary = standby_of
+        if standby_of is not None:
+            # Some of them must be at least what the primary has.
+            self.settings = standby_of.settings | self.settings
         self.directory = Path()
         self.port = 5432
         self._tcp = tcp
@@ -226,19 +234,29 @@ class PostgresCluster:
             cwd="/",
             start_new_session=True,
         )
-        command = [
+        with self._log_path.open("wb") as log:
+            made = self._spawn(self._data_command(), log).wait()
+        if made != 0:
+            said = self.log()
+            self.close()
+            raise PostgresClusterError(f"the data directory was not made:\n{said}")
+        if self._primary is not None:
+            return
+        with (self._data / "postgresql.conf").open("a") as configuration:
+            configuration.write("include 'naksha.conf'\n")
+
+    def _data_command(self) -> list[str]:
+        """What makes the data directory: anew, or as a copy that follows the primary."""
+        if self._primary is not None:
+            return [
+                *(self.install.program("pg_basebackup"), "--pgdata", str(self._data), "--no-sync"),
+                *("--dbname", self._primary.dsn(), "--write-recovery-conf", "--checkpoint=fast"),
+            ]
+        return [
             *(self.install.program("initdb"), "--pgdata", str(self._data), "--no-sync"),
             *("--auth=trust", f"--username={SUPERUSER}", "--encoding=UTF8"),
             *self._initdb_arguments,
         ]
-        with self._log_path.open("wb") as log:
-            made = self._spawn(command, log).wait()
-        if made != 0:
-            said = self.log()
-            self.close()
-            raise PostgresClusterError(f"initdb failed:\n{said}")
-        with (self._data / "postgresql.conf").open("a") as configuration:
-            configuration.write("include 'naksha.conf'\n")
 
     def _launch(self) -> None:
         command = [self.install.program("postgres"), "-D", str(self._data)]
@@ -279,7 +297,7 @@ class PostgresCluster:
             return True
         with contextlib.suppress(FileNotFoundError):
             lines = (self._data / "postmaster.pid").read_text().split("\n")
-            return len(lines) > 7 and lines[7].strip() == "ready"
+            return len(lines) > 7 and lines[7].strip() in ("ready", "standby")
         return False
 
     def _psql_command(self, database: str) -> list[str]:
