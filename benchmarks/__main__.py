@@ -27,10 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(
         _frame.names() if chosen.all else chosen.names,
         _frame.Options(quick=chosen.quick, storage=chosen.storage),
+        nested=chosen.all or len(chosen.names) > 1,
     )
 
 
-def run(names: Sequence[str], options: _frame.Options) -> int:
+def run(names: Sequence[str], options: _frame.Options, *, nested: bool) -> int:
     """Run the benchmarks one after the other; nothing runs when one of the names is wrong."""
     try:
         benchmarks = {name: _frame.load(name) for name in names}
@@ -42,7 +43,7 @@ def run(names: Sequence[str], options: _frame.Options) -> int:
     for name, benchmark in benchmarks.items():
         results[name] = benchmark.run(options)
         _frame.print_report(results[name], console)
-    print(_frame.as_json(results, options), flush=True)
+    print(_frame.as_json(results, options, nested=nested), flush=True)
     return 0
 
 

@@ -172,8 +172,9 @@ def show(cell: Cell) -> str:
     return f"{cell:.3g}"
 
 
-def as_json(results: Mapping[str, Report], options: Options) -> str:
-    """All results on one line: the last line of a run, for programs."""
+def as_json(results: Mapping[str, Report], options: Options, *, nested: bool) -> str:
+    """All results on one line: the last line of a run, for programs. The figures of one benchmark
+    are members of the object itself; those of several are `nested` under their names."""
     machine = {
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
@@ -183,6 +184,11 @@ def as_json(results: Mapping[str, Report], options: Options) -> str:
         "quick": options.quick,
         "storage": options.storage,
         "machine": machine,
-        "benchmarks": {name: report.figures for name, report in results.items()},
     }
+    figures = {name: report.figures for name, report in results.items()}
+    if nested:
+        document["benchmarks"] = figures
+    else:
+        for own in figures.values():
+            document |= own
     return json.dumps(document, allow_nan=False)

@@ -58,6 +58,16 @@ def test_the_last_line_is_one_json_object(
     assert table[-1] == "[so far]"
 
 
+def test_the_figures_of_one_benchmark_are_at_the_top(
+    counting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert __main__.main([counting, "--quick"]) == 0
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert document["top"] == 10
+    assert document["quick"] is True
+    assert "benchmarks" not in document
+
+
 def test_a_wrong_name_runs_nothing(counting: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main([counting, "_helper"]) == 2
     captured = capsys.readouterr()
