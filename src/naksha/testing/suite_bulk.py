@@ -109,21 +109,21 @@ def check_rows(rows: list[dict[str, Any]], states: list[State]) -> None:
         check_row(row, state)
 
 
-QUERIES = (
-    Query(),
-    Query(states=States.DELETED),
-    Query(states=States.ALL),
-    Query(spatial=Bbox(0, 0, 2, 2)),
-    Query(tags=(("t1",), ("t2",))),
-    Query(where=Test(("properties", "n"), Op.GT, 30)),
-    Query(ids=(name(1), name(3), "nobody")),
-    Query(authors=("first",), states=States.ALL),
-    Query(ids=()),
-)
+QUERIES = {
+    "live": Query(),
+    "deleted": Query(states=States.DELETED),
+    "all": Query(states=States.ALL),
+    "box": Query(spatial=Bbox(0, 0, 2, 2)),
+    "tags": Query(tags=(("t1",), ("t2",))),
+    "property": Query(where=Test(("properties", "n"), Op.GT, 30)),
+    "ids": Query(ids=(name(1), name(3), "nobody")),
+    "authors": Query(authors=("first",), states=States.ALL),
+    "no ids": Query(ids=()),
+}
 
 
 class TestSplits:
-    @pytest.mark.parametrize("query", QUERIES, ids=repr)
+    @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
     async def test_splits_together_are_the_answer(self, filled: Handle, query: Query) -> None:
         version = await filled.published()
         await stir(filled, "later")
@@ -133,7 +133,7 @@ class TestSplits:
             states = await filled.states(query, seq(wanted))
             check_rows(await read_all(filled.storage, splits), states)
 
-    @pytest.mark.parametrize("query", QUERIES[:4], ids=repr)
+    @pytest.mark.parametrize("query", list(QUERIES.values())[:4], ids=list(QUERIES)[:4])
     @pytest.mark.parametrize("past", [False, True])
     async def test_writers_between_plan_and_read_do_not_show(
         self, filled: Handle, query: Query, past: bool
