@@ -56,9 +56,15 @@ CREATE TABLE IF NOT EXISTS naksha_tx (
     PRIMARY KEY (txn, i),
     UNIQUE (txn, action, id)
 ) PARTITION BY RANGE (txn);
-CREATE INDEX IF NOT EXISTS naksha_tx_id_txn ON naksha_tx (id, txn);
-CREATE INDEX IF NOT EXISTS naksha_tx_bbox ON naksha_tx USING gist (bbox);
-CREATE INDEX IF NOT EXISTS naksha_tx_unpublished ON naksha_tx (txn) WHERE seq_number IS NULL;
+-- CREATE INDEX IF NOT EXISTS locks writers out before it looks.
+DO $$
+BEGIN
+    IF to_regclass('naksha_tx_unpublished') IS NULL THEN
+        CREATE INDEX naksha_tx_id_txn ON naksha_tx (id, txn);
+        CREATE INDEX naksha_tx_bbox ON naksha_tx USING gist (bbox);
+        CREATE INDEX naksha_tx_unpublished ON naksha_tx (txn) WHERE seq_number IS NULL;
+    END IF;
+END $$;
 
 -- What is published: one row per transaction, so that a version is found without the log.
 CREATE TABLE IF NOT EXISTS naksha_version (
@@ -66,7 +72,12 @@ CREATE TABLE IF NOT EXISTS naksha_version (
     txn        int8 NOT NULL UNIQUE,
     seq_ts     timestamptz NOT NULL
 );
-CREATE INDEX IF NOT EXISTS naksha_version_ts ON naksha_version (seq_ts, seq_number);
+DO $$
+BEGIN
+    IF to_regclass('naksha_version_ts') IS NULL THEN
+        CREATE INDEX naksha_version_ts ON naksha_version (seq_ts, seq_number);
+    END IF;
+END $$;
 
 -- Versions that must stay readable; collection null means all of them.
 CREATE TABLE IF NOT EXISTS naksha_pin (

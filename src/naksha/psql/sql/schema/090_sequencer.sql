@@ -7,16 +7,22 @@
 -- then the locks, then, with a new snapshot, the log.
 
 -- `owner` tells whose locks they are: a backend's, or a prepared transaction's, which has no pid.
-CREATE OR REPLACE VIEW naksha_open_draws AS
-SELECT l.pid, (l.classid::int8 << 32 | l.objid::int8) AS txn, l.virtualtransaction AS owner
-  FROM pg_locks l
- WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-   AND EXISTS (SELECT FROM pg_locks mark
-                WHERE mark.locktype = 'advisory' AND mark.objsubid = 2 AND mark.granted
-                  AND mark.virtualtransaction = l.virtualtransaction
-                  AND mark.database = l.database AND mark.objid = 0
-                  AND mark.classid = 'naksha_tx_object_id_seq'::regclass::oid);
+-- Replacing a view locks everybody out who reads it, so a change of it is a migration step.
+DO $$
+BEGIN
+    IF to_regclass('naksha_open_draws') IS NULL THEN
+        CREATE VIEW naksha_open_draws AS
+        SELECT l.pid, (l.classid::int8 << 32 | l.objid::int8) AS txn, l.virtualtransaction AS owner
+          FROM pg_locks l
+         WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND EXISTS (SELECT FROM pg_locks mark
+                        WHERE mark.locktype = 'advisory' AND mark.objsubid = 2 AND mark.granted
+                          AND mark.virtualtransaction = l.virtualtransaction
+                          AND mark.database = l.database AND mark.objid = 0
+                          AND mark.classid = 'naksha_tx_object_id_seq'::regclass::oid);
+    END IF;
+END $$;
 
 -- All transactions below this are decided.
 CREATE OR REPLACE FUNCTION naksha_publish_bound() RETURNS int8

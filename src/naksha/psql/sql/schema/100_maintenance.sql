@@ -31,6 +31,24 @@ BEGIN
     END IF;
 END $$;
 
+-- The month, year or decade of a day as far as no partition is there yet.
+CREATE OR REPLACE FUNCTION naksha_free_span(
+    parent text, day date, letters int, OUT label text, OUT from_day date, OUT to_day date)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    SELECT q.label, greatest(q.from_day, max(naksha_txn_day(p.hi)) FILTER (WHERE p.hi <= n.txn)),
+           least(q.to_day, min(naksha_txn_day(p.lo)) FILTER (WHERE p.lo > n.txn))
+      INTO label, from_day, to_day
+      FROM naksha_day_txn(day) AS n(txn), naksha_period(day, letters) q
+      LEFT JOIN naksha_partitions(parent) p ON true
+     GROUP BY q.label, q.from_day, q.to_day;
+    IF to_regclass(quote_ident(parent || '_' || label)) IS NOT NULL THEN
+        label := to_char(day, 'YYYY_MM_DD');
+        from_day := day;
+        to_day := day + 1;
+    END IF;
+END $$;
+
 -- What a new partition for `day` spans: the day itself; but where nobody has merged days for long,
 -- the rest of the month, year or decade, so that the number of partitions is bounded whatever
 -- happens: 50 days, 26 months, 24 years, then decades.
@@ -42,25 +60,18 @@ DECLARE
 BEGIN
     SELECT count(*) FILTER (WHERE s.days = 1) AS days,
            count(*) FILTER (WHERE s.days BETWEEN 2 AND 31) AS months,
-           count(*) FILTER (WHERE s.days BETWEEN 32 AND 366) AS years,
-           max(s.hi) FILTER (WHERE s.hi <= day) AS below,
-           min(s.lo) FILTER (WHERE s.lo > day) AS above
+           count(*) FILTER (WHERE s.days BETWEEN 32 AND 366) AS years
       INTO n
-      FROM (SELECT naksha_txn_day(p.hi) - naksha_txn_day(p.lo) AS days,
-                   naksha_txn_day(p.lo) AS lo, naksha_txn_day(p.hi) AS hi
+      FROM (SELECT naksha_txn_day(p.hi) - naksha_txn_day(p.lo) AS days
               FROM naksha_partitions(parent) p) AS s;
     IF n.days >= 50 THEN
-        SELECT p.label, greatest(p.from_day, n.below), least(p.to_day, n.above)
-          INTO label, from_day, to_day
-          FROM naksha_period(day, CASE WHEN n.months < 26 THEN 7 WHEN n.years < 24 THEN 4
-                                       ELSE 3 END) p;
-        IF to_regclass(quote_ident(parent || '_' || label)) IS NULL THEN
-            RETURN;
-        END IF;
+        SELECT * INTO label, from_day, to_day FROM naksha_free_span(parent, day,
+            CASE WHEN n.months < 26 THEN 7 WHEN n.years < 24 THEN 4 ELSE 3 END);
+    ELSE
+        label := to_char(day, 'YYYY_MM_DD');
+        from_day := day;
+        to_day := day + 1;
     END IF;
-    label := to_char(day, 'YYYY_MM_DD');
-    from_day := day;
-    to_day := day + 1;
 END $$;
 
 -- Nothing below this transaction can change any more: all is decided, and published.

@@ -1,0 +1,92 @@
+-- Logical replication of a storage to a second database; how to use it is in docs/replication.md.
+--
+-- Two publications, because leaves of HEAD are known by their key `i`, which only the leaf has,
+-- while history and log go by their root: the two databases may cut them into days and months
+-- differently. The tables are named one by one: a schema publication would also send the tables
+-- that maintenance makes, which the replica does not have.
+
+CREATE OR REPLACE FUNCTION naksha_replicated_tables(by_root bool) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT t.name FROM (VALUES ('naksha_tx', true), ('naksha_storage', false),
+            ('naksha_collection', false), ('naksha_version', false), ('naksha_pin', false))
+        AS t(name, is_root) WHERE t.is_root = by_root
+    UNION ALL
+    SELECT c.id || s.suffix FROM naksha_collection c,
+           (SELECT '_hst', true UNION ALL SELECT '_del', false UNION ALL SELECT '_meta', false
+            UNION ALL SELECT '_p' || to_hex(n), false FROM generate_series(0, 15) n)
+               AS s(suffix, is_root)
+     WHERE s.is_root = by_root;
+END;
+
+-- On the source: makes the publications {name}_rows and {name}_days, and adds what is missing.
+CREATE OR REPLACE FUNCTION naksha_publish_tables(name text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    by_root bool;
+    tbl     text;
+    target  text;
+BEGIN
+    FOREACH by_root IN ARRAY ARRAY[false, true] LOOP
+        target := name || CASE WHEN by_root THEN '_days' ELSE '_rows' END;
+        IF NOT EXISTS (SELECT FROM pg_publication p WHERE p.pubname = target) THEN
+            EXECUTE format('CREATE PUBLICATION %I WITH (publish_via_partition_root = %s)',
+                           target, by_root::text);
+        END IF;
+        FOR tbl IN SELECT t.tbl FROM naksha_replicated_tables(by_root) AS t(tbl)
+                    WHERE to_regclass(quote_ident(t.tbl)) NOT IN (
+                          SELECT r.prrelid FROM pg_publication_rel r
+                            JOIN pg_publication p ON p.oid = r.prpubid
+                           WHERE p.pubname = target) LOOP
+            EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I', target, tbl);
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- On the replica: makes the tables of collections that have come, and partitions for the days
+-- ahead, a month each, since DDL is not replicated.
+CREATE OR REPLACE FUNCTION naksha_replica_prepare(
+    first date DEFAULT (now() AT TIME ZONE 'UTC')::date - 1, days int DEFAULT 62) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c      naksha_collection;
+    span   record;
+    parent text;
+    name   text;
+BEGIN
+    FOR c IN SELECT * FROM naksha_collection LOOP
+        CONTINUE WHEN to_regclass(quote_ident(c.id)) IS NOT NULL;
+        PERFORM naksha_create_tables(c.id, c.number, c.points_only), naksha_write_comment(c.id);
+    END LOOP;
+    -- By catalog, because at first the tables are there while the rows are not.
+    FOR parent IN SELECT k.relname FROM pg_class k
+                   WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'p'
+                     AND k.relname ~ '_hst$|^naksha_tx$' LOOP
+        FOR day IN 0..days LOOP
+            CONTINUE WHEN naksha_partition_of(parent, naksha_day_txn(first + day)) IS NOT NULL;
+            SELECT * INTO span FROM naksha_free_span(parent, first + day, 7);
+            name := parent || '_' || span.label;
+            PERFORM naksha_create_partition(parent, name, span.from_day, span.to_day),
+                    naksha_attach_partition(parent, name, span.from_day, span.to_day);
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- On the replica, when it takes over for good: sequences are not replicated, so they are set to
+-- what the rows say.
+CREATE OR REPLACE FUNCTION naksha_replica_promote() RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection;
+BEGIN
+    PERFORM setval('naksha_tx_object_id_seq', max(t.txn)), setval('naksha_tx_i_seq', max(t.i))
+       FROM naksha_tx t HAVING count(*) > 0;
+    PERFORM setval('naksha_collection_number_seq', max(k.number)) FROM naksha_collection k
+     HAVING count(*) > 0;
+    FOR c IN SELECT * FROM naksha_collection LOOP
+        EXECUTE format('SELECT setval(%L, max(i)) FROM (SELECT max(i) AS i FROM %I UNION ALL '
+                       'SELECT max(i) FROM %I UNION ALL SELECT max(i) FROM %I) AS m '
+                       'HAVING max(i) IS NOT NULL', format('%I', c.id || '_i_seq'),
+                       c.id, c.id || '_del', c.id || '_hst');
+    END LOOP;
+END $$;

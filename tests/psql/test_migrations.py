@@ -1,0 +1,264 @@
+"""Setting up and upgrading the schema: fresh equals upgraded, on a live database, by many."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import asyncpg
+import pytest
+
+from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.query import Query
+from naksha.model.version import HEAD, AtSeq
+from naksha.psql import PsqlStorage
+from naksha.psql import install as installer
+from naksha.psql.driver import Direct
+from naksha.psql.install import install
+from naksha.psql.sql import schema_files
+from naksha.testing.fixtures import DatabaseFactory
+from tests.psql.aging import place
+from tests.psql.support import connect_to, until_blocked
+
+OLD_STEPS = [("0001_pre_colour", "ALTER TABLE naksha_pin ADD COLUMN colour text")]
+NEW_STEPS = [
+    *OLD_STEPS,
+    ("0002_pre_shade", "ALTER TABLE naksha_pin ADD COLUMN shade text"),
+    ("0003_post_colour", "ALTER TABLE naksha_pin DROP COLUMN colour"),
+]
+
+CATALOG = """
+SELECT 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) FROM pg_proc p
+ WHERE p.pronamespace = 'naksha'::regnamespace AND p.prokind = 'f'
+UNION ALL
+SELECT 'column', a.attrelid::regclass || '.' || a.attname,
+       format_type(a.atttypid, a.atttypmod) || a.attnotnull
+       || coalesce(pg_get_expr(d.adbin, d.adrelid), '')
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE c.relnamespace = 'naksha'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT 'index', i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+ WHERE c.relnamespace = 'naksha'::regnamespace
+UNION ALL
+SELECT 'trigger', t.tgrelid::regclass || '.' || t.tgname, pg_get_triggerdef(t.oid)
+  FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+ WHERE c.relnamespace = 'naksha'::regnamespace AND t.tgparentid = 0
+UNION ALL
+SELECT 'constraint', k.conrelid::regclass || '.' || k.conname, pg_get_constraintdef(k.oid)
+  FROM pg_constraint k WHERE k.connamespace = 'naksha'::regnamespace
+UNION ALL
+SELECT 'view', c.relname, pg_get_viewdef(c.oid) FROM pg_class c
+ WHERE c.relnamespace = 'naksha'::regnamespace AND c.relkind = 'v'
+"""
+STRONG_LOCKS = """
+SELECT l.relation::regclass::text, l.mode FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+ WHERE l.pid = $1 AND c.relnamespace = 'naksha'::regnamespace AND c.relkind IN ('r', 'p', 'i')
+   AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
+
+
+async def catalog(dsn: str) -> set[tuple[str, ...]]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return {tuple(row) for row in await connection.fetch(CATALOG)}
+    finally:
+        await connection.close()
+
+
+async def set_up(dsn: str, steps: list[tuple[str, str]]) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await install(connection, "naksha", "test", 7, steps)
+    finally:
+        await connection.close()
+
+
+async def steps_done(dsn: str) -> list[tuple[Any, ...]]:
+    connection = await connect_to(dsn)
+    rows = await connection.fetch(
+        "SELECT name, at FROM naksha_migration WHERE name NOT LIKE 'schema:%' ORDER BY name"
+    )
+    await connection.close()
+    return [tuple(row) for row in rows]
+
+
+@pytest.fixture
+def changed_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage was set up by other schema files, so that they run again."""
+    real = schema_files()
+    newer = [
+        *real,
+        ("999_newer.sql", "CREATE OR REPLACE FUNCTION naksha_newer() RETURNS int RETURN 1"),
+    ]
+    monkeypatch.setattr(installer, "schema_files", lambda: newer)
+
+
+async def test_running_the_files_again_changes_nothing(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await set_up(database, [])
+    before = await catalog(database)
+    assert len(before) > 200
+    monkeypatch.setattr(installer, "_fingerprint", lambda: "other")
+    await set_up(database, [])
+    assert await catalog(database) == before
+
+
+async def test_upgraded_is_as_fresh(database_factory: DatabaseFactory) -> None:
+    # What a release does: the files hold the result, the steps lead there.
+    fresh_only = "ALTER TABLE naksha_pin ADD COLUMN shade text"
+    with database_factory.fresh() as fresh, database_factory.fresh() as upgraded:
+        await set_up(fresh, NEW_STEPS)
+        connection = await connect_to(fresh)
+        await connection.execute(fresh_only)
+        await connection.close()
+        await set_up(upgraded, [])
+        await set_up(upgraded, OLD_STEPS)
+        assert await catalog(upgraded) != await catalog(fresh)
+        await set_up(upgraded, NEW_STEPS)
+        assert await catalog(upgraded) == await catalog(fresh)
+        assert [row[0] for row in await steps_done(fresh)] == [name for name, _ in NEW_STEPS]
+        assert [row[0] for row in await steps_done(upgraded)] == [name for name, _ in NEW_STEPS]
+
+
+async def test_steps_run_once(database: str) -> None:
+    await set_up(database, [])
+    await set_up(database, NEW_STEPS)
+    done = await steps_done(database)
+    await set_up(database, NEW_STEPS)
+    assert await steps_done(database) == done
+
+
+async def test_pre_runs_before_the_files_and_post_after(
+    database: str, changed_schema: None
+) -> None:
+    await set_up(database, [])
+    connection = await connect_to(database)
+    await connection.execute("DROP FUNCTION naksha_newer(); DELETE FROM naksha_migration")
+    await connection.close()
+    probe = "CREATE TABLE {} AS SELECT to_regproc('naksha_newer') IS NOT NULL AS there"
+    await set_up(
+        database,
+        [("0001_post_b", probe.format("seen_post")), ("0002_pre_a", probe.format("seen_pre"))],
+    )
+    connection = await connect_to(database)
+    assert await connection.fetchval("SELECT there FROM seen_post") is True
+    assert await connection.fetchval("SELECT there FROM seen_pre") is False
+    await connection.close()
+
+
+async def test_an_interrupted_upgrade_leaves_the_old_and_resumes(database: str) -> None:
+    await set_up(database, OLD_STEPS)
+    before = await catalog(database)
+    broken = [*OLD_STEPS, NEW_STEPS[1], ("0003_post_colour", "SELECT 1 / 0")]
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await set_up(database, broken)
+    assert await catalog(database) == before
+    assert len(await steps_done(database)) == 1
+    await set_up(database, NEW_STEPS[:1] + NEW_STEPS[1:2])
+    assert [row[0] for row in await steps_done(database)] == ["0001_pre_colour", "0002_pre_shade"]
+
+
+async def test_a_newer_storage_is_refused(database: str) -> None:
+    await set_up(database, NEW_STEPS)
+    before = await catalog(database)
+    with pytest.raises(NotSupported, match=r"newer Naksha.*0003_post_colour"):
+        await set_up(database, OLD_STEPS)
+    assert await catalog(database) == before
+
+
+async def test_another_storages_schema_is_refused(database: str) -> None:
+    await set_up(database, [])
+    with pytest.raises(InvalidArgument, match="belongs to storage 'test'"):
+        await PsqlStorage.open(database, "other")
+
+
+class Upgrade:
+    """An upgrade that has done all its work and waits before it commits."""
+
+    KEY = 4711
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+
+    async def __aenter__(self) -> Upgrade:
+        self.gate = await connect_to(self.dsn)
+        await self.gate.execute("SELECT pg_advisory_lock($1)", self.KEY)
+        self.connection: Direct = await asyncpg.connect(self.dsn)
+        steps = [("0009_post_wait", f"SELECT pg_advisory_xact_lock({self.KEY})")]
+        self.task = asyncio.create_task(install(self.connection, "naksha", "test", 7, steps))
+        await until_blocked(self.gate, self.connection)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.gate.execute("SELECT pg_advisory_unlock($1)", self.KEY)
+        try:
+            await self.task
+        finally:
+            await self.gate.close()
+            await self.connection.close()
+
+
+async def test_writers_and_readers_go_on_during_an_upgrade(bare: str, changed_schema: None) -> None:
+    storage = await PsqlStorage.open(bare, "test")
+    await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app")
+    connection = await connect_to(bare)
+    await connection.execute("DELETE FROM naksha_migration")
+    await connection.close()
+    try:
+        async with Upgrade(bare) as upgrade:
+            strong = await upgrade.gate.fetch(STRONG_LOCKS, upgrade.connection.get_server_pid())
+            assert [tuple(row) for row in strong] == []
+            async with asyncio.timeout(10):
+                await storage.run(lambda s: s.upsert("roads", [place("x", 2)]), "app")
+                await storage.run(lambda s: s.delete("roads", ["x"]), "app")
+                version = await storage.resolve(HEAD)
+                assert await storage.count("roads", Query(), AtSeq(version.seq_number - 1)) == 1
+    finally:
+        await storage.close()
+
+
+async def test_an_upgrade_does_not_wait_for_writers(bare: str, changed_schema: None) -> None:
+    writer = await connect_to(bare)
+    await writer.execute("DELETE FROM naksha_migration")
+    await writer.execute("BEGIN")
+    await writer.execute("SELECT naksha_tx_start('slow')")
+    await writer.execute("SELECT naksha_upsert('roads', '{\"id\": \"x\"}')")
+    try:
+        async with asyncio.timeout(20):
+            await set_up(bare, [])
+        await writer.execute("COMMIT")
+    finally:
+        await writer.close()
+
+
+PROCESS = """
+import asyncio, sys
+from naksha.model.query import Query
+from naksha.model.version import HEAD, AtSeq
+from naksha.psql import PsqlStorage
+
+async def main() -> None:
+    storage = await PsqlStorage.open(sys.argv[1], "test", number=7)
+    print(storage.id, storage.number)
+    await storage.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_many_processes_may_install_at_once(database_factory: DatabaseFactory) -> None:
+    with database_factory.fresh() as dsn, database_factory.fresh() as alone:
+        processes = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-c", PROCESS, dsn, stdout=asyncio.subprocess.PIPE
+            )
+            for _ in range(3)
+        ]
+        outputs = [(await process.communicate())[0] for process in processes]
+        assert outputs == [b"test 7\n"] * 3
+        await set_up(alone, installer.migrations())
+        assert await catalog(dsn) == await catalog(alone)

@@ -1,0 +1,172 @@
+"""Logical replication with the commands of docs/replication.md, and replica identities."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.query import Query, States
+from naksha.model.version import AtSeq
+from naksha.psql import PsqlStorage
+from naksha.psql.driver import Direct
+from naksha.testing.postgres import PostgresCluster
+from tests.psql.aging import Aging, aging_storage, place
+from tests.psql.support import connect_to, until
+
+PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
+BLOCK = re.compile(r"```(sh|sql)\n(.*?)```", re.DOTALL)
+TODAY = datetime.now(UTC).date()
+
+NO_IDENTITY = """
+SELECT relname FROM pg_class c
+ WHERE relnamespace = 'naksha'::regnamespace AND relkind IN ('r', 'p') AND relpersistence = 'p'
+   AND NOT (relreplident = 'f' OR relreplident = 'd' AND EXISTS (
+       SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary))
+   -- The root of HEAD holds no rows; its leaves are published, by their keys.
+   AND NOT EXISTS (SELECT FROM naksha_collection k WHERE k.id = c.relname)
+"""
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[list[PostgresCluster]]:
+    settings: dict[str, Any] = {"wal_level": "logical", "fsync": False}
+    with PostgresCluster(settings) as source, PostgresCluster(settings) as replica:
+        for cluster in (source, replica):
+            cluster.create_database("store")
+            cluster.execute("CREATE EXTENSION postgis SCHEMA public", "store")
+        yield [source, replica]
+
+
+class Page:
+    """The commands of the page, to be run on the two clusters."""
+
+    def __init__(self, clusters: list[PostgresCluster]) -> None:
+        self._blocks = BLOCK.findall(PAGE.read_text())
+        self._databases = dict(zip(("source", "replica"), clusters, strict=True))
+        self._dsn = {name: c.dsn("store") for name, c in self._databases.items()}
+
+    def copy_schema(self) -> None:
+        (script,) = [text for kind, text in self._blocks if kind == "sh"]
+        programs = Path(self._databases["source"].install.program("psql")).parent
+        environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "SOURCE": self._dsn["source"],
+            "REPLICA": self._dsn["replica"],
+        }
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], env=environment, check=True, stdout=-3
+        )
+
+    def run(self, title: str) -> str:
+        (text,) = [text for _, text in self._blocks if text.startswith(f"-- {title}\n")]
+        where = title.split(" ")[2].rstrip(",")
+        command = text.replace("$SOURCE", self._dsn["source"])
+        return self._databases[where].execute(command, "store")
+
+    async def is_copied(self) -> bool:
+        return self.run("on the replica, tables still being copied") == "0"
+
+
+@pytest.fixture
+async def source(clusters: list[PostgresCluster]) -> AsyncIterator[Aging]:
+    async with aging_storage(clusters[0].dsn("store"), TODAY - timedelta(days=2)) as made:
+        await made.create()
+        yield made
+
+
+async def same_everywhere(source: Aging, replica: PsqlStorage, name: str) -> None:
+    last = (await source.storage.publication()).last_seq_number
+
+    async def arrived() -> bool:
+        return (await replica.publication()).last_seq_number == last
+
+    await until(arrived)
+    assert [t.txn for t in await replica.transactions()] == [
+        t.txn for t in await source.storage.transactions()
+    ]
+    for seq_number in range(1, last + 1):
+        for kind in States:
+            query = Query(states=kind)
+            ours = await source.storage.page(name, query, AtSeq(seq_number))
+            theirs = await replica.page(name, query, AtSeq(seq_number))
+            assert sorted(s.raw for s in theirs.states) == sorted(s.raw for s in ours.states)
+
+
+async def no_identity(plain: Direct) -> list[str]:
+    return [row["relname"] for row in await plain.fetch(NO_IDENTITY)]
+
+
+async def test_a_replica_answers_the_same_reads(
+    source: Aging, clusters: list[PostgresCluster]
+) -> None:
+    page = Page(clusters)
+    await source.write_days(TODAY - timedelta(days=2), 2)
+    page.copy_schema()
+    page.run("on the source")
+    page.run("on the replica")
+    replica = await PsqlStorage.open(clusters[1].dsn("store"), "test")
+    try:
+        await until(page.is_copied)
+        await same_everywhere(source, replica, "roads")
+        # New days, for which the source makes partitions; updates, deletes, and a merge.
+        await source.write_days(TODAY, 3)
+        await source.write_days(TODAY + timedelta(days=25), 2)
+        await same_everywhere(source, replica, "roads")
+        await source.storage.maintain()
+        await source.write()
+        await same_everywhere(source, replica, "roads")
+        await new_collection(source, replica, page)
+        plain = await connect_to(clusters[1].dsn("store"))
+        assert await no_identity(plain) == []
+        plain.terminate()
+        page.run("on the replica, to take over")
+        page.run("on the source, after the replica took over")
+        await took_over(source, replica)
+    finally:
+        await replica.close()
+
+
+async def new_collection(source: Aging, replica: PsqlStorage, page: Page) -> None:
+    await source.create("places")
+    await source.write("places")
+
+    async def announced() -> bool:
+        return "places" in [info.id for info in await replica.collections()]
+
+    await until(announced)
+    page.run("on the replica, every day")
+    page.run("on the source, for new collections")
+    page.run("on the replica, for new collections")
+    await until(page.is_copied)
+    await source.write("places")
+    await same_everywhere(source, replica, "places")
+
+
+async def took_over(source: Aging, replica: PsqlStorage) -> None:
+    last = source.versions[-1]
+    outcomes = await replica.run(lambda s: s.upsert("roads", [place("always", 77)]), "app")
+    assert outcomes[0].action == "UPDATED"
+    version = await replica.resolve(AtSeq(last.seq_number + 1))
+    assert version.txn > last.txn
+
+
+async def test_every_table_has_a_replica_identity(database: str) -> None:
+    async with aging_storage(database, date(2030, 1, 30)) as made:
+        await made.create()
+        await made.create("points", points_only=True)
+        await made.storage.run(
+            lambda s: s.create_collection(CollectionInfo(id="off", history_enabled=False)), "app"
+        )
+        await made.write_days(date(2030, 1, 30), 4)
+        assert await no_identity(made.plain) == []
+        await made.storage.maintain()
+        assert "2030_01" in await made.partitions()
+        assert await no_identity(made.plain) == []
