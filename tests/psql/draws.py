@@ -34,7 +34,8 @@ class HandWriter:
             case "next":
                 self.number = await run.fetchval("SELECT nextval('naksha_tx_object_id_seq')")
             case "write":
-                await run.execute("SELECT set_config('naksha.txn', $1, true)", str(self.number))
+                drawn = f"current_setting('naksha.xid') || ':{self.number}'"
+                await run.execute(f"SELECT set_config(naksha_var('txn'), {drawn}, true)")
                 await run.execute("SELECT naksha_tx_message('hand', 'text')")
             case _:
                 await run.execute(step)

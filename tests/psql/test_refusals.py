@@ -189,8 +189,9 @@ async def test_writers_must_say_who_they_are_in_every_transaction(shell: Direct)
 
 
 async def test_a_number_set_for_the_session_is_never_taken(shell: Direct) -> None:
-    await shell.execute("SET naksha.txn = '2020010100000000001'")
-    await shell.execute("SET naksha.changes_1 = '{\"created\": 1000}'")
+    await shell.execute("SELECT set_config(naksha_var('txn'), '2020010100000000001', false)")
+    counts = "set_config(naksha_var('changes_1'), '{\"created\": 1000}', false)"
+    await shell.execute(f"SELECT {counts}")
     await shell.execute("SET naksha.author = 'sneaky'")
     await shell.execute("SET naksha.now = '2001-01-01'")
     await begin(shell)

@@ -80,7 +80,7 @@ def test_draws_by_hand_do_what_the_schema_does() -> None:
         "pg_advisory_xact_lock_shared(naksha_lock_class(), 0)",
         "pg_advisory_xact_lock_shared((SELECT last_value FROM naksha_tx_object_id_seq))",
         "nextval('naksha_tx_object_id_seq')",
-        "set_config('naksha.txn'",
+        "set_config(naksha_var('txn')",
     ]
     assert [body.index(mark) for mark in marks] == sorted(body.index(mark) for mark in marks)
 

@@ -29,7 +29,7 @@ SELECT naksha_tx_start($1, $2, to_timestamp($3::int8 / 1000.0), $4)
 
 -- name: tx_number
 -- The number of this transaction once something is in its log: one that changed nothing has none.
-SELECT nullif(current_setting('naksha.logged', true), '')::int8
+SELECT nullif(current_setting(naksha_var('logged'), true), '')::int8
 
 -- name: tx_message
 SELECT naksha_tx_message($1, $2, $3::jsonb, $4)

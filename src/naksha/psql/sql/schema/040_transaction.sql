@@ -8,6 +8,11 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message, DETAIL = detail::text, HINT = hint;
 END $$;
 
+-- The name of a setting that belongs to this storage: one transaction may write to two of them.
+CREATE OR REPLACE FUNCTION naksha_var(name text) RETURNS text
+STABLE
+RETURN 'naksha.' || name || '_' || 'naksha_tx_object_id_seq'::regclass::oid;
+
 -- Transaction start; a dated transaction (history import) brings its own.
 CREATE OR REPLACE FUNCTION naksha_now() RETURNS timestamptz
 STABLE
@@ -34,9 +39,6 @@ BEGIN
                              '{"field": "at"}');
     END IF;
     -- The transaction's id comes along, so that a value set for the session is never taken.
-    IF current_setting('naksha.xid', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
-        PERFORM set_config('naksha.txn', '', true), set_config('naksha.flushed', '', true);
-    END IF;
     PERFORM set_config('naksha.xid', pg_current_xact_id()::text, true),
             set_config('naksha.app_id', app_id, true),
             set_config('naksha.author', coalesce(author, ''), true),
@@ -59,7 +61,8 @@ RETURN nullif(current_setting('naksha.author', true), '');
 
 -- Advisory lock classes of this storage: (oid of its sequence, one of these numbers).
 --   0 marks a backend whose single-key locks are txn locks of this storage
---   1 day rollover    2 sequencer    3 the sequencer sleeps    4 maintenance
+--   1 day rollover    2 publication    3 the sequencer sleeps    4 maintenance
+--   5 the elected sequencer    6 optimal partitioning
 --   16 + n is the write gate of collection n
 CREATE OR REPLACE FUNCTION naksha_lock_class() RETURNS int4
 STABLE PARALLEL SAFE
@@ -98,7 +101,7 @@ BEGIN
     IF n < first THEN
         n := naksha_tx_roll(first);
     END IF;
-    PERFORM set_config('naksha.txn', n::text, true);
+    PERFORM set_config(naksha_var('txn'), current_setting('naksha.xid') || ':' || n, true);
     PERFORM naksha_tx_ensure_day(n);
     RETURN n;
 END $$;
@@ -108,10 +111,11 @@ CREATE OR REPLACE FUNCTION naksha_txn() RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     app_id text := naksha_app_id();
-    known  text := current_setting('naksha.txn', true);
+    known  text := current_setting(naksha_var('txn'), true);
 BEGIN
-    IF coalesce(known, '') <> '' THEN
-        RETURN known::int8;
+    -- A value set for the session is of another transaction, and never taken.
+    IF split_part(known, ':', 1) = current_setting('naksha.xid') THEN
+        RETURN split_part(known, ':', 2)::int8;
     END IF;
     RETURN naksha_tx_draw();
 END $$;
@@ -132,7 +136,7 @@ BEGIN
     VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
             drawn, signal_action, signal_id, naksha_app_id(), naksha_author())
     ON CONFLICT (txn, action, id) DO NOTHING;
-    PERFORM set_config('naksha.logged', drawn::text, true);
+    PERFORM set_config(naksha_var('logged'), drawn::text, true);
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_tx_message(
@@ -154,7 +158,7 @@ CREATE OR REPLACE FUNCTION naksha_tx_count(
     area geometry) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    name text := 'naksha.changes_' || collection.number;
+    name text := naksha_var('changes_' || collection.number);
     sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
 BEGIN
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
@@ -169,7 +173,7 @@ BEGIN
         'deleted', deleted + coalesce((sum->>'deleted')::int8, 0),
         'purged', purged + coalesce((sum->>'purged')::int8, 0),
         'area', area::text)::text, true);
-    IF current_setting('naksha.flushed', true) = current_setting('naksha.xid', true) THEN
+    IF current_setting(naksha_var('flushed'), true) = current_setting('naksha.xid', true) THEN
         PERFORM naksha_tx_flush(collection.id, collection.number);
     END IF;
 END $$;
@@ -182,7 +186,7 @@ RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area
 CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    sum jsonb := nullif(current_setting('naksha.changes_' || collection_number, true), '')::jsonb;
+    sum jsonb := nullif(current_setting(naksha_var('changes_' || collection_number), true), '')::jsonb;
 BEGIN
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
         RETURN;  -- With immediate constraints the signal comes before its counts.
@@ -202,7 +206,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF NEW.action = 'MODIFY_FEATURES' THEN
         PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c WHERE c.id = NEW.id;
-        PERFORM set_config('naksha.flushed', current_setting('naksha.xid', true), true);
+        PERFORM set_config(naksha_var('flushed'), current_setting('naksha.xid', true), true);
     END IF;
     IF NOT pg_try_advisory_xact_lock_shared(naksha_lock_class(), 3) THEN
         PERFORM pg_notify('naksha_written', naksha_lock_class()::text);
