@@ -54,11 +54,17 @@ def states(
 ) -> tuple[str, list[Any]]:
     """The statement that gives (id, feature) of all states of the query."""
     statement = Statement()
-    order = ""
-    if query.limit is not None:
-        # As text: with an unknown limit the planner might sort the whole collection.
-        order = sql("order_page", limit=str(query.limit + 1))
-    sources = _sources(statement, collection, query, at, cursor, "source")
+    if query.limit is None:
+        sources = _sources(statement, collection, query, at, cursor, "source")
+        return sql("select_states", sources=sources, order=""), statement.values
+    # As text: with an unknown limit the planner might sort the whole collection.
+    limit = str(query.limit + 1)
+    # Live or dead, a feature is found once; only of all its states there are several.
+    then = sql("then_txn") if query.states is States.ALL else ""
+    sources = _sources(
+        statement, collection, query, at, cursor, "source_page", then=then, limit=limit
+    )
+    order = sql("order_page", limit=limit)
     return sql("select_states", sources=sources, order=order), statement.values
 
 
@@ -76,6 +82,7 @@ def _sources(
     at: int | None,
     cursor: Cursor | None,
     source: str,
+    **slots: str,
 ) -> str:
     version = None if at is None else statement.value(at, "int8")
     filters = list(filters_of(statement, query))
@@ -98,6 +105,7 @@ def _sources(
                 table=ident(collection + suffix),
                 feature=feature,
                 conditions="\n   AND ".join(conditions),
+                **slots,
             )
         )
     return "\nUNION ALL\n".join(parts)

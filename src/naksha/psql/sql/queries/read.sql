@@ -10,6 +10,15 @@ SELECT count(*) FROM ({{sources}}) AS s
 SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
   FROM {{table}} WHERE {{conditions}}
 
+-- name: source_page
+-- Cut in every source, in the order of its index on ids: a page reads its own rows only.
+(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
+  FROM {{table}} WHERE {{conditions}}
+ ORDER BY jsondata->>'id' USING ~<~{{then}} LIMIT {{limit}})
+
+-- name: then_txn
+, naksha_xyz_txn(jsondata)
+
 -- name: source_count
 SELECT FROM {{table}} WHERE {{conditions}}
 

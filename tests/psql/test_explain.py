@@ -1,0 +1,253 @@
+"""Plans: which leaves and days a statement touches, and that an index answers it.
+
+The data is small for a database but large enough that the planner prefers the indices on its own,
+with the settings the server comes with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import shapely
+
+from naksha.model.query import Bbox, Intersects, Query, States, Tile
+from naksha.psql import statements
+from naksha.psql.driver import Direct
+from naksha.testing.postgres import PostgresCluster
+from tests.psql.support import connect_to, publish
+
+FEATURES = 20_000
+DAYS = [datetime(2031, 5, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+EMPTY_DAY = "roads_hst_2031_04_30"
+XYZ = "jsondata->'properties'->'@ns:com:here:xyz'"
+
+
+class Plan:
+    """What EXPLAIN says of one statement."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.nodes = list(self._walk(root))
+
+    def _walk(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield node
+        for child in node.get("Plans", ()):
+            yield from self._walk(child)
+
+    @property
+    def tables(self) -> set[str]:
+        return {n["Relation Name"] for n in self.nodes if "Relation Name" in n}
+
+    @property
+    def sequential(self) -> set[str]:
+        """Tables read from one end to the other, but for one that is known to be empty: it was
+        made for the day of the first inserts, which leave no history."""
+        found = {n["Relation Name"] for n in self.nodes if n["Node Type"] == "Seq Scan"}
+        return found - {EMPTY_DAY}
+
+    @property
+    def indices(self) -> set[str]:
+        return {n["Index Name"] for n in self.nodes if "Index Name" in n}
+
+    def of_head(self) -> set[str]:
+        return {t for t in self.tables if re.fullmatch(r"roads_p[0-9a-f]", t)}
+
+    def of_history(self) -> set[str]:
+        return {t for t in self.tables if t.startswith("roads_hst")}
+
+
+async def explain(connection: Direct, text: str, *values: Any) -> Plan:
+    found = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {text}", *values)
+    return Plan(json.loads(found)[0]["Plan"])
+
+
+@pytest.fixture(scope="module")
+async def filled(postgres_cluster: PostgresCluster, installed: str) -> AsyncIterator[Direct]:
+    """A collection with a history of four days, everything analysed."""
+    name = "explain"
+    dsn = postgres_cluster.create_database(name, template=installed)
+    connection = await connect_to(dsn)
+    await _fill(connection)
+    yield connection
+    await connection.close()
+    postgres_cluster.drop_database(name)
+
+
+async def _fill(connection: Direct) -> None:
+    await connection.execute("BEGIN")
+    await connection.execute(
+        "SELECT naksha_tx_start('app', 'author 0', $1, false)", DAYS[0] - timedelta(days=1)
+    )
+    await connection.execute(
+        "INSERT INTO roads (geo, jsondata) SELECT ST_SetSRID(ST_MakePoint((n * 7919 %% 360000)"
+        " / 1000.0 - 180, (n * 104729 %% 180000) / 1000.0 - 90, 0), 4326), jsonb_build_object("
+        "'id', 'r' || n, 'properties', jsonb_build_object('text', repeat(md5(n::text), 8), "
+        "'@ns:com:here:xyz', jsonb_build_object('tags', jsonb_build_array('t' || n %% 1000)))) "
+        f"FROM generate_series(1, {FEATURES}) n".replace("%%", "%")
+    )
+    await connection.execute("COMMIT")
+    for number, day in enumerate(DAYS, 1):
+        await connection.execute("BEGIN")
+        await connection.execute(
+            "SELECT naksha_tx_start('app', $2, $1, false)", day, f"author {number}"
+        )
+        await connection.execute(
+            "UPDATE roads SET jsondata = jsonb_set(jsondata, '{properties,n}', to_jsonb($1::int)) "
+            "WHERE i % 8 = $1",
+            number,
+        )
+        await connection.execute(
+            "DELETE FROM roads WHERE (substr(jsondata->>'id', 2))::int % 50 = $1", number
+        )
+        await connection.execute("COMMIT")
+        await publish(connection)
+    await connection.execute("ANALYZE")
+
+
+@pytest.fixture(scope="module")
+async def txn(filled: Direct) -> int:
+    """A version between the second day and the third."""
+    found: int = await filled.fetchval(
+        "SELECT max(txn) FROM naksha_version WHERE txn < naksha_day_txn('2031-05-03')"
+    )
+    return found
+
+
+async def test_an_id_touches_one_leaf_as_literal_and_as_parameter(filled: Direct) -> None:
+    where = "WHERE jsondata->>'id' = {0} AND substring(md5(jsondata->>'id'), 1, 1) = {1}"
+    leaf = statements.leaf_of("r77")
+    literal = await explain(filled, "SELECT * FROM roads " + where.format("'r77'", f"'{leaf}'"))
+    assert literal.of_head() == {f"roads_p{leaf}"}
+    assert literal.indices == {f"roads_p{leaf}_id"}
+    await filled.execute(
+        "PREPARE one (text, text) AS SELECT * FROM roads " + where.format("$1", "$2")
+    )
+    for mode in ("force_custom_plan", "force_generic_plan"):
+        await filled.execute(f"SET plan_cache_mode = {mode}")
+        found = await filled.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) EXECUTE one('r77', '{leaf}')")
+        text = "\n".join(row[0] for row in found)
+        touched = set(re.findall(r"on (roads_p[0-9a-f])\b", text))
+        never = text.count("never executed")
+        assert len(touched) - never == 1, text
+        assert "Seq Scan" not in text
+    await filled.execute("RESET plan_cache_mode")
+    await filled.execute("DEALLOCATE one")
+
+
+async def test_ids_touch_only_their_leaves(filled: Direct) -> None:
+    ids = ("r1", "r2", "r3")
+    text, values = statements.states("roads", Query(ids=ids), None)
+    plan = await explain(filled, text, *values)
+    assert plan.of_head() == {f"roads_p{statements.leaf_of(i)}" for i in ids}
+    assert plan.sequential == set()
+
+
+async def test_a_version_prunes_the_days_before_it(filled: Direct, txn: int) -> None:
+    text, values = statements.states("roads", Query(ids=("r77",)), txn)
+    plan = await explain(filled, text, *values)
+    days = ("02", "03", "04")
+    assert plan.of_history() == {f"roads_hst_2031_05_{day}" for day in days}
+    assert len(plan.of_head()) == 1
+    assert plan.sequential == set()
+
+
+DOCUMENTED = {
+    "i": "SELECT * FROM {t} WHERE i = 4711",
+    "id": "SELECT * FROM {t} WHERE jsondata->>'id' = 'r77'",
+    "id prefix": "SELECT * FROM {t} WHERE jsondata->>'id' LIKE 'r777%'",
+    "id at a version": "SELECT * FROM {t} WHERE jsondata->>'id' = 'r77' AND naksha_xyz_txn("
+    "jsondata) <= {v} AND naksha_xyz_txn_next(jsondata) > {v}",
+    "mrid": "SELECT * FROM {t} WHERE {x}->>'mrid' LIKE '012301230123%'{live}",
+    "qrid": "SELECT * FROM {t} WHERE {x}->>'qrid' LIKE '012301230123%'{live}",
+    "geo": "SELECT * FROM {t} WHERE ST_Intersects(geo, ST_MakeEnvelope(1, 1, 2, 2, 4326)){live}",
+    "geo at a version": "SELECT * FROM {t} WHERE geo && ST_MakeEnvelope(1, 1, 3, 3, 4326) "
+    "AND naksha_span(jsondata) @> {v}::int8{live}",
+    "action and author": "SELECT * FROM {t} WHERE {x}->>'action' = 'UPDATE' "
+    "AND {x}->>'author' = 'nobody'",
+    "tags": "SELECT * FROM {t} WHERE {x}->'tags' ?& ARRAY['t77']{live}",
+    "tags at a version": "SELECT * FROM {t} WHERE {x}->'tags' ?& ARRAY['t77'] "
+    "AND naksha_xyz_txn(jsondata) <= {v}{live}",
+    "txn": "SELECT * FROM {t} WHERE naksha_xyz_txn(jsondata) = {v}{live}",
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+async def test_the_documented_queries_use_indices(filled: Direct, txn: int, name: str) -> None:
+    for table in ("roads", "roads_hst"):
+        live = "" if table == "roads" else " AND naksha_xyz_action(jsondata) <> 'DELETE'"
+        text = DOCUMENTED[name].format(t=table, x=XYZ, v=txn, live=live)
+        plan = await explain(filled, text)
+        assert plan.sequential == set(), (table, text)
+
+
+QUERIES = {
+    "ids": Query(ids=("r1", "r77")),
+    "box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0)),
+    "box over the date line": Query(spatial=Bbox(179.5, 1.0, -179.5, 2.0)),
+    "tile": Query(spatial=Tile("01230123")),
+    "geometry": Query(spatial=Intersects(shapely.box(1, 1, 2, 2).wkb)),
+    "radius": Query(spatial=Intersects(shapely.Point(1, 1).wkb, 10_000.0)),
+    "tags": Query(tags=(("t77",), ("t78", "t79"))),
+    "mrid": Query(mrid_prefix="012301230123"),
+    "qrid": Query(qrid_prefix="012301230123"),
+    "author and action": Query(actions=("UPDATE",), authors=("nobody",)),
+    "txn": Query(txn_from=2031050300000000000, txn_to=2031050300000000001),
+    "page": Query(limit=50),
+    "page of a box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0), limit=50),
+}
+
+
+# Tombstones of the history are in no other index, so all states are found by these only.
+WITH_TOMBSTONES = ("ids", "author and action", "page")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+async def test_what_the_library_asks_uses_indices(filled: Direct, txn: int, name: str) -> None:
+    kinds = [States.LIVE, States.DELETED]
+    if name in WITH_TOMBSTONES:
+        kinds.append(States.ALL)
+    for states in kinds:
+        asked = msgspec.structs.replace(QUERIES[name], states=states)
+        for at in (None, txn):
+            text, values = statements.states("roads", asked, at)
+            plan = await explain(filled, text, *values)
+            assert plan.sequential == set(), (states, at, text, plan.sequential)
+
+
+async def test_every_partition_has_all_its_indices(filled: Direct) -> None:
+    """Those of a day made just now as well."""
+    rows = await filled.fetch(
+        "SELECT c.relname, array_agg(replace(i.indexrelid::regclass::text, c.relname, '') "
+        "ORDER BY 1) AS indices FROM pg_class c LEFT JOIN pg_index i ON i.indrelid = c.oid "
+        "WHERE c.relkind = 'r' AND c.relname ~ '^(roads|places)_(p[0-9a-f]$|hst_|del$)' "
+        "GROUP BY c.relname"
+    )
+    suffixes = {"_i", "_id", "_geo", "_txn", "_mrid", "_qrid", "_action", "_tags"}
+    assert len(rows) >= 2 * 17 + 5
+    for row in rows:
+        found = {name.strip('"') for name in row["indices"]}
+        assert suffixes | ({"_next"} if "_hst_" in row["relname"] else set()) == found
+
+
+async def test_points_have_an_index_of_their_own_kind(filled: Direct) -> None:
+    await filled.execute("BEGIN")
+    await filled.execute("SELECT naksha_tx_start('app')")
+    await filled.execute("SELECT naksha_collection_create('points', '{\"pointsOnly\": true}')")
+    found = await filled.fetch(
+        "SELECT a.amname, count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "JOIN pg_am a ON a.oid = c.relam WHERE c.relname ~ '^points_p[0-9a-f]_geo$' GROUP BY 1"
+    )
+    await filled.execute("ROLLBACK")
+    assert [tuple(row) for row in found] == [("spgist", 16)]
+
+
+async def test_the_sequencer_asks_by_index_only(filled: Direct) -> None:
+    plan = await explain(
+        filled, "SELECT txn FROM naksha_tx WHERE seq_number IS NULL AND txn > 2031050400000000000"
+    )
+    assert all("unpublished" in name or "txn" in name for name in plan.indices)
