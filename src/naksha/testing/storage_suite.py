@@ -23,33 +23,33 @@ What a storage cannot do yet is declared there as a strict xfail with its reason
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-# So that a failed assertion shows its values, as it does in the storage's own tests.
-pytest.register_assert_rewrite(
-    *(
-        f"naksha.testing.suite_{name}"
-        for name in (
-            "bulk",
-            "collections",
-            "concurrency",
-            "geometry",
-            "input",
-            "locks",
-            "log",
-            "namespace",
-            "oracle",
-            "paging",
-            "query",
-            "retention",
-            "same_txn",
-            "support",
-            "time",
-            "versions",
-            "write",
-        )
-    )
+_MODULES = (
+    "bulk",
+    "collections",
+    "concurrency",
+    "geometry",
+    "input",
+    "locks",
+    "log",
+    "namespace",
+    "oracle",
+    "paging",
+    "query",
+    "retention",
+    "same_txn",
+    "support",
+    "time",
+    "versions",
+    "write",
 )
+# So that a failed assertion shows its values, as it does in the storage's own tests.
+_NAMES = [f"naksha.testing.suite_{name}" for name in _MODULES]
+_NAMES += ["naksha.testing.stateful", "naksha.testing.stateful_support"]
+pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
 
 from naksha.testing.suite_bulk import (  # noqa: E402
     TestBulkWriter,
