@@ -195,6 +195,24 @@ async def test_a_storage_opens_while_its_replica_is_dead(
     await storage.close()
 
 
+async def test_a_replica_that_has_not_heard_of_the_storage_is_no_mistake(
+    primary: PostgresCluster, standby: PostgresCluster, served: list[Replica | None]
+) -> None:
+    standby.start()
+    standby.execute("SELECT pg_wal_replay_pause()")
+    try:
+        storage = await PsqlStorage.open(
+            primary.dsn(DATABASE), "late", schema="late", readers=[standby.dsn(DATABASE)]
+        )
+        places = await new_collection(storage)
+        version = await places.published()
+        assert await storage.count(places.name, Query(), AtTxn(version.txn)) == 0
+        assert served == [None]
+        await storage.close()
+    finally:
+        standby.execute("SELECT pg_wal_replay_resume()")
+
+
 async def test_a_reader_with_other_data_is_refused(
     primary: PostgresCluster, storage: PsqlStorage
 ) -> None:

@@ -215,6 +215,20 @@ async def test_what_history_lost_meanwhile_is_expired_not_missing(
         await rows_of(storage, planned)
 
 
+async def test_what_is_lost_during_a_read_is_told_at_its_end(
+    storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_stream, "BATCH_BYTES", 1000)
+    await places.change(history_enabled=False)
+    (split, *_) = await storage.plan("places", Query())
+    stream = storage.read(split)
+    await anext(stream)
+    await places.update(point("f0", n="new"))
+    with pytest.raises(Expired):
+        async for _ in stream:
+            pass
+
+
 async def test_a_new_day_between_lock_and_query_hides_nothing(bare: str) -> None:
     clock = MovableClock(1_900_000_000_000)
     storage = await PsqlStorage.open(bare, "test", clock=clock)

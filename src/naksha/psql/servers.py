@@ -94,16 +94,25 @@ class Replica(Server):
         try:
             with translated():
                 async with self.connection() as connection:
-                    found = await connection.fetchval(queries()["storage_info"])
+                    found = await self._storage_on(connection)
         except Retryable:
             self.rest()
             return
-        except NakshaError:
-            found = None
-        if found != storage_id:
+        if found is not None and found != storage_id:
             raise InvalidArgument(
                 f"A reader holds storage {found!r}, not {storage_id!r}", field="readers"
             )
+
+    async def _storage_on(self, connection: Connection) -> str | None:
+        """Which storage it holds; None while it has not replayed any yet."""
+        try:
+            return str(await connection.fetchval(queries()["storage_info"]))
+        except asyncpg.UndefinedTableError:
+            if await connection.fetchval(queries()["is_replica"]):
+                return None
+            raise InvalidArgument(
+                "A reader holds no storage and follows no server", field="readers"
+            ) from None
 
     async def close(self) -> None:
         await super().close()

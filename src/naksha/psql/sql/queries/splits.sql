@@ -69,3 +69,6 @@ SELECT coalesce(pg_table_size(to_regclass($1)), 0)
 -- name: version_replayed
 -- Whether a replica knows the version, and with it all transactions up to it.
 SELECT coalesce(max(txn), 0) >= $1 FROM naksha_version
+
+-- name: is_replica
+SELECT pg_is_in_recovery()
