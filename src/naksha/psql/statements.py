@@ -249,12 +249,12 @@ def _predicate(statement: Statement, predicate: Predicate) -> str:
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
+    if not _can_hold(test):
+        return "false"
     path = sql("path", path=statement.value(list(test.path), "text[]"))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op is Op.STARTS_WITH:
-        if not isinstance(test.value, str):
-            return "false"
         return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
     if test.op in _ORDER:
         return _ordering(statement, path, test)
@@ -262,12 +262,19 @@ def _test(statement: Statement, test: PropertyTest) -> str:
     return sql(f"test_{test.op.value}", path=path, value=statement.value(encoded, "text"))
 
 
+def _can_hold(test: PropertyTest) -> bool:
+    """Whether the value can be compared at all; a test that cannot hold has no parameters."""
+    if test.op is Op.STARTS_WITH:
+        return isinstance(test.value, str)
+    if test.op in _ORDER:
+        return isinstance(test.value, str | int | float) and not isinstance(test.value, bool)
+    return True
+
+
 def _ordering(statement: Statement, path: str, test: PropertyTest) -> str:
     operator = _ORDER[test.op]
     if isinstance(test.value, str):
         value = statement.value(test.value, "text")
         return sql("test_order_string", path=path, operator=operator, value=value)
-    if isinstance(test.value, int | float) and not isinstance(test.value, bool):
-        value = statement.value(msgspec.json.encode(test.value).decode(), "text")
-        return sql("test_order_number", path=path, operator=operator, value=value)
-    return "false"
+    value = statement.value(msgspec.json.encode(test.value).decode(), "text")
+    return sql("test_order_number", path=path, operator=operator, value=value)
