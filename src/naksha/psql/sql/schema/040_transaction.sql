@@ -186,7 +186,8 @@ RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area
 CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    sum jsonb := nullif(current_setting(naksha_var('changes_' || collection_number), true), '')::jsonb;
+    name text := naksha_var('changes_' || collection_number);
+    sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
 BEGIN
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
         RETURN;  -- With immediate constraints the signal comes before its counts.

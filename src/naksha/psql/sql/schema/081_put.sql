@@ -176,7 +176,8 @@ BEGIN
     END IF;
     PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape);
     SELECT * INTO result FROM naksha_put(collection_id, 'upsert',
-        (naksha_batch(ARRAY[id])).counts, ARRAY[id], ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
+        (naksha_batch(ARRAY[id])).counts, ARRAY[id],
+        ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
         ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_sent_tags(sent)],
         ARRAY[sent->>'crid'], ARRAY[NULL]::int8[], ARRAY[NULL]::text[]);
     RETURN result.uuid;
