@@ -198,8 +198,9 @@ async def test_writers_do_not_queue_behind_a_long_reader(
         swap = asyncio.create_task(round_._swap("roads_hst", tuple(period.values()), []))
         while not swap.done():
             start = loop.time()
-            await winter.write()
-            await winter.at(winter.versions[0])
+            async with asyncio.timeout(5):
+                await winter.write()
+                await winter.at(winter.versions[0])
             slowest = max(slowest, loop.time() - start)
         with pytest.raises(asyncpg.LockNotAvailableError):
             await swap
