@@ -344,14 +344,14 @@ DECLARE
 BEGIN
     FOR t IN SELECT k.relname AS name, m.part[1] AS parent, m.part[2] IS NOT NULL AS is_new,
                     to_regclass(quote_ident(m.part[1])) IS NULL AS is_orphan
-               FROM pg_class k,
-                    regexp_match(k.relname, '^(.+_hst|naksha_tx)_(new_)?\d{2,4}(_\d\d){0,2}$') m(part)
+               FROM pg_class k, regexp_match(k.relname,
+                        '^(.+_hst|naksha_tx)_(new_)?\d{2,4}(_\d\d){0,2}$') AS m(part)
               WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
                 AND NOT k.relispartition AND m.part IS NOT NULL LOOP
         stale := t.is_orphan;
         IF NOT stale AND t.parent = 'naksha_tx' AND NOT t.is_new THEN
-            EXECUTE format('SELECT coalesce(max(txn), 0) < (SELECT min(v.txn) FROM naksha_version v)'
-                           ' FROM %I', t.name) INTO stale;
+            EXECUTE format('SELECT coalesce(max(t.txn), 0) < (SELECT min(v.txn) '
+                           'FROM naksha_version v) FROM %I AS t', t.name) INTO stale;
         ELSIF NOT stale AND NOT t.is_new THEN
             stale := coalesce(naksha_last_end(t.name), 0) <= (
                 SELECT c.floor_txn FROM naksha_collection c WHERE c.id || '_hst' = t.parent);
