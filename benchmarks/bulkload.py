@@ -3,8 +3,8 @@
 All sides start from Python feature dicts, and everything up to indexed tables is inside the clock:
 
 - raw encodes JSON and geometry (with the same code as ours), chooses one of 16 tables by the id,
-  copies and creates the same indices. Its features carry the whole namespace from the beginning;
-  it checks nothing, keeps no numbers and writes no log.
+  copies by the driver's `copy_records_to_table` and creates the same indices. Its features carry
+  the whole namespace from the beginning; it checks nothing, keeps no numbers and writes no log.
 - staged and exclusive are `bulk_writer`, `add` and `commit`; what comes out is a collection.
 
 All use the same number of connections with the same settings. For the `prepared` figures the clock
@@ -28,10 +28,10 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.features import NAMESPACE, PreparedFeatures, check_features
 from naksha.model.geometry import encode_geometries
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import LANES, Lanes, PsqlBulkWriter
+from naksha.psql.bulk import LANES, SETTINGS, PsqlBulkWriter
 from naksha.psql.driver import Direct
 from naksha.psql.splits import LEAVES
-from naksha.psql.staging import CHUNK_FEATURES, LEAF_COUNT, Row, leaves_of
+from naksha.psql.staging import CHUNK_FEATURES, LEAF_COUNT, leaves_of
 
 RAW = "raw_p"
 RAW_TABLE = (
@@ -40,7 +40,7 @@ RAW_TABLE = (
 RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
 COLLECTION = "loaded"
 
-Rows = list[list[Row]]
+Rows = list[list[tuple[int, bytes, str]]]
 
 
 def run(options: Options) -> Report:
@@ -181,20 +181,38 @@ class _Bench:
 
     async def _load_raw(self, chunks: Iterator[Rows]) -> None:
         """COPY while the next rows are made, then the indices of one table at a time each."""
-        lanes = await Lanes.open(self._server, LANES)
-        copying: asyncio.Future[None] | None = None
+        connections = [await self._raw_connection() for _ in range(LANES)]
+        copying: asyncio.Future[Any] | None = None
         while (rows := await asyncio.to_thread(next, chunks, None)) is not None:
             if copying is not None:
                 await copying
-            copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], rows))
+            copying = asyncio.gather(
+                *(_copy_raw(each, rows, number) for number, each in enumerate(connections))
+            )
         if copying is not None:
             await copying
+        left = iter(LEAVES)
+        await asyncio.gather(*(_index_raw(connection, left) for connection in connections))
+        for connection in connections:
+            await connection.close()
 
-        async def index(connection: Direct, leaf: int) -> None:
-            await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])
+    async def _raw_connection(self) -> Direct:
+        connection = await self._server.connect(**SETTINGS)
+        await connection.set_type_codec(
+            "geometry", schema="public", encoder=bytes, decoder=bytes, format="binary"
+        )
+        return connection
 
-        await lanes.each(index)
-        await lanes.close()
+
+async def _copy_raw(connection: Direct, rows: Rows, number: int) -> None:
+    async with connection.transaction():
+        for leaf in range(number, LEAF_COUNT, LANES):
+            await connection.copy_records_to_table(RAW + LEAVES[leaf], records=rows[leaf])
+
+
+async def _index_raw(connection: Direct, left: Iterator[str]) -> None:
+    for leaf in left:
+        await connection.execute(RAW_INDICES, RAW + leaf)
 
 
 def _chunks(features: Sequence[Feature]) -> Iterator[Sequence[Feature]]:

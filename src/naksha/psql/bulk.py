@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from io import BytesIO
 from typing import Any, Final, Self
 
 import asyncpg
@@ -69,15 +70,15 @@ class Lanes:
     async def open(cls, server: Server, count: int) -> Self:
         lanes = cls()
         try:
-            for _ in range(count):
-                connection = await server.connect(**SETTINGS)
-                lanes._connections.append(connection)
-                lanes._locks.append(asyncio.Lock())
-                await _take_geometries_as_bytes(connection)
+            await _together(lanes._add(server) for _ in range(count))
         except BaseException:
             await lanes.close()
             raise
         return lanes
+
+    async def _add(self, server: Server) -> None:
+        self._connections.append(await server.connect(**SETTINGS))
+        self._locks.append(asyncio.Lock())
 
     async def close(self) -> None:
         for connection in self._connections:
@@ -106,16 +107,19 @@ class Lanes:
 
         await self.each(one)
 
-    async def copy(self, table: str, columns: list[str], rows: list[list[staging.Row]]) -> None:
-        """Copy rows into the tables `table` + leaf; all of them or none of a connection's."""
+    async def copy(self, table: str, columns: list[str], data: staging.Data) -> None:
+        """Copy into the tables `table` + leaf; all of it or nothing of a connection's."""
 
         async def lane(number: int) -> None:
             connection = self._connections[number]
             async with self._locks[number], connection.transaction():
                 for leaf in range(number, staging.LEAF_COUNT, len(self._connections)):
-                    if rows[leaf]:
-                        await connection.copy_records_to_table(
-                            table + LEAVES[leaf], records=rows[leaf], columns=columns
+                    if data[leaf]:
+                        await connection.copy_to_table(
+                            table + LEAVES[leaf],
+                            source=BytesIO(data[leaf]),
+                            columns=columns,
+                            format="binary",
                         )
 
         with translated():
@@ -161,8 +165,10 @@ class Loader:
         info = self._ticket.info
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=True)
         check_points(prepared, info)
+        if not any(prepared.lock_uuid):
+            return prepared
         for id_, uuid in zip(prepared.ids, prepared.lock_uuid, strict=True):
-            if uuid is not None and lock_of(uuid, self._ticket.storage, info) is not None:
+            if lock_of(uuid, self._ticket.storage, info) is not None:
                 raise Conflict(
                     "The feature was changed since it was read",
                     field="uuid",
@@ -176,9 +182,9 @@ class Loader:
             with translated():
                 number = await self._control.fetchval(queries()["stage_number"])
         leaves = staging.leaves_of(ids)
-        rows = staging.staged_rows(pieces, leaves, number)
+        data = await asyncio.to_thread(staging.staged_data, pieces, leaves, number)
         table = f"naksha_stage_{self._ticket.job}_s"
-        await self._lanes.copy(table, ["n", "wkb", "head", "tail"], rows)
+        await self._lanes.copy(table, ["n", "wkb", "head", "tail"], data)
 
 
 class Stager(Loader):
@@ -296,11 +302,10 @@ class PsqlBulkWriter(Loader):
         leaves = staging.leaves_of(ids)
         first_i = self._next_i
         self._next_i += len(pieces)
-        rows = await asyncio.to_thread(
-            staging.leaf_rows, pieces, leaves, first_i, self._begun["mark"], self._begun["after_i"]
-        )
+        mark, after_i = self._begun["mark"].encode(), self._begun["after_i"].encode()
+        data = await asyncio.to_thread(staging.leaf_data, pieces, leaves, first_i, mark, after_i)
         table = f"naksha_stage_{self._ticket.job}_p"
-        await self._lanes.copy(table, ["i", "geo", "jsondata"], rows)
+        await self._lanes.copy(table, ["i", "geo", "jsondata"], data)
 
     async def _begin(self) -> None:
         """Begin the transaction and draw its number; from here on publication waits for us."""
@@ -379,13 +384,6 @@ class PsqlBulkWriter(Loader):
     async def _close(self) -> None:
         await self._lanes.close()
         self._control.terminate()
-
-
-async def _take_geometries_as_bytes(connection: Direct) -> None:
-    schema = await connection.fetchval(queries()["postgis_schema"])
-    await connection.set_type_codec(
-        "geometry", schema=schema, encoder=bytes, decoder=bytes, format="binary"
-    )
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
