@@ -38,6 +38,7 @@ _MODULES = (
     "namespace",
     "oracle",
     "paging",
+    "partitioning",
     "query",
     "retention",
     "same_txn",
@@ -83,6 +84,7 @@ from naksha.testing.suite_namespace import (  # noqa: E402
 )
 from naksha.testing.suite_oracle import TestAgainstTheOracle  # noqa: E402
 from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
+from naksha.testing.suite_partitioning import TestPartitioning  # noqa: E402
 from naksha.testing.suite_query import (  # noqa: E402
     TestFilters,
     TestPredicates,
@@ -150,6 +152,7 @@ __all__ = [
     "TestOneTransaction",
     "TestOneWinner",
     "TestPaging",
+    "TestPartitioning",
     "TestPins",
     "TestPredicates",
     "TestPublication",
