@@ -100,14 +100,18 @@ async def check_intervals(connection: Direct, collection: str) -> None:
         visible = [state for state in states if state.visible]
         hidden = {state.uuid: state.begin for state in states if not state.visible}
         assert len({state.uuid for state in visible}) == len(visible)
-        _check_first(visible)
+        _check_first(visible[0], hidden)
         for one, two in pairwise(visible):
             _check_pair(one, two, hidden, (feature_id, one, two))
         assert visible[-1].end == 0 or visible[-1].action == "DELETE", feature_id
 
 
-def _check_first(visible: Sequence[Interval]) -> None:
-    assert (visible[0].action, visible[0].puuid) == ("CREATE", None)
+def _check_first(state: Interval, hidden: dict[str, int]) -> None:
+    """It was created, if only earlier in the same transaction."""
+    if state.action == "CREATE":
+        assert state.puuid is None, state
+    else:
+        assert hidden[str(state.puuid)] == state.begin, state
 
 
 def _check_pair(one: Interval, two: Interval, hidden: dict[str, int], where: Any) -> None:

@@ -319,6 +319,37 @@ async def test_an_older_transaction_cannot_write_over_a_newer_state(
     await check_intervals(await connect(), "roads")
 
 
+@pytest.mark.parametrize("way", ["library", "shell"])
+async def test_nothing_is_created_under_a_later_purge(
+    storage: PsqlStorage, connect: Connect, way: str
+) -> None:
+    """The tombstone is gone, so only the log can tell that its end comes after the creation."""
+    await storage.run(lambda s: s.create("roads", [point("a")]), "app")
+    await storage.run(lambda s: s.delete("roads", ["a"]), "app")
+    await settled(storage)
+    shell = await connect()
+
+    async def purge() -> None:
+        (outcome,) = await storage.run(lambda s: s.purge("roads", ["a"]), "app")
+        assert outcome.action == "PURGED"
+
+    if way == "library":
+        with pytest.raises(Retryable):
+            async with storage.write("old") as session:
+                await session.message("draws", "the number")
+                await purge()
+                await session.create("roads", [point("a")])
+    else:
+        await begin(shell)
+        await shell.execute("SELECT naksha_txn()")
+        await purge()
+        with pytest.raises(asyncpg.SerializationError):
+            await insert(shell, "roads", "a")
+        await shell.execute("ROLLBACK")
+    await storage.run(lambda s: s.create("roads", [point("a")]), "app")
+    await check_intervals(shell, "roads")
+
+
 async def test_a_starving_writer_takes_the_gate_and_ends(
     storage: PsqlStorage, connect: Connect
 ) -> None:

@@ -82,6 +82,12 @@ PAGE_MAX: Final = 100_000
 IDS_MAX: Final = 100_000
 """Ids of one read or delete call, for the same reason as `WRITE_FEATURES_MAX`."""
 
+PREDICATE_DEPTH_MAX: Final = 100
+"""Levels of a property predicate, a plain test being the first; as deep as JSON may be."""
+
+QUERY_VALUES_MAX: Final = 32_767
+"""Values of one query: PostgreSQL's protocol counts them with 15 bits, SQLite stops there too."""
+
 # ---- Messages in the transaction log -------------------------------------------------------------
 
 MESSAGES_MAX: Final = 1_000

@@ -26,12 +26,31 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "40001": errors.Retryable,
     "40P01": errors.Retryable,
     "55P03": errors.Retryable,
+    "22000": errors.InvalidArgument,
+    "22003": errors.InvalidArgument,
+    "22021": errors.InvalidArgument,
     "22P05": errors.InvalidArgument,
+    "42P07": errors.InvalidArgument,
     "54000": errors.LimitExceeded,
+    "54001": errors.LimitExceeded,
+    "54023": errors.LimitExceeded,
 }
 _UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57")
 """Connection failures, wrong user or password, no such database, out of resources, operator
 intervention."""
+
+
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+"""All that a broken connection may raise."""
+
+
+class PoolExhausted(errors.Unavailable):
+    """All connections are in use, perhaps by the one who asks: repeating cannot help."""
 
 
 @contextmanager
@@ -41,7 +60,7 @@ def translated() -> Iterator[None]:
         yield
     except asyncpg.PostgresError as error:
         raise of(error) from error
-    except (asyncpg.InterfaceError, OSError) as error:
+    except DRIVER_ERRORS as error:
         raise errors.Unavailable(f"The database cannot be reached: {error}") from error
 
 

@@ -13,10 +13,10 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import asyncpg
-
+from naksha.model.errors import Unavailable
 from naksha.model.transaction import PublicationStatus
-from naksha.psql.driver import Direct, Pool
+from naksha.psql.driver import Direct, Pool, acquired
+from naksha.psql.errors import DRIVER_ERRORS
 from naksha.psql.sql import queries
 
 ELECTED: Final = 5
@@ -81,7 +81,8 @@ class Sequencer:
 
     async def status(self) -> PublicationStatus:
         """How far publication is, and what holds it back."""
-        row = await self._pool.fetchrow(queries()["publication"])
+        async with acquired(self._pool) as connection:
+            row = await connection.fetchrow(queries()["publication"])
         assert row is not None
         since = row["held_since"]
         waiting = row["unpublished"] > 0
@@ -95,7 +96,8 @@ class Sequencer:
 
     async def _publish_all(self) -> bool:
         while True:
-            row = await self._pool.fetchrow(queries()["publish"])
+            async with acquired(self._pool) as connection:
+                row = await connection.fetchrow(queries()["publish"])
             assert row is not None
             self.last_seq, self.last_txn = row["last_seq"], row["last_txn"]
             if row["published"] == 0:
@@ -110,7 +112,7 @@ class Sequencer:
                 waiting = await self.publish()
                 pause = min(pause * 2, RETRY_S_MAX) if waiting else RETRY_S
                 await self._rest(pause if waiting else None)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except (*DRIVER_ERRORS, Unavailable):
                 await self._drop_listener()
                 await asyncio.sleep(LOOK_S)
 

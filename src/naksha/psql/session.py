@@ -35,6 +35,7 @@ class PsqlSession(PsqlReader):
         self._txn: int | None = None
         self._broken: Exception | None = None
         self.collections_written: set[str] = set()
+        self.is_committing = False
 
     @property
     def txn(self) -> int | None:
@@ -51,7 +52,8 @@ class PsqlSession(PsqlReader):
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         self.check_usable()
-        yield self._own
+        with translated():
+            yield self._own
 
     async def _publish(self) -> None:
         """Inside a transaction versions are read as they are."""

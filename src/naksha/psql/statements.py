@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import shapely
 
-from naksha.model import quadkey
-from naksha.model.errors import InvalidArgument
+from naksha.model import limits, quadkey
+from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import And, Bbox, Intersects, Not, Op, Or, Predicate, Query, States, Tile
 from naksha.model.query import Test as PropertyTest
 from naksha.psql.sql import ident, sql
@@ -40,8 +40,25 @@ class Statement:
 
     def value(self, value: Any, type_: str) -> str:
         """Add a parameter; gives its place in the text."""
+        if len(self.values) == limits.QUERY_VALUES_MAX:
+            raise LimitExceeded(f"The query has more than {limits.QUERY_VALUES_MAX} values")
+        if type_ == "text":
+            _check_text(value)
+        elif type_ == "text[]":
+            for each in value:
+                _check_text(each)
         self.values.append(value)
         return f"${len(self.values)}::{type_}"
+
+
+def _check_text(text: str) -> None:
+    """Refuse what no text in a database can be equal to, and the wire cannot carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument("A text has a lone surrogate", field="query") from None
+    if "\0" in text:
+        raise InvalidArgument("A text has a NUL character", field="query")
 
 
 def leaf_of(feature_id: str) -> str:
@@ -143,10 +160,11 @@ def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[st
             leaf=statement.value(leaf_of(ids[0]), "text"),
         )
     else:
+        place = statement.value(list(ids), "text[]")
         leaves = sorted({leaf_of(i) for i in ids}) or ["0"]
         yield sql(
             "many_ids",
-            ids=statement.value(list(ids), "text[]"),
+            ids=place,
             leaves=", ".join(f"'{leaf}'" for leaf in leaves),
         )
 
@@ -237,14 +255,19 @@ def _grown(box: Sequence[float], metres: float) -> tuple[float, float, float, fl
     return west - wide, south, east + wide, north
 
 
-def _predicate(statement: Statement, predicate: Predicate) -> str:
-    if isinstance(predicate, And):
-        return _joined([_predicate(statement, p) for p in predicate.parts], " AND ", "true")
-    if isinstance(predicate, Or):
-        return _joined([_predicate(statement, p) for p in predicate.parts], " OR ", "false")
+def _predicate(statement: Statement, predicate: Predicate, level: int = 1) -> str:
+    if level > limits.PREDICATE_DEPTH_MAX:
+        raise LimitExceeded(
+            f"The predicate has more than {limits.PREDICATE_DEPTH_MAX} levels", field="where"
+        )
+    if isinstance(predicate, And | Or):
+        parts = [_predicate(statement, part, level + 1) for part in predicate.parts]
+        if isinstance(predicate, And):
+            return _joined(parts, " AND ", "true")
+        return _joined(parts, " OR ", "false")
     if isinstance(predicate, Not):
         # A test on a property that is absent is null in SQL, and "not null" would be null too.
-        return f"({_predicate(statement, predicate.part)}) IS NOT TRUE"
+        return f"({_predicate(statement, predicate.part, level + 1)}) IS NOT TRUE"
     return _test(statement, predicate)
 
 
@@ -258,8 +281,14 @@ def _test(statement: Statement, test: PropertyTest) -> str:
         return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
     if test.op in _ORDER:
         return _ordering(statement, path, test)
-    encoded = msgspec.json.encode(test.value).decode()
-    return sql(f"test_{test.op.value}", path=path, value=statement.value(encoded, "text"))
+    return sql(f"test_{test.op.value}", path=path, value=statement.value(_json(test.value), "text"))
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"The value is no JSON: {error}", field="where") from None
 
 
 def _can_hold(test: PropertyTest) -> bool:
@@ -276,5 +305,5 @@ def _ordering(statement: Statement, path: str, test: PropertyTest) -> str:
     if isinstance(test.value, str):
         value = statement.value(test.value, "text")
         return sql("test_order_string", path=path, operator=operator, value=value)
-    value = statement.value(msgspec.json.encode(test.value).decode(), "text")
+    value = statement.value(_json(test.value), "text")
     return sql("test_order_number", path=path, operator=operator, value=value)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Final, Self, TypeVar
 
 import asyncpg
 
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, Retryable, VersionNotFound
+from naksha.model.errors import InvalidArgument, Retryable, Unavailable, VersionNotFound
 from naksha.model.names import check_app_id, check_author, check_storage_id
 from naksha.model.transaction import PublicationStatus, Transaction
 from naksha.model.txn import parse_txn
@@ -19,8 +19,8 @@ from naksha.model.uuids import Uuid
 from naksha.model.version import Version, VersionSelector
 from naksha.psql import log, versions
 from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.driver import Connection, Direct, Pool
-from naksha.psql.errors import translated
+from naksha.psql.driver import Connection, Direct, Pool, acquired
+from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.install import install, search_path
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import maintain
@@ -160,7 +160,7 @@ class PsqlStorage(BulkStorage):
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         with translated():
-            async with self._pool.acquire() as connection:
+            async with acquired(self._pool) as connection:
                 yield connection
 
     def _primary(self, _: int) -> AbstractAsyncContextManager[Connection]:
@@ -198,15 +198,29 @@ class PsqlStorage(BulkStorage):
         if at_ms is not None:
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
-        async with self._connection() as connection, connection.transaction():
-            await connection.fetchval(
-                queries()["tx_start"], app_id, author, now_ms, at_ms is not None
-            )
-            for collection in gates:
-                await connection.fetchval(queries()["close_gate"], collection)
+        async with acquired(self._pool) as connection:
             session = PsqlSession(connection, self._info)
-            yield session
-            session.check_usable()
+            transaction = connection.transaction()
+            with translated():
+                await transaction.start()
+            try:
+                with translated():
+                    await connection.fetchval(
+                        queries()["tx_start"], app_id, author, now_ms, at_ms is not None
+                    )
+                    for collection in gates:
+                        await connection.fetchval(queries()["close_gate"], collection)
+                # What the caller's own code raises is nobody's but the caller's.
+                yield session
+                session.check_usable()
+            except BaseException:
+                # A connection that is gone has rolled back by itself.
+                with suppress(*DRIVER_ERRORS):
+                    await transaction.rollback()
+                raise
+            session.is_committing = True
+            with translated():
+                await transaction.commit()
         self._sequencer.poke()
 
     async def run(
@@ -224,8 +238,12 @@ class PsqlStorage(BulkStorage):
             try:
                 async with self._session(app_id, author, at_ms, gates) as session:
                     return await work(session)
-            except Retryable:
-                if attempt + 1 == limits.RETRY_COUNT_MAX:
+            except Retryable as error:
+                # Nobody knows whether a commit that got no answer took place.
+                is_unsure = session is not None and session.is_committing
+                if is_unsure and isinstance(error, Unavailable):
+                    raise
+                if isinstance(error, PoolExhausted) or attempt + 1 == limits.RETRY_COUNT_MAX:
                     raise
             finally:
                 if session is not None:

@@ -20,6 +20,20 @@ BEGIN
     END IF;
 END $$;
 
+-- A table of this name would stand in for another one, or its row type for a type of PostGIS; or
+-- PostgreSQL's own of this name would stand in for it.
+CREATE OR REPLACE FUNCTION naksha_check_free_name(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF to_regclass(quote_ident(collection_id)) IS NOT NULL
+       OR EXISTS (SELECT FROM pg_type t WHERE t.typname = collection_id
+                     AND t.typnamespace <> 'pg_catalog'::regnamespace
+                     AND pg_type_is_visible(t.oid)) THEN
+        PERFORM naksha_raise('N0006', format('The database uses the name %L already',
+            collection_id), jsonb_build_object('field', 'id', 'collection', collection_id));
+    END IF;
+END $$;
+
 -- The collection for writing: waits for the gate (shared), then reads it. Whoever changes the
 -- collection itself or has failed too often holds the gate alone.
 CREATE OR REPLACE FUNCTION naksha_open(collection_id text) RETURNS naksha_collection
@@ -123,6 +137,7 @@ BEGIN
         PERFORM naksha_raise('N0001', format('Collection %L exists', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
+    PERFORM naksha_check_free_name(collection_id);
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + made.number);
     PERFORM naksha_create_tables(collection_id, made.number, made.points_only);
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
@@ -150,6 +165,14 @@ CREATE OR REPLACE FUNCTION naksha_last_write(collection_id text, since int8 DEFA
 STABLE
 RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
          WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.txn > since);
+
+-- The last transaction after `since` that purged features. A purge leaves no tombstone that the
+-- order of a later creation could be checked against, so whoever creates looks here.
+CREATE OR REPLACE FUNCTION naksha_last_purge(collection_id text, since int8) RETURNS int8
+STABLE
+RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
+         WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.purged > 0
+           AND t.txn > since);
 
 CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -195,6 +195,7 @@ BEGIN
            FROM new_rows;
         SELECT u.latest INTO latest FROM naksha_untomb(
             c, naksha_txn(), (SELECT array_agg(jsondata->>'id') FROM new_rows)) AS u;
+        latest := greatest(latest, naksha_last_purge(c.id, naksha_txn()));
         PERFORM naksha_after_write(c, latest, n, 0, 0, area);
     END IF;
     RETURN NULL;

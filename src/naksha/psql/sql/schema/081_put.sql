@@ -119,7 +119,8 @@ BEGIN
     IF r.added <> created OR gone <> r.tombs THEN
         PERFORM naksha_check_order(9223372036854775807, c.id);
     END IF;
-    PERFORM naksha_check_order(greatest(r.latest, buried, c.txn), c.id);
+    PERFORM naksha_check_order(greatest(r.latest, buried, c.txn, CASE WHEN created > 0
+                                        THEN naksha_last_purge(c.id, naksha_txn()) END), c.id);
     IF created > 0 OR cardinality(r.outcomes) > 0 AND r.area IS NOT NULL OR r.updated > 0 THEN
         PERFORM naksha_tx_count(c, created, r.updated, 0, 0, r.area);
     END IF;

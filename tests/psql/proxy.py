@@ -1,0 +1,58 @@
+"""A proxy before a PostgreSQL server that can lose the answer to a commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+
+class Proxy:
+    """Passes everything on, until it is told to lose an answer."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.is_armed = False
+        self.lost = 0
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_unix_connection(str(self._socket))
+        answers = asyncio.create_task(self._copy(from_server, writer))
+        try:
+            while data := await reader.read(65536):
+                if self.is_armed and b"COMMIT;" in data:
+                    self.is_armed = False
+                    answers.cancel()
+                    await asyncio.gather(answers, return_exceptions=True)
+                    to_server.write(data)
+                    await to_server.drain()
+                    # The server has committed once it answers; nobody hears it.
+                    await from_server.read(1)
+                    self.lost += 1
+                    return
+                to_server.write(data)
+                await to_server.drain()
+        finally:
+            answers.cancel()
+            for end in (writer, to_server):
+                end.close()
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+        sink.close()
+
+
+@asynccontextmanager
+async def proxy_to(socket: Path) -> AsyncIterator[Proxy]:
+    """A proxy to the server behind a Unix socket."""
+    proxy = Proxy(socket)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
+    try:
+        yield proxy
+    finally:
+        server.close()
