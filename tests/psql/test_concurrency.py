@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -33,6 +35,8 @@ from tests.psql.support import (
 HOT = [f"h{n}" for n in range(6)]
 COLLECTIONS = ("roads", "places")
 DAY_MS = 86_400_000
+Seen = dict[tuple[str, int], list[list[bytes]]]
+"""What was read, by collection and version."""
 
 
 def point(key: str, **properties: Any) -> dict[str, Any]:
@@ -129,9 +133,11 @@ async def settled(storage: PsqlStorage) -> None:
     await until(all_published)
 
 
-async def _storm(storage: PsqlStorage, connect: Connect, seed: int, writers: int, rounds: int):  # type: ignore[no-untyped-def]
+async def _storm(
+    storage: PsqlStorage, connect: Connect, seed: int, writers: int, rounds: int
+) -> Seen:
     storm = Storm(storage, seed)
-    seen: dict[tuple[str, int], list[list[bytes]]] = {}
+    seen: Seen = {}
     blowing = asyncio.create_task(storm.blow(writers, rounds))
     dice = random.Random(seed)
     while not blowing.done():
@@ -162,9 +168,7 @@ async def check_version(storage: PsqlStorage, collection: str, version: int, wor
         assert len(found) == len(expected)
 
 
-async def _merged_reads_the_same(storage: PsqlStorage, seen: Any) -> None:
-    import time
-
+async def _merged_reads_the_same(storage: PsqlStorage, seen: Seen) -> None:
     now = time.time_ns() // 1_000_000
     for days in (1, 40, 800):
         await storage.maintain(now + days * DAY_MS)
@@ -188,6 +192,10 @@ async def test_a_storm_of_writers_is_a_sequence_of_transactions_long(
     await _merged_reads_the_same(storage, seen)
 
 
+async def _switch(on: bool, session: WriteSession) -> None:
+    await session.change_collection("places", CollectionChange(history_enabled=on))
+
+
 async def test_history_switched_off_and_on_answers_rightly_or_not_at_all(
     storage: PsqlStorage, connect: Connect
 ) -> None:
@@ -196,8 +204,7 @@ async def test_history_switched_off_and_on_answers_rightly_or_not_at_all(
     for on in (False, True, False, True):
         last = (await storage.publication()).last_seq_number
         await storage.wait_published(0, 0.2)
-        change = CollectionChange(history_enabled=on)
-        await storage.run(lambda s, c=change: s.change_collection("places", c), "switch")  # type: ignore[misc]
+        await storage.run(partial(_switch, on), "switch")
         assert last >= 1
     await blowing
     await settled(storage)
@@ -279,11 +286,15 @@ async def _increment(connection: Direct) -> None:
 # ---- Single races, forced ------------------------------------------------------------------------
 
 
+async def _create_everywhere(session: WriteSession) -> None:
+    for collection in COLLECTIONS:
+        await session.create(collection, [point("a")])
+
+
 async def test_opposite_orders_deadlock_and_one_may_try_again(
     storage: PsqlStorage, connect: Connect
 ) -> None:
-    for collection in COLLECTIONS:
-        await storage.run(lambda s, c=collection: s.create(c, [point("a")]), "app")  # type: ignore[misc]
+    await storage.run(_create_everywhere, "app")
     ready = [asyncio.Event(), asyncio.Event()]
 
     async def cross(mine: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -324,10 +325,15 @@ async def test_killed_connections_are_unavailable_and_replaced(
                 await killer.execute(kill)
                 await session.create("roads", [feature(f"too{n}")])
             pytest.fail("the connection was gone")
-        await storage.run(lambda s, n=n: s.create("roads", [feature(f"kept{n}")]), "app")  # type: ignore[misc]
+        kept = feature(f"kept{n}")
+        await storage.run(partial(_create, kept), "app")
     assert await roads_of(storage, Query()) == [f"kept{n}" for n in range(5)]
     await until(lambda: _all_published(storage))
     await check_log(killer)
+
+
+async def _create(made: dict[str, Any], session: WriteSession) -> None:
+    await session.create("roads", [made])
 
 
 async def _all_published(storage: PsqlStorage) -> bool:
@@ -353,6 +359,10 @@ async def test_a_restarted_server_loses_no_acknowledged_write(mode: Any) -> None
             await storage.close()
 
 
+async def _has(things: list[str], count: int) -> bool:
+    return len(things) >= count
+
+
 async def _write_through_restarts(
     storage: PsqlStorage, cluster: PostgresCluster, mode: Any
 ) -> tuple[list[str], list[BaseException]]:
@@ -375,15 +385,9 @@ async def _write_through_restarts(
 
     writers = [asyncio.create_task(writer(n)) for n in range(3)]
     for _ in range(2):
-        goal = len(acknowledged) + 20
-
-        async def enough(goal: int = goal) -> bool:
-            return len(acknowledged) >= goal
-
-        await until(enough)
+        await until(partial(_has, acknowledged, len(acknowledged) + 20))
         await asyncio.to_thread(cluster.restart, mode)
-        goal = len(acknowledged) + 20
-        await until(lambda goal=goal: enough(goal))  # type: ignore[misc]
+        await until(partial(_has, acknowledged, len(acknowledged) + 20))
     done.set()
     await asyncio.gather(*writers)
     return acknowledged, failures
