@@ -99,7 +99,7 @@ async def _measure(
                 "staged, prepared": lambda: bench.load_prepared(exclusive=False),
                 "exclusive, prepared": lambda: bench.load_prepared(exclusive=True),
             },
-            repetitions=options.size(1, 3),
+            repetitions=repetitions,
             warm_ups=0,
             before_each=bench.clear,
         )
@@ -231,8 +231,7 @@ def _raw_rows(features: Sequence[Feature], start: int) -> Rows:
     """Rows for COPY, by table."""
     rows: Rows = [[] for _ in range(LEAF_COUNT)]
     shapes = shapely.from_wkb(np.array(encode_geometries(features).wkb, dtype=object))
-    shapes = shapely.set_srid(shapely.force_3d(shapes), 4326)
-    geometries = shapely.to_wkb(shapes, include_srid=True, byte_order=1)
+    geometries = shapely.to_wkb(shapely.force_3d(shapes), byte_order=1)
     leaves = leaves_of([feature["id"] for feature in features])
     for i, (leaf, geo, feature) in enumerate(zip(leaves, geometries, features, strict=True), start):
         body = {**feature}

@@ -319,11 +319,11 @@ async def loading(dsn: str, form: str, count: int) -> AsyncIterator[asyncio.subp
         await process.wait()
 
 
-async def until_swept(connection: Direct) -> None:
+async def until_swept(storage: PsqlStorage, connection: Direct) -> None:
     """A backend in the middle of its work finds out late that its client is gone."""
 
     async def nothing_is_left() -> bool:
-        await connection.fetchval("SELECT naksha_sweep_staging()")
+        await storage.maintain()
         return await staging_tables(connection) == 0
 
     await until(nothing_is_left)
@@ -348,7 +348,7 @@ async def test_a_killed_load_never_was(
     with pytest.raises(CollectionNotFound):
         await storage.collection("loaded")
     await Handle(storage, "places").create(point("x"))
-    await until_swept(connection)
+    await until_swept(storage, connection)
     await published(storage)
     await load(storage, "loaded", [point("y")], exclusive=form == "exclusive")
     assert await storage.count("loaded", Query()) == 1

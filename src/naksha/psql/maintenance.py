@@ -77,6 +77,7 @@ class Round:
 
     async def run(self) -> None:
         await self._try("sweep", self._sweep)
+        await self._try("sweep of loads", self._sweep_loads)
         for collection in await self._run.fetch(queries()["maintain_collections"]):
             await self._collection(collection)
         await self._try("expiry of the log", self._expire_log)
@@ -109,6 +110,11 @@ class Round:
         dropped = await self._run.fetchval(queries()["sweep"])
         if dropped:
             _log.info("Maintenance swept %s", ", ".join(dropped))
+
+    async def _sweep_loads(self) -> None:
+        dropped = await self._run.fetchval(queries()["sweep_staging"])
+        if dropped:
+            _log.info("Maintenance swept %d tables of bulk loads that died", dropped)
 
     async def _destroy(self, name: str) -> None:
         if await self._run.fetchval(queries()["destroy_due"], name, self._now_ms):

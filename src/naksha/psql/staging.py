@@ -28,7 +28,6 @@ CHUNK_FEATURES: Final = 10_000
 LEAF_COUNT: Final = 16
 POSITIONS_MAX: Final = 1 << 20
 """More than a chunk ever has; orders rows inside of it."""
-_SRID: Final = 4326
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -110,10 +109,10 @@ def _joined(parts: list[list[bytes]]) -> Data:
 
 
 def _geometries(wkbs: list[bytes | None]) -> list[bytes | None]:
-    """As the column wants them: three dimensions and the reference system inside."""
-    shapes = shapely.from_wkb(np.array(wkbs, dtype=object))
-    shapes = shapely.set_srid(shapely.force_3d(shapes), _SRID)
-    found: list[bytes | None] = shapely.to_wkb(shapes, include_srid=True, byte_order=1).tolist()
+    """As the column wants them: with three dimensions. The reference system is the column's, which
+    PostGIS gives to a geometry that comes without one."""
+    shapes = shapely.force_3d(shapely.from_wkb(np.array(wkbs, dtype=object)))
+    found: list[bytes | None] = shapely.to_wkb(shapes, byte_order=1).tolist()
     return found
 
 

@@ -248,9 +248,10 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drops what loads left behind whose owner is gone; gives the number of tables.
+-- Drops what loads left behind whose owner is gone; gives the number of tables. A backend may still
+-- be at work for a client that died; its tables are left to the next time.
 CREATE OR REPLACE FUNCTION naksha_sweep_staging() RETURNS int
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
     job     int;
     dropped int := 0;
@@ -259,9 +260,12 @@ BEGIN
                  FROM pg_class k
                 WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
                   AND k.relname ~ '^naksha_stage_\d+_[sp][0-9a-f]$' LOOP
-        IF pg_try_advisory_xact_lock(naksha_lock_class(), naksha_stage_key(job)) THEN
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(naksha_lock_class(), naksha_stage_key(job));
+        BEGIN
             dropped := dropped + naksha_stage_drop(job);
-        END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE;
+        END;
     END LOOP;
     RETURN dropped;
 END $$;
