@@ -65,11 +65,15 @@ def _contains(whole: object, part: object) -> bool:
 
 
 def merge(base: object, head: object, mine: object, path: tuple[str, ...] = ()) -> object:
-    """Three-way merge by property; both sides changing one property differently is a Conflict."""
+    """Three-way merge by property; both sides changing one property differently is a Conflict.
+
+    Objects are merged member by member, also when both sides added them."""
     if same(mine, base) or same(mine, head):
         return head
     if same(head, base):
         return mine
+    if base is ABSENT:
+        base = {}
     if not (isinstance(base, dict) and isinstance(head, dict) and isinstance(mine, dict)):
         raise Conflict("both sides changed the same property", field=".".join(path))
     merged = {}

@@ -203,8 +203,8 @@ class OracleSession:
     ) -> list[OracleOutcome]:
         c = find(self.work, collection)
         outcomes: list[OracleOutcome] = []
-        for given, lock in zip(ids, locks or [None] * len(ids), strict=True):
-            short = short_id(c, given)
+        pairs = zip(ids, locks or [None] * len(ids), strict=True)
+        for short, lock in {short_id(c, given): lock for given, lock in pairs}.items():
             head = c.live.get(short)
             if head is None:
                 outcomes.append((short, "RETAINED", c.deleted.get(short)))

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -31,7 +30,7 @@ from naksha.model.version import HEAD, AtSeq, VersionSelector
 from naksha.spi.storage import Reader, Storage, WriteSession
 from naksha.testing import strategies
 from naksha.testing.brute_force import select
-from naksha.testing.oracle import Oracle, OracleOutcome, OracleSession
+from naksha.testing.oracle import Oracle, OracleOutcome, OracleSession, short_id
 from naksha.testing.oracle_state import OracleCollection
 from naksha.testing.stateful_support import Binding, Driver, error_of
 from naksha.testing.suite_support import in_order, published, with_xyz
@@ -41,12 +40,29 @@ IDS = ("x", "y", "é", "e\u0301", "O'Brien", "p:x")
 APPS = ("app-1", "app-2")
 AUTHORS = (None, "ann", "bob")
 PREFIX = "p:"
+QUERIES = strategies.queries(IDS, [*APPS, "ann", "bob", "owner"])
 FAR_FUTURE_MS = 4_102_444_800_000
 ELSEWHERE = "elsewhere:a:2023:1:30:7"
 
-open_session = precondition(lambda machine: machine.session is not None)
-no_session = precondition(lambda machine: machine.session is None)
-has_collections = precondition(lambda machine: bool(machine.names()))
+# What can be done, and how often compared with the rest. Hypothesis would choose among rules
+# evenly, and switch some off for a whole example: hardly anything would ever be committed.
+INSIDE = {
+    "create": 8,
+    "update": 10,
+    "upsert": 8,
+    "delete": 6,
+    "restore": 4,
+    "purge": 3,
+    "make": 2,
+    "switch_history": 1,
+    "change_author": 1,
+    "drop_or_restore": 1,
+    "message": 2,
+    "read_inside": 3,
+    "end": 12,
+}
+OUTSIDE = {"begin": 10}
+ANYWHERE = {"read_outside": 4, "ask": 5, "list_collections": 1}
 
 
 class StorageMachine(RuleBasedStateMachine):
@@ -73,8 +89,20 @@ class StorageMachine(RuleBasedStateMachine):
         """The collections that the open session, or else everybody, knows of."""
         return sorted(self.mirror.work if self.mirror else self.oracle.head)
 
-    def draw_name(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(self.names()), label="collection")
+    def work(self, name: str) -> OracleCollection:
+        """A collection as the open session sees it."""
+        assert self.mirror is not None
+        return self.mirror.work[name]
+
+    def names_with(self, what: str) -> list[str]:
+        """The session's collections that have live or deleted features."""
+        if self.mirror is None:
+            return []
+        return sorted(name for name, c in self.mirror.work.items() if getattr(c, what))
+
+    def draw_name(self, data: st.DataObject, what: str | None = None) -> str:
+        names = self.names_with(what) if what else self.names()
+        return data.draw(st.sampled_from(names), label="collection")
 
     def draw_ids(self, data: st.DataObject, likely: list[str]) -> list[str]:
         """Some ids, most of the time such that there is something to do."""
@@ -103,6 +131,7 @@ class StorageMachine(RuleBasedStateMachine):
         context, self.session, self.context, self.mirror = self.context, None, None, None
         _, raised = error_of(lambda: self.driver(_left(context, *arguments)))
         assert raised is error
+        self.binding.keep(error is None)
 
     def outcomes(self, collection: str, wanted: list[OracleOutcome], found: list[Outcome]) -> None:
         assert self.session is not None
@@ -158,19 +187,43 @@ class StorageMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         """Begin with one collection, so that something can happen at once."""
-        self.begin("app-1", None)
-        self.make("a", True, None, None)
+        self.enter("app-1", None)
+        self.make_collection(OracleCollection(self.marked + "a"))
         self.commit()
 
-    @no_session
-    @rule(app=st.sampled_from(APPS), author=st.sampled_from(AUTHORS))
-    def begin(self, app: str, author: str | None) -> None:
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        """Do something that makes sense now."""
+        possible = ANYWHERE | (OUTSIDE if self.mirror is None else INSIDE)
+        if self.mirror is not None:
+            lacking = {
+                "make": len(self.names()) == len(NAMES),
+                "update": not self.names_with("live"),
+                "delete": not self.names_with("live"),
+                "restore": not self.names_with("deleted"),
+                "purge": not self.names_with("deleted"),
+            }
+            possible = {name: n for name, n in possible.items() if not lacking.get(name)}
+        names = [name for name, weight in possible.items() for _ in range(weight)]
+        getattr(self, data.draw(st.sampled_from(names), label="action"))(data)
+
+    def begin(self, data: st.DataObject) -> None:
+        self.enter(
+            data.draw(st.sampled_from(APPS), label="app"),
+            data.draw(st.sampled_from(AUTHORS), label="author"),
+        )
+
+    def enter(self, app: str, author: str | None) -> None:
         self.context = self.storage.write(app, author)
         self.session = self.driver(_entered(self.context))
         self.mirror = self.oracle.begin(app, author)
 
-    @open_session
-    @rule()
+    def end(self, data: st.DataObject) -> None:
+        if data.draw(st.sampled_from([True] * 4 + [False]), label="commit"):
+            self.commit()
+        else:
+            self.rollback()
+
     def commit(self) -> None:
         assert self.session is not None
         assert self.mirror is not None
@@ -186,57 +239,52 @@ class StorageMachine(RuleBasedStateMachine):
             self.binding.times[number] = transaction.started_ms
             self.binding.check_transaction(mirror.transaction, transaction)
 
-    @open_session
-    @rule()
     def rollback(self) -> None:
         self.leave(NakshaError("rolled back on purpose"))
 
     # ---- Collections -------------------------------------------------------------------------
 
-    @open_session
-    @rule(
-        letter=st.sampled_from(NAMES),
-        history=st.booleans(),
-        author=st.sampled_from([None, "owner"]),
-        prefix=st.sampled_from([None, None, PREFIX]),
-    )
-    def make(self, letter: str, history: bool, author: str | None, prefix: str | None) -> None:
-        name = self.marked + letter
-        info = CollectionInfo(id=name, history_enabled=history, author=author, id_prefix=prefix)
-        made = OracleCollection(name, history, author, prefix)
+    def make(self, data: st.DataObject) -> None:
+        made = OracleCollection(
+            self.marked + data.draw(st.sampled_from(NAMES), label="letter"),
+            history=data.draw(st.sampled_from([True, True, True, False]), label="history"),
+            author=data.draw(st.sampled_from([None, "owner"]), label="author"),
+            id_prefix=data.draw(st.sampled_from([None, None, PREFIX]), label="prefix"),
+        )
+        self.make_collection(made)
+
+    def make_collection(self, made: OracleCollection) -> None:
+        info = CollectionInfo(
+            id=made.id,
+            history_enabled=made.history,
+            author=made.author,
+            id_prefix=made.id_prefix,
+        )
         self.both(
             lambda mirror: mirror.create_collection(made),
             lambda session: session.create_collection(info),
         )
 
-    @open_session
-    @has_collections
-    @rule(data=st.data(), history=st.booleans())
-    def switch_history(self, data: st.DataObject, history: bool) -> None:
+    def switch_history(self, data: st.DataObject) -> None:
         name = self.draw_name(data)
+        history = data.draw(st.sampled_from([True, True, False]), label="history")
         change = CollectionChange(history_enabled=history)
         self.both(
             lambda mirror: mirror.change_collection(name, history=history),
             lambda session: session.change_collection(name, change),
         )
 
-    @open_session
-    @has_collections
-    @rule(data=st.data(), author=st.sampled_from([None, "owner", "heir"]))
-    def change_author(self, data: st.DataObject, author: str | None) -> None:
+    def change_author(self, data: st.DataObject) -> None:
         name = self.draw_name(data)
+        author = data.draw(st.sampled_from([None, "owner", "heir"]), label="author")
         self.both(
             lambda mirror: mirror.change_collection(name, author=author),
             lambda session: session.change_collection(name, CollectionChange(author=author)),
         )
 
-    @open_session
-    @has_collections
-    @rule(data=st.data())
     def drop_or_restore(self, data: st.DataObject) -> None:
-        assert self.mirror is not None
         name = self.draw_name(data)
-        if self.mirror.work[name].dropped:
+        if self.work(name).dropped:
             self.both(
                 lambda mirror: mirror.restore_collection(name),
                 lambda session: session.restore_collection(name),
@@ -249,20 +297,21 @@ class StorageMachine(RuleBasedStateMachine):
 
     # ---- Features ----------------------------------------------------------------------------
 
-    @open_session
-    @has_collections
-    @rule(data=st.data(), mode=st.sampled_from(["create", "update", "upsert"]))
-    def put(self, data: st.DataObject, mode: str) -> None:
-        assert self.mirror is not None
+    def create(self, data: st.DataObject) -> None:
         name = self.draw_name(data)
-        live = self.mirror.work[name].live
-        likely = {
-            "create": sorted(set(IDS) - set(live)),
-            "update": sorted(live),
-            "upsert": sorted(IDS),
-        }[mode]
+        self.put(data, name, "create", sorted(set(IDS) - set(self.work(name).live)))
+
+    def update(self, data: st.DataObject) -> None:
+        name = self.draw_name(data, "live")
+        self.put(data, name, "update", sorted(self.work(name).live))
+
+    def upsert(self, data: st.DataObject) -> None:
+        self.put(data, self.draw_name(data), "upsert", sorted(IDS))
+
+    def put(self, data: st.DataObject, name: str, mode: str, likely: list[str]) -> None:
+        """Create, update or upsert some features."""
         ids = self.draw_ids(data, likely)
-        made = [data.draw(strategies.small_features(st.just(key)), label="feature") for key in ids]
+        made = [data.draw(strategies.few_features(st.just(key)), label="feature") for key in ids]
         locks: list[int | None] = [None] * len(ids)
         arguments: dict[str, bool] = {}
         if mode != "create":
@@ -279,8 +328,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     def draw_lock(self, data: st.DataObject, name: str, key: str) -> int | None:
         """No lock, the right one, or one that is out of date."""
-        assert self.mirror is not None
-        collection = self.mirror.work[name]
+        collection = self.work(name)
         key = key.removeprefix(collection.id_prefix or "")
         head = collection.live.get(key)
         old = [state.identity for state in collection.past if state.id == key]
@@ -298,14 +346,12 @@ class StorageMachine(RuleBasedStateMachine):
             uuid = ELSEWHERE
         return made if uuid is None else with_xyz(made, uuid=uuid)
 
-    @open_session
-    @has_collections
-    @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        assert self.mirror is not None
-        name = self.draw_name(data)
-        ids = self.draw_ids(data, sorted(self.mirror.work[name].live))
+        name = self.draw_name(data, "live")
+        ids = self.draw_ids(data, sorted(self.work(name).live))
         locks = [self.draw_lock(data, name, key) for key in ids]
+        if len({short_id(self.work(name), key) for key in ids}) < len(ids):
+            locks = [None] * len(ids)  # which of two locks on one feature counts is open
         uuids = [self.binding.uuid(lock) for lock in locks]
         done = self.both(
             lambda mirror: mirror.delete(name, ids, locks),
@@ -314,13 +360,9 @@ class StorageMachine(RuleBasedStateMachine):
         if done is not None:
             self.outcomes(name, *done)
 
-    @open_session
-    @has_collections
-    @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
-        assert self.mirror is not None
-        name = self.draw_name(data)
-        ids = self.draw_ids(data, sorted(self.mirror.work[name].deleted))
+        name = self.draw_name(data, "deleted")
+        ids = self.draw_ids(data, sorted(self.work(name).deleted))
         done = self.both(
             lambda mirror: mirror.restore(name, ids),
             lambda session: session.restore(name, ids, returning=True),
@@ -328,14 +370,11 @@ class StorageMachine(RuleBasedStateMachine):
         if done is not None:
             self.outcomes(name, *done)
 
-    @open_session
-    @has_collections
-    @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
         """Only of published tombstones: what happens to the session's own is left open."""
         assert self.mirror is not None
-        name = self.draw_name(data)
-        collection, number = self.mirror.work[name], self.mirror.number
+        name = self.draw_name(data, "deleted")
+        collection, number = self.work(name), self.mirror.number
         own = {key for key, state in collection.deleted.items() if state.txn == number}
         ids = self.draw_ids(data, sorted(set(collection.deleted) - own))
         if own & {key.removeprefix(collection.id_prefix or "") for key in ids}:
@@ -347,14 +386,11 @@ class StorageMachine(RuleBasedStateMachine):
             self.know_session()
             assert [(o.id, o.action) for o in done[1]] == [(w[0], w[1]) for w in done[0]]
 
-    @open_session
-    @rule(
-        key=st.sampled_from(["note", "O'Brien"]),
-        text=st.none() | strategies.texts(min_size=1),
-        json=strategies.json_values(3),
-        binary=st.none() | st.binary(max_size=4),
-    )
-    def message(self, key: str, text: str | None, json: Any, binary: bytes | None) -> None:
+    def message(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(["note", "O'Brien"]), label="id")
+        text = data.draw(st.none() | st.sampled_from(strategies.NASTY_TEXTS), label="text")
+        json = data.draw(st.sampled_from(strategies.SMALL_VALUES), label="json")
+        binary = data.draw(st.none() | st.binary(max_size=4), label="binary")
         self.both(
             lambda mirror: mirror.message(key, text, json, binary),
             lambda session: session.message(key, text, json=json, binary=binary),
@@ -362,14 +398,10 @@ class StorageMachine(RuleBasedStateMachine):
 
     # ---- Reading -----------------------------------------------------------------------------
 
-    @open_session
-    @has_collections
-    @rule(data=st.data(), kind=st.sampled_from(States))
-    def read_inside(self, data: st.DataObject, kind: States) -> None:
+    def read_inside(self, data: st.DataObject) -> None:
         """The session sees its own writes."""
+        kind = data.draw(st.sampled_from(States), label="states")
         name = self.draw_name(data)
-        session = self.session
-        assert session is not None
         self.know_session()
 
         async def read(session: WriteSession) -> list[State]:
@@ -379,21 +411,16 @@ class StorageMachine(RuleBasedStateMachine):
         if done is not None:
             self.binding.check_all(*done, name)
 
-    @has_collections
-    @rule(data=st.data(), kind=st.sampled_from(States))
-    def read_outside(self, data: st.DataObject, kind: States) -> None:
+    def read_outside(self, data: st.DataObject) -> None:
         """Others see what is committed, at HEAD and at every version."""
+        kind = data.draw(st.sampled_from(States), label="states")
         self.compare(self.draw_name(data), kind, self.draw_version(data))
 
-    @has_collections
-    @rule(
-        data=st.data(),
-        kind=st.sampled_from(States),
-        query=strategies.queries(IDS, [*APPS, "ann", "bob", "owner"]),
-        limit=st.none() | st.integers(1, 3),
-    )
-    def ask(self, data: st.DataObject, kind: States, query: Query, limit: int | None) -> None:
+    def ask(self, data: st.DataObject) -> None:
         """Queries agree with brute force over what `read_outside` has checked."""
+        kind = data.draw(st.sampled_from(States), label="states")
+        query = data.draw(QUERIES, label="query")
+        limit = data.draw(st.none() | st.integers(1, 3), label="limit")
         name, number = self.draw_name(data), self.draw_version(data)
         everything = self.compare(name, kind, number)
         if everything is None:
@@ -406,8 +433,7 @@ class StorageMachine(RuleBasedStateMachine):
         at = self.selector(number)
         assert self.driver(self.storage.count(name, asked, at)) == len(wanted)
 
-    @rule()
-    def list_collections(self) -> None:
+    def list_collections(self, _: st.DataObject) -> None:
         for dropped in (False, True):
             found = self.driver(self.storage.collections(dropped=dropped))
             mine = [info.id for info in found if info.id.startswith(self.marked)]

@@ -58,6 +58,7 @@ class Binding:
         self._storage_id = storage_id
         self._uuids: dict[int, str] = {}
         self._identities: dict[str, int] = {}
+        self._tentative: list[int] = []
         self.txns: dict[int, int] = {0: 0}
         self.times: dict[int, int] = {}
 
@@ -66,8 +67,16 @@ class Binding:
 
     def bind(self, identity: int, uuid: str) -> None:
         """Learn a state's GUID, or see that it is still the one learnt."""
+        if identity not in self._uuids:
+            self._tentative.append(identity)
         assert self._uuids.setdefault(identity, uuid) == uuid
         assert self._identities.setdefault(uuid, identity) == identity
+
+    def keep(self, committed: bool) -> None:
+        """What was learnt in a session that was rolled back never was, and may come again."""
+        for identity in [] if committed else self._tentative:
+            del self._identities[self._uuids.pop(identity)]
+        self._tentative.clear()
 
     def check(self, wanted: OracleState, found: State, collection: str) -> None:
         """The state says exactly what the oracle says."""

@@ -269,6 +269,46 @@ def small_features(ids: Strategy[str]) -> Strategy[JsonObject]:
     )
 
 
+def _nested(n: int) -> JsonObject:
+    """The n-th of a few varied properties."""
+    keys, values = SMALL_KEYS, SMALL_VALUES
+    made = {keys[i * n % len(keys)]: values[(i * 7 + n) % len(values)] for i in range(n % 5)}
+    if n % 3 == 0:
+        made["a"] = {keys[n % len(keys)]: values[n % len(values)]}
+    return made
+
+
+FEW_PROPERTIES: Final = tuple(_nested(n) for n in range(30))
+FEW_GEOMETRIES: Final[Sequence[JsonObject | None]] = (
+    None,
+    {"type": "Point", "coordinates": [8.0, 50.0]},
+    {"type": "Point", "coordinates": [8.0, 50.0, 0.0]},
+    {"type": "Point", "coordinates": [-179.0, 0.0]},
+    {"type": "LineString", "coordinates": [[-10.0, -20.0], [30.0, 40.0]]},
+    {"type": "Polygon", "coordinates": [[[0.0, 0.0], [9.0, 0.0], [9.0, 9.0], [0.0, 0.0]]]},
+    {"type": "MultiPoint", "coordinates": [[1.0, 1.0, 7.5], [179.0, -89.0, 7.5]]},
+)
+
+
+def few_features(ids: Strategy[str]) -> Strategy[JsonObject]:
+    """Features put together from few parts: an example with hundreds of them stays small."""
+    tags = st.none() | st.sampled_from([[], ["red"], ["red", "100%"], ["@नक्शा", "o'brien"]])
+    crids = st.none() | st.sampled_from(SMALL_CRIDS)
+    return st.builds(
+        lambda feature_id, geometry, properties, tags, crid: {
+            "type": "Feature",
+            "id": feature_id,
+            "geometry": geometry,
+            "properties": properties | {XYZ: {"tags": tags, "crid": crid}},
+        },
+        ids,
+        st.sampled_from(FEW_GEOMETRIES),
+        st.sampled_from(FEW_PROPERTIES),
+        tags,
+        crids,
+    )
+
+
 # ---- Queries ---------------------------------------------------------------------------------
 
 

@@ -129,6 +129,14 @@ class TestLocks:
         outcomes = await places.delete("x", "y", uuids=[lock, None])
         assert [outcome.action for outcome in outcomes] == ["DELETED", "DELETED"]
 
+    async def test_a_repeated_id_does_not_shift_the_locks(self, places: Handle) -> None:
+        first, _ = await two_states(places)
+        await places.create(point("y"))
+        with pytest.raises(Conflict) as caught:
+            await places.delete("y", "y", "x", uuids=[None, None, first.uuid])
+        assert caught.value.feature_id == "x"
+        assert ids_of(await places.live()) == ["x", "y"]
+
 
 class TestMerge:
     async def case(
@@ -155,6 +163,13 @@ class TestMerge:
         assert merged.xyz["puuid"] == head.uuid
         assert merged.xyz["muuid"] == base.uuid
         assert merged.xyz["version"] == 3
+
+    async def test_objects_that_both_sides_added_are_merged_by_member(self, places: Handle) -> None:
+        _, _, mine = await self.case(
+            places, point("x"), point("x", o={"p": 1, "r": 1}), point("x", o={"q": 2, "r": 1})
+        )
+        await places.update(mine, merge=True)
+        assert content(await places.get("x"))["properties"] == {"o": {"p": 1, "q": 2, "r": 1}}
 
     async def test_upsert_merges_too(self, places: Handle) -> None:
         _, _, mine = await self.case(
