@@ -560,3 +560,21 @@ async def test_the_rollover_lock_survives_no_hail_of_cancels(bare: str, connect:
     await watcher.execute("SELECT pg_terminate_backend($1)", bomber.get_server_pid())
     await asyncio.gather(hail, return_exceptions=True)
     assert await advisory_locks(watcher, writer) == []
+
+
+async def test_a_storage_closes_although_news_come_at_the_same_moment(
+    bare: str, storage: PsqlStorage, connect: Connect
+) -> None:
+    """A wake-up and the cancellation within a few turns of the loop: neither hides the other."""
+    watcher = await connect()
+    for turns in range(6):
+        await until(lambda: _sleeps(watcher))
+        second = await PsqlStorage.open(bare, "test", pool_max=2)
+        # Not elected, it looks again and again; it is at rest once it has looked.
+        await second.publication()
+        await asyncio.sleep(0.1)
+        second._sequencer.poke()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await second.close()

@@ -77,7 +77,8 @@ class Sequencer:
         """Until something is published, by anybody; no longer than the time-out."""
         self._news.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
     async def status(self) -> PublicationStatus:
         """How far publication is, and what holds it back."""
@@ -137,8 +138,10 @@ class Sequencer:
             await self._wait(RETRY_S)
 
     async def _wait(self, seconds: float | None) -> None:
+        # Not wait_for, which forgets a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     async def _listen(self) -> Direct:
         if self._listener is None or self._listener.is_closed():
