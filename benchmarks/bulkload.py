@@ -1,14 +1,15 @@
 """Bulk loads, staged and exclusive, against raw parallel COPY and CREATE INDEX of the same rows.
 
-All sides start from Python feature dicts, and everything up to indexed tables is inside the clock:
+The figures `bulk_ratio` and `exclusive_ratio` compare from the same prepared columns (what
+`check_features` gives: JSON, WKB, tags) to indexed tables:
 
-- raw encodes JSON and geometry (with the same code as ours), chooses one of 16 tables by the id,
-  copies by the driver's `copy_records_to_table` and creates the same indices. Its features carry
-  the whole namespace from the beginning; it checks nothing, keeps no numbers and writes no log.
-- staged and exclusive are `bulk_writer`, `add` and `commit`; what comes out is a collection.
+- raw makes the same rows by the same code, namespace included, copies them into 16 plain tables and
+  creates the same indices. It keeps no promises: no log, no numbers, no check, no collection.
+- staged and exclusive are `bulk_writer`, `add_prepared` and `commit`.
 
-All use the same number of connections with the same settings. For the `prepared` figures the clock
-starts later, on both sides: raw has finished rows, ours what `check_features` gives.
+All use the same number of connections with the same settings. The `from_dicts` figures have the
+client's part in the clock as well, on both sides from Python feature dicts: ours checks and encodes
+them, raw only encodes features that carry the whole namespace already.
 """
 
 from __future__ import annotations
@@ -28,10 +29,17 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.features import NAMESPACE, PreparedFeatures, check_features
 from naksha.model.geometry import encode_geometries
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import LANES, SETTINGS, PsqlBulkWriter
+from naksha.psql.bulk import LANES, SETTINGS, Lanes, PsqlBulkWriter
 from naksha.psql.driver import Direct
 from naksha.psql.splits import LEAVES
-from naksha.psql.staging import CHUNK_FEATURES, LEAF_COUNT, leaves_of
+from naksha.psql.staging import (
+    CHUNK_FEATURES,
+    LEAF_COUNT,
+    Data,
+    leaf_data,
+    leaves_of,
+    pieces_of,
+)
 
 RAW = "raw_p"
 RAW_TABLE = (
@@ -40,6 +48,23 @@ RAW_TABLE = (
 RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
 COLLECTION = "loaded"
 
+_UUID = f"bench:{COLLECTION}:2026:1:30:"
+_NAMESPACE: dict[str, Any] = {
+    "action": "CREATE",
+    "version": 1,
+    "author": "bench",
+    "appId": "bench",
+    "puuid": None,
+    "muuid": None,
+    "txn": "2026013000000000001",
+    "txn_next": "0",
+    "createdAt": 1769731200000,
+    "updatedAt": 1769731200000,
+    "rtcts": 1769731200000,
+    "rtuts": 1769731200000,
+    "tags": [],
+    "crid": None,
+}
 Rows = list[list[tuple[int, bytes, str]]]
 
 
@@ -48,8 +73,6 @@ def run(options: Options) -> Report:
     count = options.size(1_000_000, 100_000)
     features = roads(count)
     finished = [_with_namespace(number, each) for number, each in enumerate(features)]
-    # A collection of millions of living objects would be the slowest part of all ways.
-    gc.freeze()
     with postgres_database() as dsn:
         timings = asyncio.run(_measure(dsn, features, finished, options))
     return _report(timings, count)
@@ -58,24 +81,8 @@ def run(options: Options) -> Report:
 def _with_namespace(number: int, feature: Feature) -> Feature:
     """The feature as the storage would keep it, with values of the usual length."""
     tags = feature["properties"][NAMESPACE]["tags"]
-    namespace = {
-        "action": "CREATE",
-        "version": 1,
-        "author": "bench",
-        "appId": "bench",
-        "uuid": f"bench:{COLLECTION}:2026:1:30:{number}",
-        "puuid": None,
-        "muuid": None,
-        "txn": "2026013000000000001",
-        "txn_next": "0",
-        "createdAt": 1769731200000,
-        "updatedAt": 1769731200000,
-        "rtcts": 1769731200000,
-        "rtuts": 1769731200000,
-        "tags": tags,
-        "crid": None,
-        # qrid and mrid follow, for all features at once.
-    }
+    # qrid and mrid follow, for all features at once.
+    namespace = {**_NAMESPACE, "uuid": f"{_UUID}{number}", "tags": tags}
     return {**feature, "properties": {**feature["properties"], NAMESPACE: namespace}}
 
 
@@ -84,28 +91,30 @@ async def _measure(
 ) -> dict[str, Timing]:
     storage = await PsqlStorage.open(dsn, "bench")
     bench = _Bench(storage, features, finished)
-    repetitions = options.size(2, 3)
     try:
-        timings = await side_by_side(
-            {"raw": bench.raw, "staged": bench.staged, "exclusive": bench.exclusive},
-            repetitions=repetitions,
+        prepared = await side_by_side(
+            {
+                "raw": bench.raw_prepared,
+                "staged": lambda: bench.load_prepared(exclusive=False),
+                "exclusive": lambda: bench.load_prepared(exclusive=True),
+            },
+            repetitions=3,
             warm_ups=options.size(0, 1),
             before_each=bench.clear,
         )
-        bench.prepare()
-        prepared = await side_by_side(
+        whole = await side_by_side(
             {
-                "raw, prepared": bench.raw_prepared,
-                "staged, prepared": lambda: bench.load_prepared(exclusive=False),
-                "exclusive, prepared": lambda: bench.load_prepared(exclusive=True),
+                "raw, from dicts": bench.raw,
+                "staged, from dicts": lambda: bench.load(exclusive=False),
+                "exclusive, from dicts": lambda: bench.load(exclusive=True),
             },
-            repetitions=repetitions,
+            repetitions=options.size(2, 3),
             warm_ups=0,
             before_each=bench.clear,
         )
     finally:
         await storage.close()
-    return timings | prepared
+    return prepared | whole
 
 
 class _Bench:
@@ -118,11 +127,12 @@ class _Bench:
         self._server = storage._servers.primary
         self._features = features
         self._finished = finished
-        self._prepared: list[PreparedFeatures] = []
-        self._rows: list[Rows] = []
+        self._prepared = [check_features(chunk) for chunk in _chunks(features)]
         for chunk in _chunks(finished):
             for each, qrid in zip(chunk, encode_geometries(chunk).qrid, strict=True):
                 each["properties"][NAMESPACE] |= {"qrid": qrid, "mrid": qrid}
+        # Looking through millions of living objects would be the slowest part of all ways.
+        gc.freeze()
 
     async def clear(self) -> None:
         """Remove what the last way made, and let the server come to rest."""
@@ -141,26 +151,31 @@ class _Bench:
     async def raw(self) -> None:
         await self._load_raw(map(_raw_rows, _chunks(self._finished), _starts(self._finished)))
 
-    async def staged(self) -> None:
-        writer = await self._writer(exclusive=False)
-        await writer.add(self._features)
-        await writer.commit()
-
-    async def exclusive(self) -> None:
-        writer = await self._writer(exclusive=True)
+    async def load(self, *, exclusive: bool) -> None:
+        writer = await self._writer(exclusive=exclusive)
         await writer.add(self._features)
         await writer.commit()
 
     # ---- From prepared columns -------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Encode everything, outside of the clock."""
-        self._prepared = [check_features(chunk) for chunk in _chunks(self._features)]
-        self._rows = list(map(_raw_rows, _chunks(self._finished), _starts(self._finished)))
-        gc.freeze()
-
     async def raw_prepared(self) -> None:
-        await self._load_raw(iter(self._rows))
+        lanes = await Lanes.open(self._server, LANES)
+        first_i = 1
+        copying: asyncio.Future[None] | None = None
+        for prepared in self._prepared:
+            data = await asyncio.to_thread(_raw_data, prepared, first_i)
+            first_i += len(prepared)
+            if copying is not None:
+                await copying
+            copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], data))
+        if copying is not None:
+            await copying
+
+        async def index(connection: Direct, leaf: int) -> None:
+            await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])
+
+        await lanes.each(index)
+        await lanes.close()
 
     async def load_prepared(self, *, exclusive: bool) -> None:
         writer = await self._writer(exclusive=exclusive)
@@ -227,6 +242,14 @@ def _starts(features: Sequence[Feature]) -> range:
 _encode = msgspec.json.Encoder().encode
 
 
+def _raw_data(prepared: PreparedFeatures, first_i: int) -> Data:
+    """The same rows as those of an exclusive load, with values of the usual length."""
+    pieces = pieces_of(prepared)
+    common = {key: value for key, value in _NAMESPACE.items() if key not in ("tags", "crid")}
+    mark = f'"{NAMESPACE}":'.encode() + _encode(common)[:-1] + b',"uuid":"' + _UUID.encode()
+    return leaf_data(pieces, leaves_of(prepared.ids), first_i, mark, b'",')
+
+
 def _raw_rows(features: Sequence[Feature], start: int) -> Rows:
     """Rows for COPY, by table."""
     rows: Rows = [[] for _ in range(LEAF_COUNT)]
@@ -249,10 +272,10 @@ def _report(timings: dict[str, Timing], count: int) -> Report:
     figures: dict[str, Any] = {"features": count, "connections": LANES}
     for name, timing in timings.items():
         way, _, form = name.partition(", ")
-        base = timings["raw, prepared" if form else "raw"]
+        base = timings[f"raw, {form}" if form else "raw"]
         ratio = timing.median / base.median
         report.rows.append([name, timing.median, timing.per_second(count), ratio])
-        suffix = f"_{form}" if form else ""
+        suffix = f"_{form.replace(' ', '_')}" if form else ""
         figures[f"{way}{suffix}_features_per_second"] = round(timing.per_second(count))
         figures[f"{way}{suffix}_seconds"] = round(timing.median, 3)
         if way != "raw":
