@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from typing import Any
@@ -96,6 +97,17 @@ class TestNamespace:
         times = {s.xyz["updatedAt"] for s in await places.live()}
         times |= {s.xyz["createdAt"] for s in await places.live()}
         assert times == {transaction.started_ms}
+
+    async def test_real_time_goes_on_inside_a_transaction(self, places: Handle) -> None:
+        async def work(session: WriteSession) -> None:
+            await session.create(places.name, [point("x")])
+            await asyncio.sleep(0.05)
+            await session.create(places.name, [point("y")])
+
+        await places.write(work)
+        x, y = [state.xyz for state in await places.live()]
+        assert x["updatedAt"] == y["updatedAt"]
+        assert x["rtuts"] + 40 <= y["rtuts"]
 
     async def test_what_a_client_sends_is_ignored(self, places: Handle) -> None:
         sent: dict[str, Any] = {
