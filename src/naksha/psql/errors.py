@@ -26,6 +26,7 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "40001": errors.Retryable,
     "40P01": errors.Retryable,
     "55P03": errors.Retryable,
+    "23514": errors.InvalidArgument,
     "22000": errors.InvalidArgument,
     "22003": errors.InvalidArgument,
     "22021": errors.InvalidArgument,

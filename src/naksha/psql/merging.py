@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from naksha.model.errors import Conflict
 from naksha.model.merge import merge3
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
+from naksha.model.tags import normalise_tags
 from naksha.psql.reader import PsqlReader
 from naksha.spi.storage import Feature
 
@@ -36,12 +37,15 @@ async def merge_into_head(
         if uuid == head.uuid:
             continue
         base = await reader.state(uuid)
+        if base.uuid == head.uuid:
+            continue
         merges[head.id] = Merge(_merge(collection, base, head, sent), head, base.uuid)
     return merges
 
 
 def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
-    merged = merge3(_content(base.feature), _content(head.feature), _content(sent))
+    started = _content(base.feature)
+    merged = merge3(started, _content(head.feature), _content(sent, started[XYZ]))
     if merged.conflicts:
         conflict = merged.conflicts[0]
         raise Conflict(
@@ -56,12 +60,18 @@ def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
     return value
 
 
-def _content(feature: Feature) -> dict[str, Any]:
-    """What is merged: everything but the namespace, of which only the client's parts count."""
+def _content(feature: Feature, unless: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is merged: everything but the namespace, of which only the client's parts count;
+    those it does not give are taken from `unless`."""
     content = dict(feature)
     properties = dict(content.get("properties") or {})
     xyz = properties.pop(XYZ, None) or {}
     content["properties"] = properties
     content.setdefault("geometry", None)
-    content[XYZ] = {"tags": xyz.get("tags") or [], "crid": xyz.get("crid")}
+    given = unless or {"tags": [], "crid": None}
+    tags, crid = xyz.get("tags"), xyz.get("crid")
+    content[XYZ] = {
+        "tags": given["tags"] if tags is None else normalise_tags(tags),
+        "crid": given["crid"] if crid is None else crid,
+    }
     return content

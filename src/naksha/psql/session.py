@@ -12,6 +12,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.json_rules import json_problem
 from naksha.model.names import check_collection_id, check_feature_id, check_text
 from naksha.model.state import Outcome, State
 from naksha.psql.batch import Batch
@@ -134,7 +135,12 @@ class PsqlSession(PsqlReader):
         if uuids is not None and len(uuids) != len(ids):
             raise InvalidArgument("One uuid (or None) for each id is needed", field="uuids")
         plain = _ids(ids, info.id_prefix)
-        given = dict(zip(_ids(ids, info.id_prefix), uuids or (), strict=False))
+        cut = info.id_prefix or ""
+        given = {
+            i.removeprefix(cut): uuid
+            for i, uuid in zip(ids, uuids or (), strict=False)
+            if uuid is not None
+        }
         locks = [self._lock_of(given.get(i), info) for i in plain]
         batch = Batch.of(plain)
         rows = await self._call(
@@ -177,6 +183,9 @@ class PsqlSession(PsqlReader):
         check_text(id, limits.MESSAGE_ID_BYTES_MAX, field="message.id")
         if text is not None:
             check_text(text, limits.MESSAGE_TEXT_BYTES_MAX, field="message.text")
+        problem = json_problem(json)
+        if problem is not None:
+            raise InvalidArgument(problem.message, field=f"message.json{problem.path}")
         attachment = None if json is None else msgspec.json.encode(json).decode()
         if attachment is not None:
             check_text(attachment, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")

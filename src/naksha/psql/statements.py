@@ -21,6 +21,8 @@ from naksha.psql.sql import ident, sql
 
 _METRES_PER_DEGREE = 110_500.0
 """A bit less than the shortest degree of latitude, so that boxes come out too large."""
+_BOX_THIN = 0.001
+"""Degrees below which a box has no inside that float32 could tell; see the fragment `box`."""
 _ORDER = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 
 
@@ -217,12 +219,17 @@ def _joined(parts: Sequence[str], operator: str, empty: str) -> str:
 
 def _spatial(statement: Statement, spatial: Bbox | Intersects | Tile) -> str:
     if isinstance(spatial, Tile):
-        return _box(statement, quadkey.bounds(spatial.quadkey), "box")
+        return _exact_box(statement, quadkey.bounds(spatial.quadkey))
     if isinstance(spatial, Bbox):
         return _bbox(statement, spatial)
-    geometry = shapely.from_wkb(spatial.wkb)
+    try:
+        geometry = shapely.from_wkb(spatial.wkb)
+    except shapely.errors.GEOSException as error:
+        raise InvalidArgument(f"Not a geometry: {error}", field="spatial.wkb") from None
+    if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
+        raise InvalidArgument("The radius must not be negative", field="spatial.radius")
     wkb = statement.value(spatial.wkb, "bytea")
-    if spatial.radius <= 0:
+    if spatial.radius == 0:
         return sql("intersects", wkb=wkb)
     rough = _box(statement, _grown(shapely.bounds(geometry), spatial.radius), "rough_box")
     near = sql("near", wkb=wkb, radius=statement.value(spatial.radius, "float8"))
@@ -232,10 +239,18 @@ def _spatial(statement: Statement, spatial: Bbox | Intersects | Tile) -> str:
 def _bbox(statement: Statement, box: Bbox) -> str:
     if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
         raise InvalidArgument("The bounding box must be finite", field="bbox")
+    if box.south > box.north:
+        raise InvalidArgument("The south of the bounding box is above its north", field="bbox")
     if box.west <= box.east:
-        return _box(statement, (box.west, box.south, box.east, box.north), "box")
+        return _exact_box(statement, (box.west, box.south, box.east, box.north))
     halves = [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
-    return _joined([_box(statement, half, "box") for half in halves], " OR ", "false")
+    return _joined([_exact_box(statement, half) for half in halves], " OR ", "false")
+
+
+def _exact_box(statement: Statement, box: tuple[float, float, float, float]) -> str:
+    west, south, east, north = box
+    thin = min(east - west, north - south) < _BOX_THIN
+    return _box(statement, box, "thin_box" if thin else "box")
 
 
 def _box(statement: Statement, box: tuple[float, float, float, float], fragment: str) -> str:
@@ -285,6 +300,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
 
 
 def _json(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument("A value must be a finite number", field="where")
     try:
         return msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:

@@ -78,6 +78,12 @@ AND (geo @ ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0
      OR (ST_XMin(geo) <= {{east}} AND ST_XMax(geo) >= {{west}}
          AND ST_YMin(geo) <= {{north}} AND ST_YMax(geo) >= {{south}}))
 
+-- name: thin_box
+-- Too thin to be safely inside.
+geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
+AND ST_XMin(geo) <= {{east}} AND ST_XMax(geo) >= {{west}}
+AND ST_YMin(geo) <= {{north}} AND ST_YMax(geo) >= {{south}}
+
 -- name: rough_box
 geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
 

@@ -67,12 +67,31 @@ CREATE OR REPLACE FUNCTION naksha_json_out(jsondata jsonb) RETURNS jsonb
 IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END;
 
--- The whole GeoJSON feature as UTF-8 bytes; 400 decimals give back every double exactly.
+-- GeoJSON of a collection, which ST_AsGeoJSON refuses when one is inside another.
+CREATE OR REPLACE FUNCTION naksha_collection_json(geo geometry) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
+BEGIN
+    IF GeometryType(geo) <> 'GEOMETRYCOLLECTION' THEN
+        RETURN ST_AsGeoJSON(geo, 400, 0);
+    END IF;
+    RETURN '{"type":"GeometryCollection","geometries":['
+        || (SELECT string_agg(naksha_collection_json(ST_GeometryN(geo, n)), ',' ORDER BY n)
+              FROM generate_series(1, ST_NumGeometries(geo)) n) || ']}';
+END $$;
+
+-- GeoJSON of a geometry; 400 decimals give back every double exactly.
+CREATE OR REPLACE FUNCTION naksha_geo_json(geo geometry, jsondata jsonb) RETURNS text
+IMMUTABLE PARALLEL SAFE
+RETURN coalesce(CASE WHEN GeometryType(geo) = 'GEOMETRYCOLLECTION'
+    THEN naksha_collection_json(
+        CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END)
+    ELSE ST_AsGeoJSON(
+        CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0) END, 'null');
+
+-- The whole GeoJSON feature as UTF-8 bytes.
 CREATE OR REPLACE FUNCTION naksha_feature(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || coalesce(
-        ST_AsGeoJSON(CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0),
-        'null') || ',' || substr((CASE WHEN jsondata ? 'naksha:3d'
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || substr((CASE WHEN jsondata ? 'naksha:3d'
                                        THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, 2),
     'UTF8');
 
@@ -85,9 +104,7 @@ RETURN floor(extract(epoch FROM ts) * 1000)::int8;
 -- was written (and quotes inside strings are escaped).
 CREATE OR REPLACE FUNCTION naksha_feature_open(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || coalesce(
-        ST_AsGeoJSON(CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0),
-        'null') || ',' || substr(replace(
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || substr(replace(
             (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text,
             '"txn_next": "' || (jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next') || '"',
             '"txn_next": "0"'), 2),

@@ -220,6 +220,10 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
+    IF c.delete_at <> 0 THEN
+        PERFORM naksha_raise('N0002', format('Collection %L is dropped already', collection_id),
+                             jsonb_build_object('collection', collection_id));
+    END IF;
     UPDATE naksha_collection
        SET txn = naksha_txn(),
            delete_at = greatest(coalesce(at_ms, naksha_epoch_ms(naksha_now())), 1)
