@@ -10,7 +10,7 @@ from typing import Final
 
 import typer
 
-from naksha.model.errors import NakshaError, Unavailable
+from naksha.model.errors import NakshaError, NotSupported
 from naksha.model.outcomes import EXIT_INTERRUPTED, outward
 
 WAYS_OUT: Final = {
@@ -43,7 +43,7 @@ def readable(*, as_json: bool = False) -> Iterator[None]:
 
 def way_out(error: NakshaError) -> str | None:
     """What to do about it, where the message does not say."""
-    if isinstance(error, Unavailable) and "PostGIS" in error.message:
+    if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
     return WAYS_OUT.get(error.code)
 
