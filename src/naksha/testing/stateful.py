@@ -475,6 +475,12 @@ class StorageMachine(RuleBasedStateMachine):
             found = self.driver(self.storage.transaction(txn))
             assert found.seq_number == self.base + transaction.number
             self.binding.check_transaction(transaction, found)
+        self.driver(self.storage.run(self.clear, "app-1"))
+
+    async def clear(self, session: WriteSession) -> None:
+        """Leave nothing behind; maintenance of a later example will drop it really."""
+        for name in self.oracle.collections():
+            await session.drop_collection(name, 1)
 
 
 async def _entered(context: AbstractAsyncContextManager[WriteSession]) -> WriteSession:
