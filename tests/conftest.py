@@ -1,7 +1,13 @@
 """What every test shares: the database fixtures, and the tests that take minutes."""
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A run in the background inherits that interrupts are ignored; so would the processes that tests
+# start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["naksha.testing.fixtures"]
 
