@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -40,6 +40,23 @@ class PsqlReader(ABC):
         """A connection to read at a version on (None: HEAD); it may be one to a replica."""
         return self._connection()
 
+    @asynccontextmanager
+    async def _reading(self, collection: str, txn: int | None) -> AsyncIterator[Connection]:
+        """A connection to read a version on, which afterwards must still be there.
+
+        A statement is planned before it takes its snapshot, so a day of the history that is made
+        in between would be missing from the plan while its rows are gone from HEAD already. Hence
+        the snapshot is taken first. A session has its own transaction and cannot."""
+        with translated():
+            async with self._connection_at(txn) as connection:
+                if txn is None or not self._pins_head:
+                    yield connection
+                else:
+                    async with connection.transaction(isolation="repeatable_read", readonly=True):
+                        await connection.fetchval(queries()["floor"], collection)
+                        yield connection
+                await still_there(connection, collection, txn)
+
     @abstractmethod
     async def _publish(self) -> None:
         """Publish what can be published before a version is looked up."""
@@ -70,10 +87,8 @@ class PsqlReader(ABC):
         cursor = _decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
-        async with self._connection_at(txn) as connection:
-            with translated():
-                rows = await connection.fetch(text, *values)
-            await still_there(connection, collection, txn)
+        async with self._reading(collection, txn) as connection:
+            rows = await connection.fetch(text, *values)
         found = [State(row["id"], row["feature"]) for row in rows]
         if query.limit is None or len(found) <= query.limit:
             return Page(found, None)
@@ -87,24 +102,20 @@ class PsqlReader(ABC):
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         left = query.limit
-        async with self._connection_at(txn) as connection, connection.transaction():
+        async with self._reading(collection, txn) as connection, connection.transaction():
             rows = connection.cursor(text, *values, prefetch=PREFETCH)
-            with translated():
-                async for row in rows:
-                    if left is not None:
-                        if left == 0:
-                            break
-                        left -= 1
-                    yield State(row["id"], row["feature"])
-            await still_there(connection, collection, txn)
+            async for row in rows:
+                if left is not None:
+                    if left == 0:
+                        break
+                    left -= 1
+                yield State(row["id"], row["feature"])
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         txn = await self._txn_of(collection, msgspec.structs.replace(query, limit=None), at, None)
         text, values = statements.count(collection, query, txn)
-        async with self._connection_at(txn) as connection:
-            with translated():
-                number: int = await connection.fetchval(text, *values)
-            await still_there(connection, collection, txn)
+        async with self._reading(collection, txn) as connection:
+            number: int = await connection.fetchval(text, *values)
         return number
 
     async def state(self, state_id: str) -> State:

@@ -91,8 +91,8 @@ RETURN coalesce(CASE WHEN GeometryType(geo) = 'GEOMETRYCOLLECTION'
 -- The whole GeoJSON feature as UTF-8 bytes.
 CREATE OR REPLACE FUNCTION naksha_feature(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || substr((CASE WHEN jsondata ? 'naksha:3d'
-                                       THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, 2),
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || substr(
+        (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, 2),
     'UTF8');
 
 CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
