@@ -158,7 +158,7 @@ class TestWritersAtOnce:
 
         async def writer(number: int) -> None:
             dice = random.Random(number)
-            for round_ in range(ROUNDS // 3):
+            for round_ in range(ROUNDS // 6):
                 order = dice.sample(handles, 3)
                 keys = dice.sample(["x", "y", "z"], 3)
 
