@@ -122,26 +122,35 @@ DECLARE
     old_xyz jsonb := naksha_xyz(OLD.jsondata);
     sent    jsonb := naksha_xyz(NEW.jsondata);
     content jsonb;
+    tags    jsonb := old_xyz->'tags';
+    crid    text := old_xyz->>'crid';
 BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
         PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
             jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
     END IF;
     PERFORM naksha_check_geo(c, id, NEW.geo);
+    -- What the new namespace does not mention stays.
+    IF sent ? 'tags' THEN
+        tags := naksha_sent_tags(sent);
+    END IF;
+    IF sent ? 'crid' THEN
+        crid := sent->>'crid';
+    END IF;
     -- A 2D feature stays 2D until somebody gives it heights.
     content := naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL AND (
         naksha_is_3d(OLD.jsondata) OR OLD.geo IS NULL
         OR ST_ZMin(NEW.geo) <> 0 OR ST_ZMax(NEW.geo) <> 0));
     IF content = naksha_content(OLD.jsondata) AND NEW.geo::bytea IS NOT DISTINCT FROM OLD.geo::bytea
-       AND naksha_sent_tags(sent) = old_xyz->'tags'
-       AND sent->>'crid' IS NOT DISTINCT FROM old_xyz->>'crid' THEN
+       AND tags = old_xyz->'tags'
+       AND crid IS NOT DISTINCT FROM old_xyz->>'crid' THEN
         RETURN NULL;
     END IF;
     NEW.i := nextval(format('%I', c.id || '_i_seq'));
     NEW.jsondata := naksha_with_xyz(content, naksha_next_xyz(
         old_xyz, naksha_guid(naksha_storage_id(), c.id, txn, NEW.i), NULL, txn,
         naksha_epoch_ms(naksha_now()), naksha_clock_ms(), naksha_author(), naksha_app_id(),
-        naksha_sent_tags(sent), sent->>'crid', naksha_qrid(NEW.geo)));
+        tags, crid, naksha_qrid(NEW.geo)));
     RETURN NEW;
 END $$;
 
