@@ -37,6 +37,7 @@ _MODULES = (
     "log",
     "namespace",
     "oracle",
+    "overtaken",
     "paging",
     "partitioning",
     "query",
@@ -83,6 +84,7 @@ from naksha.testing.suite_namespace import (  # noqa: E402
     TestStateIds,
 )
 from naksha.testing.suite_oracle import TestAgainstTheOracle  # noqa: E402
+from naksha.testing.suite_overtaken import TestOvertaken  # noqa: E402
 from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
 from naksha.testing.suite_partitioning import TestPartitioning  # noqa: E402
 from naksha.testing.suite_query import (  # noqa: E402
@@ -151,6 +153,7 @@ __all__ = [
     "TestNamespace",
     "TestOneTransaction",
     "TestOneWinner",
+    "TestOvertaken",
     "TestPaging",
     "TestPartitioning",
     "TestPins",
