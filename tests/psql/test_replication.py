@@ -34,6 +34,9 @@ SELECT relname FROM pg_class c
    AND NOT EXISTS (SELECT FROM naksha_collection k WHERE k.id = c.relname)
 """
 
+# Two servers and the first copy of all tables: a busy machine takes its time.
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
+
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[list[PostgresCluster]]:
