@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
+from naksha.psql.sql import queries
 
 if TYPE_CHECKING:
     Direct: TypeAlias = asyncpg.Connection[Any]
@@ -20,10 +21,49 @@ else:
     Pool = asyncpg.Pool
     Connection = asyncpg.Connection
 
-__all__ = ["Connection", "Direct", "Pool", "acquired"]
+__all__ = ["Connection", "Direct", "Pool", "acquired", "connect", "create_pool"]
 
 POOL_WAIT_S: Final = 30.0
 """How long anybody waits for a connection. Sessions that each need one more would wait for ever."""
+
+CONNECT_S: Final = 60.0
+"""How long a server may take to answer."""
+
+
+async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
+    """A connection of its own."""
+    connection = await asyncpg.connect(dsn, server_settings=dict(settings), timeout=CONNECT_S)
+    await _make_cancellable(connection)
+    return connection
+
+
+async def create_pool(
+    dsn: str,
+    settings: Mapping[str, str],
+    *,
+    min_size: int,
+    max_size: int,
+    connect_s: float = CONNECT_S,
+) -> Pool:
+    """A pool of such connections."""
+    return await asyncpg.create_pool(
+        dsn,
+        min_size=min_size,
+        max_size=max_size,
+        timeout=connect_s,
+        server_settings=dict(settings),
+        init=_make_cancellable,
+    )
+
+
+async def _make_cancellable(connection: Connection) -> None:
+    """Load PostGIS before anything that may be cancelled.
+
+    Its handler of a cancellation allocates memory the first time it runs, unless a statement has
+    begun since it was loaded. A cancellation that hits a backend in the middle of an allocation
+    then corrupts its heap, and the whole server restarts."""
+    with suppress(asyncpg.UndefinedFunctionError):  # a replica that has replayed nothing yet
+        await connection.fetchval(queries()["postgis_load"])
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from naksha.model.errors import Unavailable
+from naksha.model.errors import NakshaError
 from naksha.model.transaction import PublicationStatus
 from naksha.psql.driver import Direct, Pool, acquired
 from naksha.psql.errors import DRIVER_ERRORS
@@ -113,7 +113,7 @@ class Sequencer:
                 waiting = await self.publish()
                 pause = min(pause * 2, RETRY_S_MAX) if waiting else RETRY_S
                 await self._rest(pause if waiting else None)
-            except (*DRIVER_ERRORS, Unavailable):
+            except (*DRIVER_ERRORS, NakshaError):
                 await self._drop_listener()
                 await asyncio.sleep(LOOK_S)
 

@@ -16,7 +16,7 @@ import asyncpg
 
 from naksha.model.errors import InvalidArgument, NakshaError, Retryable
 from naksha.psql.arrow_stream import ArrowServer
-from naksha.psql.driver import Connection, Direct, Pool
+from naksha.psql.driver import Connection, Direct, Pool, connect, create_pool
 from naksha.psql.errors import translated
 from naksha.psql.sql import queries
 
@@ -38,7 +38,7 @@ class Server:
     async def connect(self, **settings: str) -> Direct:
         """A connection of its own, outside of any pool; it ends with the storage at the latest."""
         with translated():
-            made = await asyncpg.connect(self.dsn, server_settings=self.settings | settings)
+            made = await connect(self.dsn, self.settings | settings)
         self._made.add(made)
         return made
 
@@ -72,12 +72,12 @@ class Replica(Server):
         async with self._opening:
             if self._pool is None:
                 # No connection before the first use: it may be dead when the storage is opened.
-                self._pool = await asyncpg.create_pool(
+                self._pool = await create_pool(
                     self.dsn,
+                    self.settings,
                     min_size=0,
                     max_size=self._pool_max,
-                    timeout=CONNECT_S,
-                    server_settings=self.settings,
+                    connect_s=CONNECT_S,
                 )
         connection = await self._pool.acquire()
         try:

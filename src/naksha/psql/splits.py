@@ -139,6 +139,7 @@ def statements(search_path: str, collection: str, part: Part) -> tuple[list[str]
         sql("split_begin"),
         sql("split_path", path=search_path),
         sql("split_lock", tables=tables),
+        sql("postgis_load"),
     ]
     return before, inlined("\nUNION ALL\n".join(sources), statement.values)
 

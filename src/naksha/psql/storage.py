@@ -19,7 +19,7 @@ from naksha.model.uuids import Uuid
 from naksha.model.version import Version, VersionSelector
 from naksha.psql import log, versions
 from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.driver import Connection, Direct, Pool, acquired
+from naksha.psql.driver import Connection, Pool, acquired, create_pool
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.install import install, search_path
 from naksha.psql.maintainer import Maintainer
@@ -105,19 +105,14 @@ class PsqlStorage(BulkStorage):
             finally:
                 await first.close()
             settings = session_settings(path, storage_id)
-            pool = await asyncpg.create_pool(
-                dsn, min_size=1, max_size=pool_max, server_settings=settings
-            )
+            pool = await create_pool(dsn, settings, min_size=1, max_size=pool_max)
             row = await pool.fetchrow(queries()["storage_info"])
         assert row is not None
-
-        async def connect() -> Direct:
-            return await asyncpg.connect(dsn, server_settings=settings)
 
         replicas = [Replica(reader, settings, pool_max) for reader in readers]
         servers = Servers(Server(dsn, settings), replicas)
         await servers.check(storage_id)
-        sequencer = Sequencer(pool, connect)
+        sequencer = Sequencer(pool, servers.primary.connect)
         sequencer.start()
         storage = cls(pool, servers, (row["id"], row["number"]), sequencer, clock)
         if maintain_every_s is not None:
@@ -125,7 +120,10 @@ class PsqlStorage(BulkStorage):
             storage._maintainer.start()
         if partition_every_s is not None:
             storage._partitioner = Partitioner(
-                storage._partitionings, connect, sequencer.wait_for_news, partition_every_s
+                storage._partitionings,
+                servers.primary.connect,
+                sequencer.wait_for_news,
+                partition_every_s,
             )
             storage._partitioner.start()
         return storage

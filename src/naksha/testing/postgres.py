@@ -308,7 +308,13 @@ class PostgresCluster:
             self._close_admin()
         if self._admin is None:
             self._admin = _AdminSession(self._psql_command("postgres"))
-        self._admin.execute(statement)
+        try:
+            self._admin.execute(statement)
+        except PostgresClusterError as error:
+            if self._admin.is_alive():
+                raise
+            # It lost its server: only the log knows which process died, and how.
+            raise PostgresClusterError(f"{error}\n{self.log()}") from error
 
     def _close_admin(self) -> None:
         admin, self._admin = self._admin, None

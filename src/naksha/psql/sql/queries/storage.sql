@@ -21,6 +21,9 @@ SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespa
 -- name: postgis_create
 CREATE EXTENSION IF NOT EXISTS postgis
 
+-- name: postgis_load
+SELECT ST_MakePoint(0, 0)
+
 -- name: search_path_set
 SELECT set_config('search_path', $1, $2)
 

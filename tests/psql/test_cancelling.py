@@ -1,0 +1,68 @@
+"""Cancelled statements: PostGIS is in a backend before the first thing that may be cancelled.
+
+A cancellation between the loading of PostGIS and the next statement may corrupt the backend's
+memory (see `naksha.psql.driver`); it needs hundreds of tries to be seen, so what is tested is that
+there is no such moment.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from naksha.psql import PsqlStorage
+from naksha.psql.driver import Connection, connect, create_pool
+from naksha.testing.postgres import PostgresCluster
+
+QUIET = {"application_name": "naksha test"}
+
+
+def has_postgis(backend: int) -> bool:
+    """Whether the library is in the memory of a backend."""
+    return "/postgis-" in Path(f"/proc/{backend}/maps").read_text()
+
+
+async def backends(connection: Connection) -> list[int]:
+    rows = await connection.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'naksha cancelled'"
+    )
+    return [row["pid"] for row in rows]
+
+
+@pytest.fixture
+async def storage(database: str) -> AsyncIterator[PsqlStorage]:
+    opened = await PsqlStorage.open(database, "cancelled")
+    yield opened
+    await opened.close()
+
+
+async def test_every_backend_of_a_storage(storage: PsqlStorage, database: str) -> None:
+    await storage.publication()
+    onlooker = await connect(database, QUIET)
+    found = await backends(onlooker)
+    assert len(found) >= 2  # the pool's and the sequencer's
+    assert all(has_postgis(backend) for backend in found)
+    await onlooker.close()
+
+
+async def test_a_new_connection(database: str) -> None:
+    connection = await connect(database, QUIET)
+    assert has_postgis(connection.get_server_pid())
+    await connection.close()
+
+
+async def test_a_connection_of_a_pool(database: str) -> None:
+    async with (
+        await create_pool(database, QUIET, min_size=0, max_size=2) as pool,
+        pool.acquire() as one,
+        pool.acquire() as two,
+    ):
+        assert all(has_postgis(each.get_server_pid()) for each in (one, two))
+
+
+async def test_a_database_without_postgis_can_be_connected_to(
+    postgres_cluster: PostgresCluster,
+) -> None:
+    connection = await connect(postgres_cluster.dsn(), QUIET)
+    assert not has_postgis(connection.get_server_pid())
+    await connection.close()
