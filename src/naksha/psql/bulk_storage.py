@@ -15,10 +15,10 @@ from naksha.model.names import check_app_id, check_author, check_collection_id, 
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import HEAD, VersionSelector
-from naksha.psql import bulk, splits
+from naksha.psql import bulk, splits, versions
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
-from naksha.psql.reader import PsqlReader, still_there
+from naksha.psql.reader import PsqlReader
 from naksha.psql.servers import Servers
 from naksha.spi.arrow import STATES
 from naksha.spi.storage import Page, Split
@@ -121,7 +121,7 @@ class BulkStorage(PsqlReader):
 
     async def _check_floor(self, collection: str, txn: int) -> None:
         async with self._connection() as connection:
-            await still_there(connection, collection, txn)
+            await versions.check_history(connection, collection, txn)
 
     # ---- Bulk load -------------------------------------------------------------------------------
 

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     Pooled: TypeAlias = asyncpg.pool.PoolConnectionProxy[Any]
     Pool: TypeAlias = asyncpg.Pool[Any]
     Connection: TypeAlias = Direct | Pooled
+    Rows: TypeAlias = asyncpg.cursor.Cursor[Any]
 else:
     Direct = asyncpg.Connection
     Pool = asyncpg.Pool
     Connection = asyncpg.Connection
+    Rows = asyncpg.cursor.Cursor
 
-__all__ = ["Connection", "Direct", "Pool", "acquired", "connect", "create_pool"]
+__all__ = ["Connection", "Direct", "Pool", "Rows", "acquired", "connect", "create_pool"]
 
 POOL_WAIT_S: Final = 30.0
 """How long anybody waits for a connection. Sessions that each need one more would wait for ever."""
@@ -33,7 +35,11 @@ CONNECT_S: Final = 60.0
 async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
     """A connection of its own."""
     connection = await asyncpg.connect(dsn, server_settings=dict(settings), timeout=CONNECT_S)
-    await _make_cancellable(connection)
+    try:
+        await _make_cancellable(connection)
+    except BaseException:
+        connection.terminate()
+        raise
     return connection
 
 

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument, NotFound
+from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
 from naksha.model.guid import Guid
-from naksha.model.query import Query
+from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.uuids import Uuid, parse_state_id
 from naksha.model.version import HEAD, Head, VersionSelector
 from naksha.psql import statements
-from naksha.psql.driver import Connection
+from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
 from naksha.psql.sql import ident, queries, sql
 from naksha.psql.statements import Cursor
-from naksha.psql.versions import floor_version, resolve
+from naksha.psql.steady import SteadyHistory
+from naksha.psql.versions import check_history, resolve
 from naksha.spi.storage import Page
 
+T = TypeVar("T")
 PREFETCH: Final = 500
 """Rows fetched ahead when states are streamed."""
 
 
 class PsqlReader(ABC):
     """What storage and session have in common. A subclass says which connection to read on."""
+
+    def __init__(self) -> None:
+        self._history = SteadyHistory()
 
     @abstractmethod
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
@@ -41,21 +46,24 @@ class PsqlReader(ABC):
         return self._connection()
 
     @asynccontextmanager
-    async def _reading(self, collection: str, txn: int | None) -> AsyncIterator[Connection]:
-        """A connection to read a version on, which afterwards must still be there.
-
-        A statement is planned before it takes its snapshot, so a day of the history that is made
-        in between would be missing from the plan while its rows are gone from HEAD already. Hence
-        the snapshot is taken first. A session has its own transaction and cannot."""
+    async def _reading(self, txn: int | None) -> AsyncIterator[Connection]:
+        """A connection to read at a version on (None: HEAD)."""
         with translated():
             async with self._connection_at(txn) as connection:
-                if txn is None or not self._pins_head:
-                    yield connection
-                else:
-                    async with connection.transaction(isolation="repeatable_read", readonly=True):
-                        await connection.fetchval(queries()["floor"], collection)
-                        yield connection
-                await still_there(connection, collection, txn)
+                yield connection
+
+    async def _steady(
+        self,
+        connection: Connection,
+        collection: str,
+        query: Query,
+        txn: int | None,
+        read: Callable[[], Awaitable[T]],
+    ) -> T:
+        """What `read` gives, where the history is read with all of its partitions."""
+        if txn is None and query.states is States.LIVE:
+            return await read()
+        return await self._history.read(connection, collection, txn, read)
 
     @abstractmethod
     async def _publish(self) -> None:
@@ -87,8 +95,10 @@ class PsqlReader(ABC):
         cursor = _decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
-        async with self._reading(collection, txn) as connection:
-            rows = await connection.fetch(text, *values)
+        async with self._reading(txn) as connection:
+            rows = await self._steady(
+                connection, collection, query, txn, lambda: connection.fetch(text, *values)
+            )
         found = [State(row["id"], row["feature"]) for row in rows]
         if query.limit is None or len(found) <= query.limit:
             return Page(found, None)
@@ -102,21 +112,26 @@ class PsqlReader(ABC):
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         left = query.limit
-        async with self._reading(collection, txn) as connection, connection.transaction():
-            rows = connection.cursor(text, *values, prefetch=PREFETCH)
-            async for row in rows:
-                if left is not None:
-                    if left == 0:
-                        break
-                    left -= 1
-                yield State(row["id"], row["feature"])
+        async with self._reading(txn) as connection, connection.transaction():
+            # What a cursor gives is settled when it is opened.
+            rows = await self._steady(
+                connection, collection, query, txn, lambda: _open(connection, text, values)
+            )
+            while left != 0:
+                found = await rows.fetch(PREFETCH if left is None else min(PREFETCH, left))
+                if not found:
+                    break
+                for row in found:
+                    yield State(row["id"], row["feature"])
+                left = None if left is None else left - len(found)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         txn = await self._txn_of(collection, msgspec.structs.replace(query, limit=None), at, None)
         text, values = statements.count(collection, query, txn)
-        async with self._reading(collection, txn) as connection:
-            number: int = await connection.fetchval(text, *values)
-        return number
+        async with self._reading(txn) as connection:
+            return await self._steady(
+                connection, collection, query, txn, lambda: _number(connection, text, values)
+            )
 
     async def state(self, state_id: str) -> State:
         reference = parse_state_id(state_id)
@@ -130,6 +145,10 @@ class PsqlReader(ABC):
             )
             with translated():
                 row = await connection.fetchrow(text, reference.i, reference.txn_min)
+                if row is None:
+                    # It may have gone into a new partition of the history at this moment.
+                    await check_history(connection, collection, None)
+                    row = await connection.fetchrow(text, reference.i, reference.txn_min)
         if row is None:
             raise NotFound(f"No state {state_id!r}", collection_id=collection)
         return State(row["id"], row["feature"])
@@ -164,7 +183,7 @@ class PsqlReader(ABC):
             if info is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
             if cursor is not None:
-                await still_there(connection, collection, cursor.at)
+                await check_history(connection, collection, cursor.at)
                 return cursor.at
             if isinstance(at, Head) and self._reads_head(query):
                 return None
@@ -175,18 +194,13 @@ class PsqlReader(ABC):
         return query.limit is None or not self._pins_head
 
 
-async def still_there(connection: Connection, collection: str, txn: int | None) -> None:
-    """Whether history that the version needs was dropped, also while we were reading."""
-    if txn is None:
-        return
-    floor = await connection.fetchval(queries()["floor"], collection)
-    if floor is None:
-        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
-    if txn < floor:
-        oldest = await floor_version(connection, floor)
-        raise Expired(
-            f"History before version {oldest} is gone", oldest=oldest, collection_id=collection
-        )
+async def _number(connection: Connection, text: str, values: Sequence[Any]) -> int:
+    number: int = await connection.fetchval(text, *values)
+    return number
+
+
+async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Rows:
+    return await connection.cursor(text, *values)
 
 
 def _encode_cursor(txn: int | None, last: State) -> str:

@@ -31,6 +31,7 @@ class PsqlSession(PsqlReader):
     """See `naksha.spi.storage.WriteSession`."""
 
     def __init__(self, connection: Connection, storage: tuple[str, int]) -> None:
+        super().__init__()
         self._own = connection
         self._storage_info = storage
         self._txn: int | None = None

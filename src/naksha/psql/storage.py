@@ -64,6 +64,7 @@ class PsqlStorage(BulkStorage):
         sequencer: Sequencer,
         clock: Clock | None,
     ) -> None:
+        super().__init__()
         self._pool = pool
         self._servers = servers
         self._info = info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from naksha.model.errors import CollectionNotFound, Expired, NotYetPublished, VersionNotFound
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
@@ -11,6 +11,13 @@ from naksha.psql.sql import queries
 
 BEGINNING = Version(0, 0, 0)
 """Before the first transaction."""
+
+
+class Partitions(NamedTuple):
+    """Enough of a history's partitions to tell two sets of them apart."""
+
+    number: int
+    youngest: int
 
 
 async def resolve(
@@ -28,14 +35,8 @@ async def resolve(
         case _:
             version = last
     if collection is not None:
-        await _check_floor(connection, version, collection)
+        await check_history(connection, collection, version.txn)
     return version
-
-
-async def floor_version(connection: Connection, floor: int) -> int | None:
-    """The sequence number of the oldest version that is not before `floor`."""
-    oldest = await _version(connection, "version_from_txn", floor)
-    return None if oldest is None else oldest.seq_number
 
 
 async def _by_seq(connection: Connection, seq_number: int, last: Version) -> Version:
@@ -83,21 +84,27 @@ async def _gone(connection: Connection, what: str) -> Version:
     raise Expired(f"{what} is gone; the oldest one kept is {oldest}", oldest=oldest)
 
 
-async def _check_floor(connection: Connection, version: Version, collection: str) -> None:
-    floor = await connection.fetchval(queries()["floor"], collection)
-    if floor is None:
+async def check_history(connection: Connection, collection: str, txn: int | None) -> Partitions:
+    """Expired when history that the version `txn` needs is gone. Gives the partitions there are;
+    the connection knows them afterwards."""
+    row = await connection.fetchrow(queries()["history_now"], collection)
+    if row is None:
         raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
-    if version.txn < floor:
-        oldest = await floor_version(connection, floor)
+    if txn is not None and txn < row["floor"]:
+        oldest = await _version(connection, "version_from_txn", row["floor"])
+        seq_number = None if oldest is None else oldest.seq_number
         raise Expired(
-            f"History before version {oldest} is gone", oldest=oldest, collection_id=collection
+            f"History before version {seq_number} is gone",
+            oldest=seq_number,
+            collection_id=collection,
         )
+    return Partitions(row["partitions"], row["youngest"])
 
 
 async def check_kept(connection: Connection, version: Version, collection: str | None) -> None:
     """Expired when the version, or the history that the collection needs for it, is gone."""
     if collection is not None:
-        await _check_floor(connection, version, collection)
+        await check_history(connection, collection, version.txn)
     await check_log(connection, version.txn)
 
 

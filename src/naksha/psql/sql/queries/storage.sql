@@ -113,8 +113,15 @@ SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
 SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
  WHERE txn >= $1 ORDER BY txn LIMIT 1
 
--- name: floor
-SELECT naksha_floor($1)
+-- name: history_now
+-- Asking for the size of a table that nobody holds makes the session take notice of what others
+-- did to its tables, new partitions among it; only statements after this one do.
+SELECT naksha_floor(c.id) AS floor, p.partitions, p.youngest,
+       pg_relation_size('naksha_migration') AS taken_notice
+  FROM naksha_collection c, LATERAL (
+       SELECT count(*) AS partitions, coalesce(max(inhrelid::int8), 0) AS youngest
+         FROM pg_inherits WHERE inhparent = to_regclass(format('%I', c.id || '_hst'))) AS p
+ WHERE c.id = $1
 
 -- name: transaction
 SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,

@@ -1,0 +1,49 @@
+"""Reading the history while it gets new partitions.
+
+A statement is planned before it takes its snapshot. When a day of the history is made in between,
+the rows that went there are gone from HEAD and the plan does not know the day: they would be
+missing from the answer. And a transaction that has read the history before does not notice new
+partitions of it at all. So who reads looks afterwards whether the partitions are those that were
+there before, and reads again if not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from naksha.psql.driver import Connection
+from naksha.psql.versions import Partitions, check_history
+
+T = TypeVar("T")
+
+
+class SteadyHistory:
+    """What is known of the partitions of each collection; one for each transaction that lasts
+    longer than a statement."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Partitions] = {}
+
+    async def read(
+        self,
+        connection: Connection,
+        collection: str,
+        txn: int | None,
+        read: Callable[[], Awaitable[T]],
+    ) -> T:
+        """What `read` gives, done with all the partitions there are.
+
+        Raises:
+            Expired: History that the version `txn` needs was dropped, perhaps while we read.
+        """
+        known = self._known.get(collection)
+        if known is None:
+            known = await check_history(connection, collection, txn)
+        while True:
+            result = await read()
+            now = await check_history(connection, collection, txn)
+            self._known[collection] = now
+            if now == known:
+                return result
+            known = now
