@@ -51,6 +51,9 @@ BEGIN
         PERFORM naksha_raise('N0009', 'Publication needs the isolation level READ COMMITTED');
     END IF;
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
+    -- A transaction that has read the log before takes no notice of days that others added to it,
+    -- unless it asks for a lock that it does not hold.
+    PERFORM pg_relation_size('naksha_migration');
     bound := naksha_publish_bound();
     SELECT v.seq_number, v.txn, v.seq_ts INTO last_seq, last_txn, last_ts
       FROM naksha_version v ORDER BY v.seq_number DESC LIMIT 1;
