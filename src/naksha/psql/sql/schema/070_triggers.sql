@@ -248,15 +248,11 @@ BEGIN
       INTO n, area, latest FROM old_rows;
     IF n > 0 THEN
         txn := naksha_txn();
-        EXECUTE format('WITH gone AS (SELECT geo, jsondata FROM old_rows) ')
-             || naksha_tombstone_sql(c, txn)
+        EXECUTE 'WITH gone AS (SELECT jsondata->>''id'' AS id, i, geo, jsondata, '
+                'naksha_xyz(jsondata) AS xyz FROM old_rows)'
+             || naksha_tombs_sql(c, naksha_history_day(c, txn)) || ' SELECT FROM tombs'
           USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
                 naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms();
-        IF c.off_since IS NULL THEN
-            EXECUTE format(
-                'INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
-                naksha_ensure_day(c.id || '_hst', txn)) USING txn;
-        END IF;
         PERFORM naksha_after_write(c, latest, 0, 0, n, area);
     END IF;
     RETURN NULL;
