@@ -1,7 +1,8 @@
 -- The library's writes: set-based, one statement per leaf, doing the triggers' work themselves.
 -- Input comes sorted by (leaf, id); `counts` says how many rows each of the 16 leaves gets.
 -- Order of work: gate, lock rows in id order, draw the number, write, check the order.
--- The statements themselves are made by 081 and 082.
+-- The statements themselves are made by 081 and 082. (The functions that make them are stable, not
+-- immutable, as format is: else the planner would not inline them into naksha_write.)
 
 DO $$
 BEGIN
@@ -60,33 +61,31 @@ BEGIN
                    'WHERE naksha_xyz_txn(jsondata) < $2')) INTO removed, latest USING ids, txn;
 END $$;
 
--- The namespace of a state that only moves, between HEAD and the deletion table.
-CREATE OR REPLACE FUNCTION naksha_moved_xyz(
-    action text, xyz jsonb, uuid text, txn int8, now_ms int8, real_ms int8, author text,
-    app_id text) RETURNS jsonb
-STABLE PARALLEL SAFE
-RETURN naksha_make_xyz(action, (xyz->>'version')::int8 + 1, coalesce(author, xyz->>'author'),
-    app_id, uuid, xyz->>'uuid', NULL, txn, (xyz->>'createdAt')::int8, now_ms,
-    (xyz->>'rtcts')::int8, real_ms, xyz->'tags', xyz->>'crid', xyz->>'qrid');
+-- Expression for the namespace of state `i` that has the content of an older one, whose namespace
+-- is `xyz`: it only moves between HEAD and the deletion table. (A function would cost planning.)
+-- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
+CREATE OR REPLACE FUNCTION naksha_moved_sql(action text) RETURNS text
+STABLE
+RETURN format($sql$naksha_make_xyz(%L, (xyz->>'version')::int8 + 1,
+    coalesce($3, xyz->>'author'), $4, $2 || i, xyz->>'uuid', NULL, $1, (xyz->>'createdAt')::int8,
+    $5, (xyz->>'rtcts')::int8, $6, xyz->'tags', xyz->>'crid', xyz->>'qrid')$sql$, action);
 
 -- CTEs that turn the states in the CTE `gone` (id, i, geo, jsondata, xyz) into tombstones. The
--- history gets those states, and the tombstones' backup [txn, txn).
--- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
+-- history gets those states, and the tombstones' backup [txn, txn). Parameters as above.
 CREATE OR REPLACE FUNCTION naksha_tombs_sql(c naksha_collection, day text) RETURNS text
-IMMUTABLE
+STABLE
 RETURN format($sql$, numbered AS (
-    SELECT nextval(%L) AS new_i, * FROM gone
+    SELECT id, nextval(%L) AS i, i AS old_i, geo, jsondata, xyz FROM gone
 ), tombs AS (
-    SELECT id, new_i AS i, geo, naksha_with_xyz(jsondata,
-               naksha_moved_xyz('DELETE', xyz, $2 || new_i, $1, $5, $6, $3, $4)) AS jsondata,
-           i AS old_i, jsondata AS old_json, xyz AS old_xyz
+    SELECT id, i, geo, old_i, jsondata AS old_json, xyz AS old_xyz,
+           naksha_with_xyz(jsondata, %s) AS jsondata
       FROM numbered
 )%s, entombed AS (
     INSERT INTO %I SELECT i, geo, jsondata FROM tombs
     ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
        SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
 )$sql$,
-    format('%I', c.id || '_i_seq'), naksha_kept_sql(day, $sql$
+    format('%I', c.id || '_i_seq'), naksha_moved_sql('DELETE'), naksha_kept_sql(day, $sql$
     SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
     SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
 
@@ -100,7 +99,8 @@ BEGIN
         WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'There is no such feature', detail);
         WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature exists already', detail);
         WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
-        -- Somebody created it, and maybe changed or deleted it, after we looked for rows to lock.
+        -- A later transaction was here, or somebody created the feature, and maybe changed or
+        -- deleted it, after we looked for rows to lock.
         WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, c.id);
         ELSE PERFORM naksha_raise('N0005', 'The feature was changed since it was read',
                                   detail || '{"field": "uuid"}');
@@ -108,7 +108,8 @@ BEGIN
 END $$;
 
 -- After one leaf is written: refuse, check the order with a new snapshot, count.
-CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, r naksha_written) RETURNS void
+CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, txn int8, r naksha_written)
+RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     created int8 := coalesce(cardinality(r.created), 0);
@@ -120,14 +121,13 @@ BEGIN
     END IF;
     IF created > 0 THEN
         SELECT u.removed, u.latest INTO gone, buried
-          FROM naksha_untomb(c, naksha_txn(), r.created) u;
+          FROM naksha_untomb(c, txn, r.created) u;
         -- In a statement of its own, which sees the purge that the one before may have waited for.
-        buried := greatest(buried, naksha_last_purge(c.id, naksha_txn()));
+        buried := greatest(buried, naksha_last_purge(c.id, txn));
     END IF;
-    IF gone <> r.tombs THEN
+    IF gone <> r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
         PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
     END IF;
-    PERFORM naksha_check_order(greatest(r.latest, buried, c.txn), c.id);
     IF created + r.updated + r.deleted > 0 OR r.area IS NOT NULL THEN
         PERFORM naksha_tx_count(c, created, r.updated, r.deleted, 0, r.area);
     END IF;
@@ -144,16 +144,20 @@ CREATE OR REPLACE FUNCTION naksha_write(
     want bool DEFAULT false) RETURNS SETOF naksha_outcome
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    c    naksha_collection := naksha_open(collection_id);
-    txn  int8;
-    day  text;
-    part text;
-    lo   int := 1;
-    hi   int;
-    r    naksha_written;
+    c      naksha_collection := naksha_open(collection_id);
+    app_id text := naksha_app_id();
+    author text := naksha_author();
+    txn    int8;
+    prefix text;
+    day    text;
+    part   text;
+    lo     int := 1;
+    hi     int;
+    r      naksha_written;
 BEGIN
     PERFORM naksha_lock_rows(c, ids, counts);
     txn := naksha_txn();
+    prefix := naksha_guid_prefix(naksha_storage_id(), c.id, txn);
     day := naksha_history_day(c, txn);
     FOR leaf IN 1..16 LOOP
         CONTINUE WHEN counts[leaf] = 0;
@@ -162,12 +166,10 @@ BEGIN
         EXECUTE CASE mode WHEN 'delete' THEN naksha_delete_sql(c, part, day)
                           WHEN 'restore' THEN naksha_restore_sql(c, part, day)
                           ELSE naksha_put_sql(c, part, day) END INTO r
-          USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
-                naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms(),
+          USING txn, prefix, author, app_id, naksha_epoch_ms(naksha_now()), naksha_clock_ms(),
                 ids[lo:hi], contents[lo:hi], wkbs[lo:hi], qrids[lo:hi], tags[lo:hi], crids[lo:hi],
-                locks[lo:hi], muuids[lo:hi], mode,
-                coalesce(naksha_author(), c.author, naksha_app_id()), want;
-        PERFORM naksha_leaf_done(c, r);
+                locks[lo:hi], muuids[lo:hi], mode, coalesce(author, c.author, app_id), want;
+        PERFORM naksha_leaf_done(c, txn, r);
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;
     END LOOP;

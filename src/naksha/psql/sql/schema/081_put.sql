@@ -3,7 +3,7 @@
 -- Statement text for one leaf; its parameters are at naksha_write.
 -- Tags and crid that are not given stay as they are.
 CREATE OR REPLACE FUNCTION naksha_put_sql(c naksha_collection, leaf text, day text) RETURNS text
-IMMUTABLE
+STABLE
 RETURN format($sql$WITH input AS (
     SELECT id, content, qrid, tags, crid, lock, muuid,
            ST_Force3D(ST_SetSRID(ST_GeomFromWKB(wkb), 4326)) AS geo

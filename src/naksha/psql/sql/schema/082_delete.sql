@@ -2,7 +2,7 @@
 
 -- Statement text for one leaf; its parameters are at naksha_write.
 CREATE OR REPLACE FUNCTION naksha_delete_sql(c naksha_collection, leaf text, day text) RETURNS text
-IMMUTABLE
+STABLE
 RETURN format($sql$WITH old AS (
     SELECT i, geo, jsondata, naksha_xyz(jsondata) AS xyz FROM %1$I WHERE jsondata->>'id' = ANY($7)
 ), judged AS (
@@ -30,19 +30,17 @@ SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
   FROM tombs$sql$, leaf, naksha_tombs_sql(c, day));
 
 CREATE OR REPLACE FUNCTION naksha_restore_sql(c naksha_collection, leaf text, day text) RETURNS text
-IMMUTABLE
+STABLE
 RETURN format($sql$WITH tomb AS (
     DELETE FROM %1$I WHERE jsondata->>'id' = ANY($7) RETURNING i, geo, jsondata
 ), numbered AS (
     SELECT jsondata->>'id' AS id, nextval(%2$L) AS i, geo, jsondata AS old_json, i AS old_i,
            naksha_xyz(jsondata) AS xyz FROM tomb
 ), states AS (
-    SELECT id, i, geo, old_i, old_json, xyz,
-           naksha_with_xyz(old_json, naksha_moved_xyz(
-               'UPDATE', xyz, $2 || i, $1, $5, $6, $3, $4)) AS jsondata
+    SELECT id, i, geo, old_i, old_json, xyz, naksha_with_xyz(old_json, %3$s) AS jsondata
       FROM numbered
-)%3$s, added AS (
-    INSERT INTO %4$I SELECT i, geo, jsondata FROM states ON CONFLICT DO NOTHING RETURNING i
+)%4$s, added AS (
+    INSERT INTO %5$I SELECT i, geo, jsondata FROM states ON CONFLICT DO NOTHING RETURNING i
 )
 SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
                   (naksha_xyz(jsondata)->>'version')::int8,
@@ -53,7 +51,7 @@ SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
           CASE WHEN (SELECT count(*) FROM added) <> count(*)
                THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
   FROM states$sql$,
-    c.id || '_del', format('%I', c.id || '_i_seq'),
+    c.id || '_del', format('%I', c.id || '_i_seq'), naksha_moved_sql('UPDATE'),
     naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
      WHERE (xyz->>'txn')::int8 < $1$sql$), leaf);
 
