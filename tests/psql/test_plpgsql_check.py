@@ -26,11 +26,9 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     # Texts put in unquoted are the schema's own: column expressions, trigger events, statements
     # made by a function that quotes.
     "naksha_create_partition": (UNSAFE,),
-    "naksha_create_triggers": (UNSAFE,),
+    "naksha_create_trigger": (UNSAFE,),
     "naksha_guard": (UNSAFE,),
-    "naksha_put": (UNSAFE, DYNAMIC),
-    "naksha_delete": (UNSAFE, DYNAMIC),
-    "naksha_restore": (UNSAFE, DYNAMIC),
+    "naksha_write": (UNSAFE, DYNAMIC),
     "naksha_adopt": (UNSAFE, DYNAMIC),
     "naksha_adopt_check": (UNSAFE, DYNAMIC),
     "naksha_install_legacy": (UNSAFE,),

@@ -28,6 +28,7 @@ class Sequencers:
     def __init__(self, dsn: str, watcher: Direct) -> None:
         self._dsn = dsn
         self._watcher = watcher
+        self._ended: set[str] = set()
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str) -> None:
@@ -50,18 +51,22 @@ class Sequencers:
         return [row["application_name"] for row in await self._watcher.fetch(ELECTED)]
 
     async def one_is_elected(self) -> str:
-        """Waits for an election; there are never two."""
+        """Waits for an election; there are never two. The server may take a moment to notice that
+        the one before is dead."""
+        found: list[str] = []
 
         async def somebody() -> bool:
-            names = await self.elected()
-            assert len(names) <= 1
-            return len(names) == 1
+            found[:] = await self.elected()
+            assert len(found) <= 1
+            return bool(found) and found[0] not in self._ended
 
         await until(somebody)
-        return (await self.elected())[0]
+        return found[0]
 
     def send(self, name: str, what: signal.Signals) -> None:
         self._running[name].send_signal(what)
+        if what in (signal.SIGKILL, signal.SIGTERM):
+            self._ended.add(name)
 
     async def end(self) -> None:
         for process in self._running.values():

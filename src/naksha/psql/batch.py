@@ -40,7 +40,7 @@ class Batch:
     def columns(
         prepared: PreparedFeatures, locks: Sequence[int | None], muuids: Sequence[str | None]
     ) -> list[Sequence[Any]]:
-        """The parameters of naksha_put from `ids` to `muuids`."""
+        """The parameters of naksha_write from `ids` to `muuids`."""
         contents = [
             (json[:-1] + MARK_3D if has_z else json).decode()
             for json, has_z in zip(prepared.json, prepared.has_z, strict=True)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from naksha.model.errors import NakshaError
+from naksha.psql.background import Background
 from naksha.psql.driver import Direct
 from naksha.psql.errors import translated
 from naksha.psql.partitioning import Partitionings
@@ -21,9 +22,11 @@ PAUSE_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Partitioner:
-    """The background task of one open storage. It looks at the collections with
-    `optimalPartitioning` whenever `news` returns, and refreshes those written to since."""
+class Partitioner(Background):
+    """Looks at the collections with `optimalPartitioning`, at first and whenever `news` returns,
+    and refreshes those written to since."""
+
+    title = "Partitioning"
 
     def __init__(
         self,
@@ -33,25 +36,12 @@ class Partitioner:
         interval_s: float,
         pause_s: float = PAUSE_S,
     ) -> None:
+        super().__init__()
         self._partitionings = partitionings
         self._connect = connect
         self._news = news
         self._interval_s = interval_s
         self._pause_s = pause_s
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin with what became outdated while nobody looked."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._loop(), name="naksha-partitioner")
-
-    async def close(self) -> None:
-        """Stop, also in the middle of a round."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def round(self) -> list[str]:
         """Refresh what is outdated; gives the collections refreshed, none when another process is
@@ -85,13 +75,8 @@ class Partitioner:
             # Listening before looking: what is published meanwhile ends the wait at once.
             news = asyncio.ensure_future(self._news(self._interval_s))
             try:
-                await self.round()
-            except NakshaError as error:
-                _log.warning("Partitioning failed and will be tried again: %s", error)
-            except Exception:  # noqa: BLE001
-                _log.exception("Partitioning failed and will be tried again")
-            except asyncio.CancelledError:
+                await self._attempt(self.round)
+                await asyncio.sleep(self._pause_s)
+                await news
+            finally:
                 news.cancel()
-                raise
-            await asyncio.sleep(self._pause_s)
-            await news

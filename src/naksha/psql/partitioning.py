@@ -41,6 +41,7 @@ FEATURE_ID: Final = "naksha:partitioning"
 NOWHERE: Final = ""
 """The key of the features without geometry; so the whole world is always cut at least once."""
 _DIGITS: Final = "0123"
+_RENAMED: Final = {"byte_size": "byteSize", "computed_at": "computedAt"}
 _log = logging.getLogger(__name__)
 
 CellCount: TypeAlias = Callable[[str, int | None], Awaitable[int]]
@@ -49,13 +50,13 @@ Source: TypeAlias = Callable[[int], AbstractAsyncContextManager[Connection]]
 """A connection to a server that should know the given version."""
 
 
-class _Properties(msgspec.Struct, frozen=True, rename={"byte_size": "byteSize"}):
+class _Properties(msgspec.Struct, frozen=True, rename=_RENAMED):
     by_qrid: dict[str, int]
     txn: str
     seq: int
     max: int
     byte_size: int
-    computedAt: int  # noqa: N815
+    computed_at: int
 
 
 class _Stored(msgspec.Struct, frozen=True):

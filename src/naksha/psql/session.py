@@ -158,20 +158,10 @@ class PsqlSession(PsqlReader):
     async def restore(
         self, collection: str, ids: Sequence[str], *, returning: bool = False
     ) -> list[Outcome]:
-        info = await self.collection(collection)
-        plain = _ids(ids, info.id_prefix)
-        batch = Batch.of(plain)
-        rows = await self._call(
-            "restore", collection, collection, batch.counts, batch.pick(plain), returning
-        )
-        return _outcomes(rows, plain)
+        return await self._by_ids("restore", collection, ids, returning)
 
     async def purge(self, collection: str, ids: Sequence[str]) -> list[Outcome]:
-        info = await self.collection(collection)
-        plain = _ids(ids, info.id_prefix)
-        batch = Batch.of(plain)
-        rows = await self._call("purge", collection, collection, batch.counts, batch.pick(plain))
-        return _outcomes(rows, plain)
+        return await self._by_ids("purge", collection, ids)
 
     async def message(
         self,
@@ -193,6 +183,16 @@ class PsqlSession(PsqlReader):
         if binary is not None and len(binary) > limits.MESSAGE_BINARY_BYTES_MAX:
             raise LimitExceeded("The attachment is too large", field="message.binary")
         await self._call("tx_message", None, id, text, attachment, binary)
+
+    async def _by_ids(
+        self, name: str, collection: str, ids: Sequence[str], *values: Any
+    ) -> list[Outcome]:
+        info = await self.collection(collection)
+        plain = _ids(ids, info.id_prefix)
+        batch = Batch.of(plain)
+        columns = (batch.counts, batch.pick(plain))
+        rows = await self._call(name, collection, collection, *columns, *values)
+        return _outcomes(rows, plain)
 
     async def _put(
         self,

@@ -18,6 +18,7 @@ from naksha.model.txn import parse_txn
 from naksha.model.uuids import Uuid
 from naksha.model.version import Version, VersionSelector
 from naksha.psql import log, versions
+from naksha.psql.background import Background
 from naksha.psql.bulk_storage import BulkStorage
 from naksha.psql.driver import Connection, Pool, acquired, create_pool
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
@@ -70,9 +71,8 @@ class PsqlStorage(BulkStorage):
         self._info = info
         self._sequencer = sequencer
         self._clock = clock
-        self._maintainer: Maintainer | None = None
         self._partitionings = Partitionings(self._primary, self._publish, [self._replica])
-        self._partitioner: Partitioner | None = None
+        self._background: list[Background] = []
 
     @classmethod
     async def open(
@@ -117,16 +117,14 @@ class PsqlStorage(BulkStorage):
         sequencer.start()
         storage = cls(pool, servers, (row["id"], row["number"]), sequencer, clock)
         if maintain_every_s is not None:
-            storage._maintainer = Maintainer(storage.maintain, maintain_every_s)
-            storage._maintainer.start()
+            storage._background.append(Maintainer(storage.maintain, maintain_every_s))
         if partition_every_s is not None:
-            storage._partitioner = Partitioner(
-                storage._partitionings,
-                servers.primary.connect,
-                sequencer.wait_for_news,
-                partition_every_s,
-            )
-            storage._partitioner.start()
+            news = sequencer.wait_for_news
+            connect = servers.primary.connect
+            partitionings = storage._partitionings
+            storage._background.append(Partitioner(partitionings, connect, news, partition_every_s))
+        for task in storage._background:
+            task.start()
         return storage
 
     @property
@@ -142,10 +140,8 @@ class PsqlStorage(BulkStorage):
         return self._info
 
     async def close(self) -> None:
-        if self._maintainer is not None:
-            await self._maintainer.close()
-        if self._partitioner is not None:
-            await self._partitioner.close()
+        for task in self._background:
+            await task.close()
         await self._sequencer.close()
         await self._servers.close()
         await self._pool.close()

@@ -172,13 +172,7 @@ class OracleSession:
         *,
         merge: bool = False,
     ) -> list[OracleOutcome]:
-        c = find(self.work, collection)
-        outcomes = []
-        for content, lock in _contents(c, features, locks):
-            if content.id not in c.live:
-                raise FeatureNotFound("no such feature", feature_id=content.id)
-            outcomes.append(self._update(c, content, lock, merge))
-        return outcomes
+        return self._put(collection, features, locks, merge, may_create=False)
 
     def upsert(
         self,
@@ -188,14 +182,26 @@ class OracleSession:
         *,
         merge: bool = False,
     ) -> list[OracleOutcome]:
+        return self._put(collection, features, locks, merge, may_create=True)
+
+    def _put(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        locks: Locks | None,
+        merge: bool,
+        may_create: bool,
+    ) -> list[OracleOutcome]:
         c = find(self.work, collection)
         outcomes = []
         for content, lock in _contents(c, features, locks):
             if content.id in c.live:
                 outcomes.append(self._update(c, content, lock, merge))
-            else:
+            elif may_create:
                 _check_lock(None, lock)
                 outcomes.append(self._create(c, content))
+            else:
+                raise FeatureNotFound("no such feature", feature_id=content.id)
         return outcomes
 
     def delete(

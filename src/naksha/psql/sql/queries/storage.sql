@@ -64,13 +64,13 @@ SELECT naksha_collection_drop($1, $2)
 SELECT naksha_collection_restore($1)
 
 -- name: put
-SELECT * FROM naksha_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+SELECT * FROM naksha_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: delete
-SELECT * FROM naksha_delete($1, $2, $3, $4, $5)
+SELECT * FROM naksha_write($1, 'delete', $2, $3, locks => $4, want => $5)
 
 -- name: restore
-SELECT * FROM naksha_restore($1, $2, $3, $4)
+SELECT * FROM naksha_write($1, 'restore', $2, $3, want => $4)
 
 -- name: purge
 SELECT * FROM naksha_purge($1, $2, $3)

@@ -215,6 +215,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c     naksha_collection := naksha_open(TG_ARGV[0]);
     txn   int8;
+    day   text;
     n     int8;
     area  geometry;
     latest int8;
@@ -227,9 +228,10 @@ BEGIN
       FROM (SELECT geo FROM old_rows UNION ALL SELECT geo FROM new_rows) AS both_sides;
     SELECT count(*) FILTER (WHERE naksha_xyz_txn(jsondata) <> txn), max(naksha_xyz_txn(jsondata))
       INTO n, latest FROM old_rows;
-    IF c.off_since IS NULL THEN
+    day := naksha_history_day(c, txn);
+    IF day IS NOT NULL THEN
         EXECUTE format('INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
-                       naksha_ensure_day(c.id || '_hst', txn)) USING txn;
+                       day) USING txn;
     END IF;
     PERFORM naksha_after_write(c, latest, 0, n, 0, area);
     RETURN NULL;
@@ -248,49 +250,44 @@ BEGIN
       INTO n, area, latest FROM old_rows;
     IF n > 0 THEN
         txn := naksha_txn();
-        EXECUTE format('WITH gone AS (SELECT geo, jsondata FROM old_rows) ')
-             || naksha_tombstone_sql(c, txn)
+        EXECUTE 'WITH gone AS (SELECT jsondata->>''id'' AS id, i, geo, jsondata, '
+                'naksha_xyz(jsondata) AS xyz FROM old_rows)'
+             || naksha_tombs_sql(c, naksha_history_day(c, txn)) || ' SELECT FROM tombs'
           USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
                 naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms();
-        IF c.off_since IS NULL THEN
-            EXECUTE format(
-                'INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $1) FROM old_rows',
-                naksha_ensure_day(c.id || '_hst', txn)) USING txn;
-        END IF;
         PERFORM naksha_after_write(c, latest, 0, 0, n, area);
     END IF;
     RETURN NULL;
 END $$;
 
+-- A trigger that stands aside for the library's own functions. `timing` is before or after, `op`
+-- insert, update or delete; the trigger has the name of its function.
+CREATE OR REPLACE FUNCTION naksha_create_trigger(
+    tbl text, timing text, op text, scope text, collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_%1$s_%2$s %1$s %2$s ON %3$I %4$s '
+        'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'') '
+        'EXECUTE FUNCTION naksha_%1$s_%2$s(%5$L)', timing, op, tbl, scope, collection_id);
+END $$;
+
 -- Row triggers are cloned onto the leaves by PostgreSQL; statement triggers are not.
 CREATE OR REPLACE FUNCTION naksha_create_leaf_triggers(tbl text, collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    unmanaged text := 'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'')';
 BEGIN
-    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_insert AFTER INSERT ON %I '
-        'REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT %s '
-        'EXECUTE FUNCTION naksha_after_insert(%L)', tbl, unmanaged, collection_id);
-    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_update AFTER UPDATE ON %I '
-        'REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT %s '
-        'EXECUTE FUNCTION naksha_after_update(%L)', tbl, unmanaged, collection_id);
-    EXECUTE format('CREATE OR REPLACE TRIGGER naksha_after_delete AFTER DELETE ON %I '
-        'REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT %s '
-        'EXECUTE FUNCTION naksha_after_delete(%L)', tbl, unmanaged, collection_id);
+    PERFORM naksha_create_trigger(tbl, 'after', op,
+                                  'REFERENCING ' || tables || ' FOR EACH STATEMENT', collection_id)
+       FROM (VALUES ('insert', 'NEW TABLE AS new_rows'),
+                    ('update', 'OLD TABLE AS old_rows NEW TABLE AS new_rows'),
+                    ('delete', 'OLD TABLE AS old_rows')) AS t(op, tables);
     PERFORM naksha_guard(tbl, 'TRUNCATE');
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_create_triggers(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    unmanaged text := 'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'')';
-    op        text;
 BEGIN
-    FOREACH op IN ARRAY ARRAY['insert', 'update'] LOOP
-        EXECUTE format('CREATE OR REPLACE TRIGGER naksha_before_%1$s BEFORE %1$s ON %2$I '
-            'FOR EACH ROW %3$s EXECUTE FUNCTION naksha_before_%1$s(%2$L)',
-            op, collection_id, unmanaged);
-    END LOOP;
+    PERFORM naksha_create_trigger(collection_id, 'before', 'insert', 'FOR EACH ROW', collection_id),
+            naksha_create_trigger(collection_id, 'before', 'update', 'FOR EACH ROW', collection_id);
     PERFORM naksha_create_leaf_triggers(tbl, collection_id)
        FROM (SELECT collection_id UNION ALL
              SELECT collection_id || '_p' || to_hex(n) FROM generate_series(0, 15) n) AS t(tbl)

@@ -1,12 +1,21 @@
 -- The library's writes: set-based, one statement per leaf, doing the triggers' work themselves.
 -- Input comes sorted by (leaf, id); `counts` says how many rows each of the 16 leaves gets.
 -- Order of work: gate, lock rows in id order, draw the number, write, check the order.
+-- The statements themselves are made by 081 and 082. (The functions that make them are stable, not
+-- immutable, as format is: else the planner would not inline them into naksha_write.)
 
 DO $$
 BEGIN
     IF to_regtype('naksha_outcome') IS NULL THEN
         CREATE TYPE naksha_outcome AS (
             id text, action text, uuid text, version int8, feature bytea);
+    END IF;
+    -- What one statement did to its leaf. `created` are ids, `tombs` the number of tombstones
+    -- that they had; `bad` is the reason why all of it must not be.
+    IF to_regtype('naksha_written') IS NULL THEN
+        CREATE TYPE naksha_written AS (
+            outcomes naksha_outcome[], created text[], updated int8, deleted int8, tombs int8,
+            latest int8, area geometry, bad jsonb);
     END IF;
 END $$;
 
@@ -29,47 +38,139 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Where the history of this transaction goes; NULL when the collection keeps none.
+CREATE OR REPLACE FUNCTION naksha_history_day(c naksha_collection, txn int8) RETURNS text
+VOLATILE
+RETURN CASE WHEN c.off_since IS NULL THEN naksha_ensure_day(c.id || '_hst', txn) END;
+
+-- A CTE that copies states to the history, and none when there is no history.
+CREATE OR REPLACE FUNCTION naksha_kept_sql(day text, states text) RETURNS text
+IMMUTABLE
+RETURN coalesce(', kept AS (INSERT INTO ' || quote_ident(day) || ' ' || states || ')', '');
+
 -- Takes the tombstones of re-created features out of the deletion table; with history they go
 -- there as [deleted, re-created). Gives their number and the latest transaction among them.
 CREATE OR REPLACE FUNCTION naksha_untomb(
     c naksha_collection, txn int8, ids text[], OUT removed int8, OUT latest int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
-DECLARE
-    keep text := '';
 BEGIN
-    IF c.off_since IS NULL THEN
-        keep := format(', kept AS (INSERT INTO %I SELECT i, geo, naksha_closed(jsondata, $2) '
-            'FROM gone WHERE naksha_xyz_txn(jsondata) < $2)',
-            naksha_ensure_day(c.id || '_hst', txn));
-    END IF;
     EXECUTE format('WITH gone AS (DELETE FROM %I WHERE jsondata->>''id'' = ANY($1) '
                    'RETURNING i, geo, jsondata)%s SELECT count(*), max(naksha_xyz_txn(jsondata)) '
-                   'FROM gone', c.id || '_del', keep) INTO removed, latest USING ids, txn;
+                   'FROM gone', c.id || '_del', naksha_kept_sql(naksha_history_day(c, txn),
+                   'SELECT i, geo, naksha_closed(jsondata, $2) FROM gone '
+                   'WHERE naksha_xyz_txn(jsondata) < $2')) INTO removed, latest USING ids, txn;
 END $$;
 
--- Statement text that turns the rows of the CTE `gone` (geo, jsondata) into tombstones, with
--- their backup [txn, txn) in the history.
--- $1 txn, $2 GUID prefix, $3 author, $4 app id, $5 now, $6 wall clock
-CREATE OR REPLACE FUNCTION naksha_tombstone_sql(c naksha_collection, txn int8) RETURNS text
+-- Expression for the namespace of state `i` that has the content of an older one, whose namespace
+-- is `xyz`: it only moves between HEAD and the deletion table. (A function would cost planning.)
+-- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
+CREATE OR REPLACE FUNCTION naksha_moved_sql(action text) RETURNS text
+STABLE
+RETURN format($sql$naksha_make_xyz(%L, (xyz->>'version')::int8 + 1,
+    coalesce($3, xyz->>'author'), $4, $2 || i, xyz->>'uuid', NULL, $1, (xyz->>'createdAt')::int8,
+    $5, (xyz->>'rtcts')::int8, $6, xyz->'tags', xyz->>'crid', xyz->>'qrid')$sql$, action);
+
+-- CTEs that turn the states in the CTE `gone` (id, i, geo, jsondata, xyz) into tombstones. The
+-- history gets those states, and the tombstones' backup [txn, txn). Parameters as above.
+CREATE OR REPLACE FUNCTION naksha_tombs_sql(c naksha_collection, day text) RETURNS text
+STABLE
+RETURN format($sql$, numbered AS (
+    SELECT id, nextval(%L) AS i, i AS old_i, geo, jsondata, xyz FROM gone
+), tombs AS (
+    SELECT id, i, geo, old_i, jsondata AS old_json, xyz AS old_xyz,
+           naksha_with_xyz(jsondata, %s) AS jsondata
+      FROM numbered
+)%s, entombed AS (
+    INSERT INTO %I SELECT i, geo, jsondata FROM tombs
+    ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
+       SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
+)$sql$,
+    format('%I', c.id || '_i_seq'), naksha_moved_sql('DELETE'), naksha_kept_sql(day, $sql$
+    SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
+    SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
+
+-- Says what a verdict means.
+CREATE OR REPLACE FUNCTION naksha_raise_verdict(c naksha_collection, bad jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    backup text := '';
+    detail jsonb := bad - 'verdict' || jsonb_build_object('collection', c.id);
 BEGIN
-    IF c.off_since IS NULL THEN
-        backup := format(', backup AS (INSERT INTO %I SELECT i, geo, '
-            'naksha_closed(jsondata, $1) FROM tombs)', naksha_ensure_day(c.id || '_hst', txn));
+    CASE bad->>'verdict'
+        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'There is no such feature', detail);
+        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature exists already', detail);
+        WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
+        -- A later transaction was here, or somebody created the feature, and maybe changed or
+        -- deleted it, after we looked for rows to lock.
+        WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, c.id);
+        ELSE PERFORM naksha_raise('N0005', 'The feature was changed since it was read',
+                                  detail || '{"field": "uuid"}');
+    END CASE;
+END $$;
+
+-- After one leaf is written: refuse, check the order with a new snapshot, count.
+CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, txn int8, r naksha_written)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    created int8 := coalesce(cardinality(r.created), 0);
+    gone    int8 := 0;
+    buried  int8;
+BEGIN
+    IF r.bad IS NOT NULL THEN
+        PERFORM naksha_raise_verdict(c, r.bad);
     END IF;
-    RETURN format($sql$, numbered AS (
-        SELECT nextval(%L) AS i, geo, jsondata, naksha_xyz(jsondata) AS xyz FROM gone
-    ), tombs AS (
-        SELECT i, geo, naksha_with_xyz(jsondata, naksha_make_xyz('DELETE',
-            (xyz->>'version')::int8 + 1, coalesce($3, xyz->>'author'), $4, $2 || i,
-            xyz->>'uuid', NULL, $1, (xyz->>'createdAt')::int8, $5, (xyz->>'rtcts')::int8, $6,
-            xyz->'tags', xyz->>'crid', xyz->>'qrid')) AS jsondata
-          FROM numbered
-    )%s, entombed AS (
-        INSERT INTO %I SELECT i, geo, jsondata FROM tombs
-        ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
-           SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
-    ) SELECT * FROM tombs$sql$, format('%I', c.id || '_i_seq'), backup, c.id || '_del');
+    IF created > 0 THEN
+        SELECT u.removed, u.latest INTO gone, buried
+          FROM naksha_untomb(c, txn, r.created) u;
+        -- In a statement of its own, which sees the purge that the one before may have waited for.
+        buried := greatest(buried, naksha_last_purge(c.id, txn));
+    END IF;
+    IF gone <> r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
+        PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
+    END IF;
+    IF created + r.updated + r.deleted > 0 OR r.area IS NOT NULL THEN
+        PERFORM naksha_tx_count(c, created, r.updated, r.deleted, 0, r.area);
+    END IF;
+END $$;
+
+-- Create, update, upsert, delete and restore. All statements have the same parameters:
+-- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
+-- $7 ids $8 contents $9 WKB $10 qrids $11 tags $12 crids $13 locks (the i that must be HEAD's)
+-- $14 muuids $15 mode $16 author of new features $17 return features
+CREATE OR REPLACE FUNCTION naksha_write(
+    collection_id text, mode text, counts int[], ids text[], contents jsonb[] DEFAULT NULL,
+    wkbs bytea[] DEFAULT NULL, qrids text[] DEFAULT NULL, tags jsonb[] DEFAULT NULL,
+    crids text[] DEFAULT NULL, locks int8[] DEFAULT NULL, muuids text[] DEFAULT NULL,
+    want bool DEFAULT false) RETURNS SETOF naksha_outcome
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    c      naksha_collection := naksha_open(collection_id);
+    app_id text := naksha_app_id();
+    author text := naksha_author();
+    txn    int8;
+    prefix text;
+    day    text;
+    part   text;
+    lo     int := 1;
+    hi     int;
+    r      naksha_written;
+BEGIN
+    PERFORM naksha_lock_rows(c, ids, counts);
+    txn := naksha_txn();
+    prefix := naksha_guid_prefix(naksha_storage_id(), c.id, txn);
+    day := naksha_history_day(c, txn);
+    FOR leaf IN 1..16 LOOP
+        CONTINUE WHEN counts[leaf] = 0;
+        part := c.id || '_p' || to_hex(leaf - 1);
+        hi := lo + counts[leaf] - 1;
+        EXECUTE CASE mode WHEN 'delete' THEN naksha_delete_sql(c, part, day)
+                          WHEN 'restore' THEN naksha_restore_sql(c, part, day)
+                          ELSE naksha_put_sql(c, part, day) END INTO r
+          USING txn, prefix, author, app_id, naksha_epoch_ms(naksha_now()), naksha_clock_ms(),
+                ids[lo:hi], contents[lo:hi], wkbs[lo:hi], qrids[lo:hi], tags[lo:hi], crids[lo:hi],
+                locks[lo:hi], muuids[lo:hi], mode, coalesce(author, c.author, app_id), want;
+        PERFORM naksha_leaf_done(c, txn, r);
+        RETURN QUERY SELECT * FROM unnest(r.outcomes);
+        lo := hi + 1;
+    END LOOP;
 END $$;

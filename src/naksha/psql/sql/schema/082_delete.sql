@@ -1,33 +1,23 @@
 -- Delete, restore and purge.
 
--- $1 ids $2 locks $3 txn $4 GUID prefix $5 author $6 app id $7 now $8 wall clock $9 features
+-- Statement text for one leaf; its parameters are at naksha_write.
 CREATE OR REPLACE FUNCTION naksha_delete_sql(c naksha_collection, leaf text, day text) RETURNS text
-IMMUTABLE
+STABLE
 RETURN format($sql$WITH old AS (
-    SELECT i, geo, jsondata, naksha_xyz(jsondata) AS xyz FROM %1$I WHERE jsondata->>'id' = ANY($1)
+    SELECT i, geo, jsondata, naksha_xyz(jsondata) AS xyz FROM %1$I WHERE jsondata->>'id' = ANY($7)
 ), judged AS (
     SELECT n.id, n.lock, old.*, n.lock IS NOT NULL AND n.lock IS DISTINCT FROM old.i AS bad
-      FROM unnest($1::text[], $2::int8[]) AS n(id, lock) LEFT JOIN old ON old.jsondata->>'id' = n.id
-), numbered AS (
-    SELECT id, nextval(%2$L) AS i, i AS old_i, geo, jsondata, xyz
-      FROM (SELECT * FROM judged WHERE i IS NOT NULL AND NOT bad ORDER BY xyz->>'qrid') AS near
-), tombs AS (
-    SELECT id, i, geo, old_i, jsondata AS old_json, xyz AS old_xyz,
-           naksha_with_xyz(jsondata, naksha_make_xyz('DELETE', (xyz->>'version')::int8 + 1,
-               coalesce($5, xyz->>'author'), $6, $4 || i, xyz->>'uuid', NULL, $3,
-               (xyz->>'createdAt')::int8, $7, (xyz->>'rtcts')::int8, $8, xyz->'tags',
-               xyz->>'crid', xyz->>'qrid')) AS jsondata
-      FROM numbered
-)%3$s, entombed AS (
-    INSERT INTO %4$I SELECT i, geo, jsondata FROM tombs
-    ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
-       SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
+      FROM unnest($7::text[], $13::int8[]) AS n(id, lock)
+      LEFT JOIN old ON old.jsondata->>'id' = n.id
 ), gone AS (
+    SELECT id, i, geo, jsondata, xyz FROM judged WHERE i IS NOT NULL AND NOT bad
+     ORDER BY xyz->>'qrid'
+)%2$s, removed AS (
     DELETE FROM %1$I AS head USING tombs t WHERE head.i = t.old_i RETURNING head.i
 )
 SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
                           (naksha_xyz(jsondata)->>'version')::int8,
-                          CASE WHEN $9 THEN naksha_feature(geo, jsondata) END)::naksha_outcome)
+                          CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome)
           FROM tombs)
        || (SELECT array_agg((id, 'RETAINED', NULL, NULL, NULL)::naksha_outcome) FROM judged
             WHERE i IS NULL AND NOT bad),
@@ -35,116 +25,35 @@ SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
        coalesce((SELECT jsonb_build_object('feature', id, 'verdict', 'CONFLICT', 'head',
                    convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb)
           FROM judged WHERE bad ORDER BY id LIMIT 1),
-          CASE WHEN (SELECT count(*) FROM gone) <> count(*)
+          CASE WHEN (SELECT count(*) FROM removed) <> count(*)
                THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
-  FROM tombs$sql$,
-    leaf, format('%I', c.id || '_i_seq'),
-    CASE WHEN day IS NULL THEN '' ELSE format($sql$, kept AS (
-    INSERT INTO %I
-    SELECT old_i, geo, naksha_closed(old_json, $3) FROM tombs UNION ALL
-    SELECT i, geo, naksha_closed(jsondata, $3) FROM tombs
-)$sql$, day) END, c.id || '_del');
+  FROM tombs$sql$, leaf, naksha_tombs_sql(c, day));
 
-CREATE OR REPLACE FUNCTION naksha_delete(
-    collection_id text, counts int[], ids text[], locks int8[], want bool DEFAULT false)
-RETURNS SETOF naksha_outcome
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
-DECLARE
-    c   naksha_collection := naksha_open(collection_id);
-    txn int8;
-    day text;
-    lo  int := 1;
-    r   naksha_leaf_result;
-BEGIN
-    PERFORM naksha_lock_rows(c, ids, counts);
-    txn := naksha_txn();
-    IF c.off_since IS NULL THEN
-        day := naksha_ensure_day(c.id || '_hst', txn);
-    END IF;
-    FOR leaf IN 1..16 LOOP
-        CONTINUE WHEN counts[leaf] = 0;
-        EXECUTE naksha_delete_sql(c, c.id || '_p' || to_hex(leaf - 1), day) INTO r
-          USING ids[lo : lo + counts[leaf] - 1], locks[lo : lo + counts[leaf] - 1], txn,
-                naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
-                naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms(), want;
-        IF r.bad IS NOT NULL THEN
-            PERFORM naksha_raise_verdict(c, r.bad);
-        END IF;
-        PERFORM naksha_check_order(greatest(r.latest, c.txn), c.id);
-        IF r.tombs > 0 THEN
-            PERFORM naksha_tx_count(c, 0, 0, r.tombs, 0, r.area);
-        END IF;
-        RETURN QUERY SELECT * FROM unnest(r.outcomes);
-        lo := lo + counts[leaf];
-    END LOOP;
-END $$;
-
--- $1 ids $2 txn $3 GUID prefix $4 author $5 app id $6 now $7 wall clock $8 features
 CREATE OR REPLACE FUNCTION naksha_restore_sql(c naksha_collection, leaf text, day text) RETURNS text
-IMMUTABLE
+STABLE
 RETURN format($sql$WITH tomb AS (
-    DELETE FROM %1$I WHERE jsondata->>'id' = ANY($1) RETURNING i, geo, jsondata
+    DELETE FROM %1$I WHERE jsondata->>'id' = ANY($7) RETURNING i, geo, jsondata
 ), numbered AS (
     SELECT jsondata->>'id' AS id, nextval(%2$L) AS i, geo, jsondata AS old_json, i AS old_i,
            naksha_xyz(jsondata) AS xyz FROM tomb
 ), states AS (
-    SELECT id, i, geo, old_i, old_json, xyz,
-           naksha_with_xyz(old_json, naksha_make_xyz('UPDATE', (xyz->>'version')::int8 + 1,
-               coalesce($4, xyz->>'author'), $5, $3 || i, xyz->>'uuid', NULL, $2,
-               (xyz->>'createdAt')::int8, $6, (xyz->>'rtcts')::int8, $7, xyz->'tags',
-               xyz->>'crid', xyz->>'qrid')) AS jsondata
+    SELECT id, i, geo, old_i, old_json, xyz, naksha_with_xyz(old_json, %3$s) AS jsondata
       FROM numbered
-)%3$s, added AS (
-    INSERT INTO %4$I SELECT i, geo, jsondata FROM states ON CONFLICT DO NOTHING RETURNING i
+)%4$s, added AS (
+    INSERT INTO %5$I SELECT i, geo, jsondata FROM states ON CONFLICT DO NOTHING RETURNING i
 )
 SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
                   (naksha_xyz(jsondata)->>'version')::int8,
-                  CASE WHEN $8 THEN naksha_feature(geo, jsondata) END)::naksha_outcome),
-       NULL, count(*), count(*), (SELECT count(*) FROM added), max((xyz->>'txn')::int8),
-       ST_SetSRID(ST_Extent(geo), 4326),
-       (SELECT jsonb_build_object('feature', n, 'verdict', 'MISSING') FROM unnest($1) n
-         WHERE n NOT IN (SELECT id FROM states) ORDER BY n LIMIT 1)
+                  CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome),
+       NULL, count(*), 0, 0, max((xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
+       coalesce((SELECT jsonb_build_object('feature', n, 'verdict', 'MISSING') FROM unnest($7) n
+          WHERE n NOT IN (SELECT id FROM states) ORDER BY n LIMIT 1),
+          CASE WHEN (SELECT count(*) FROM added) <> count(*)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
   FROM states$sql$,
-    c.id || '_del', format('%I', c.id || '_i_seq'),
-    CASE WHEN day IS NULL THEN '' ELSE format($sql$, kept AS (
-    INSERT INTO %I SELECT old_i, geo, naksha_closed(old_json, $2) FROM states
-     WHERE (xyz->>'txn')::int8 < $2
-)$sql$, day) END, leaf);
-
-CREATE OR REPLACE FUNCTION naksha_restore(
-    collection_id text, counts int[], ids text[], want bool DEFAULT false)
-RETURNS SETOF naksha_outcome
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
-DECLARE
-    c   naksha_collection := naksha_open(collection_id);
-    txn int8;
-    day text;
-    lo  int := 1;
-    r   naksha_leaf_result;
-BEGIN
-    PERFORM naksha_lock_rows(c, ids, counts);
-    txn := naksha_txn();
-    IF c.off_since IS NULL THEN
-        day := naksha_ensure_day(c.id || '_hst', txn);
-    END IF;
-    FOR leaf IN 1..16 LOOP
-        CONTINUE WHEN counts[leaf] = 0;
-        EXECUTE naksha_restore_sql(c, c.id || '_p' || to_hex(leaf - 1), day) INTO r
-          USING ids[lo : lo + counts[leaf] - 1], txn,
-                naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
-                naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms(), want;
-        IF r.bad IS NOT NULL THEN
-            PERFORM naksha_raise_verdict(c, r.bad);
-        END IF;
-        IF r.added <> r.tombs THEN
-            PERFORM naksha_check_order(9223372036854775807, c.id);
-        END IF;
-        PERFORM naksha_check_order(greatest(r.latest, c.txn), c.id);
-        PERFORM naksha_tx_count(c, 0, r.updated, 0, 0, r.area);
-        RETURN QUERY SELECT * FROM unnest(r.outcomes);
-        lo := lo + counts[leaf];
-    END LOOP;
-END $$;
+    c.id || '_del', format('%I', c.id || '_i_seq'), naksha_moved_sql('UPDATE'),
+    naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
+     WHERE (xyz->>'txn')::int8 < $1$sql$), leaf);
 
 -- Removes published tombstones; a tombstone that is not published yet stays. With history, the
 -- tombstone goes there as [deleted, purged), so that "deleted at v" stays right for every v.
@@ -202,5 +111,6 @@ CREATE OR REPLACE FUNCTION naksha_restore(collection_id text, ids text[])
 RETURNS SETOF naksha_outcome
 LANGUAGE sql SET search_path FROM CURRENT
 BEGIN ATOMIC
-    SELECT r.* FROM naksha_batch(ids) b, naksha_restore(collection_id, b.counts, b.ids) r;
+    SELECT r.* FROM naksha_batch(ids) b,
+                  naksha_write(collection_id, 'restore', b.counts, b.ids) r;
 END;
