@@ -165,6 +165,44 @@ async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct)
     await check_log(shell)
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "functions"),
+    [
+        ("naksha_collection", "txn", ["naksha_collection_create", "naksha_collection_drop"]),
+        ("naksha_former", "number", ["naksha_collection_drop"]),
+        ("naksha_pin", "txn", ["naksha_pin_set", "naksha_pin_remove"]),
+        ("naksha_storage", "number", ["naksha_storage_keep_log"]),
+        ("naksha_migration", "name", ["naksha_migration_done"]),
+        ("roads_meta", "i", ["naksha_meta_put"]),
+    ],
+)
+async def test_the_storages_own_tables_are_written_by_functions(
+    shell: Direct, table: str, column: str, functions: list[str]
+) -> None:
+    for statement in (
+        f"INSERT INTO {table} SELECT * FROM {table}",
+        f"UPDATE {table} SET {column} = {column}",
+        f"DELETE FROM {table}",
+        f"TRUNCATE {table}",
+    ):
+        error = await refused(shell, statement)
+        assert error.sqlstate == "N0008", statement
+        assert table in str(error)
+        for function in functions:
+            assert function in str(error.hint)
+            assert await shell.fetchval("SELECT count(*) FROM pg_proc WHERE proname = $1", function)
+
+
+async def test_every_table_of_the_storage_is_guarded(shell: Direct) -> None:
+    """HEAD has triggers of its own kind, and only TRUNCATE is refused there."""
+    open_tables = await shell.fetch(
+        "SELECT relname FROM pg_class c WHERE relnamespace = 'naksha'::regnamespace"
+        " AND relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_trigger"
+        " WHERE tgrelid = c.oid AND tgname = 'naksha_guard' AND tgenabled = 'O')"
+    )
+    assert open_tables == []
+
+
 async def test_writers_must_say_who_they_are_in_every_transaction(shell: Direct) -> None:
     writes = [
         'INSERT INTO roads (jsondata) VALUES (\'{"id": "n"}\')',

@@ -104,6 +104,8 @@ BEGIN
     EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', collection_id || '_hst');
     PERFORM naksha_guard(collection_id || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
     EXECUTE format('CREATE TABLE %I (%s, PRIMARY KEY (i))', collection_id || '_meta', columns);
+    PERFORM naksha_guard(collection_id || '_meta', 'INSERT OR UPDATE OR DELETE OR TRUNCATE',
+                         'Use naksha_meta_put(collection, id, feature)');
     PERFORM naksha_create_triggers(collection_id);
 END $$;
 
@@ -120,7 +122,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_create(collection_id text, settings jsonb DEFAULT '{}')
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     new_txn int8 := naksha_txn();
     made    naksha_collection;
@@ -177,7 +179,7 @@ RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
            AND t.txn > since);
 
 CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c  naksha_collection := naksha_open_alone(collection_id);
     on_ bool := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
@@ -218,7 +220,7 @@ END;
 -- Softly: nobody can read or write it, maintenance drops it really after `at_ms`.
 CREATE OR REPLACE FUNCTION naksha_collection_drop(collection_id text, at_ms int8 DEFAULT NULL)
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
@@ -235,7 +237,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_restore(collection_id text) RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
@@ -246,7 +248,8 @@ END $$;
 
 -- Really: tables and rows are gone; the number and the state ids are never given out again.
 CREATE OR REPLACE FUNCTION naksha_collection_destroy(collection_id text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET client_min_messages = 'warning' AS $$
 BEGIN
     PERFORM naksha_close_gate(collection_id);
     INSERT INTO naksha_former AS f (id, number, last_i)
