@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import asyncpg
@@ -11,9 +12,11 @@ from naksha.psql.driver import Direct
 from naksha.psql.statements import leaf_of
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.shell import left_behind, psql
-from tests.psql.support import Connect, begin, check_log, insert, publish, sign
+from tests.psql.support import Connect, begin, check_log, insert, publish, sign, until_blocked
 
 LEAF = leaf_of("a")
+NEIGHBOUR = next(f"n{n}" for n in range(1000) if leaf_of(f"n{n}") == LEAF)
+"""Another id of the same leaf."""
 
 
 @pytest.fixture
@@ -123,22 +126,84 @@ async def test_on_conflict_is_refused_on_the_parent_and_upsert_does_it(shell: Di
     assert (state["properties"], state["xyz"]["version"]) == ({"n": 2}, 1)
 
 
-async def test_on_conflict_on_a_leaf_keeps_everything_right(shell: Direct) -> None:
-    """PostgreSQL allows it there; row triggers of both kinds run."""
+@pytest.mark.parametrize("table", ["roads", f"roads_p{LEAF}"])
+async def test_features_that_on_conflict_would_skip_are_told(shell: Direct, table: str) -> None:
+    skip = f"INSERT INTO {table} (jsondata) VALUES %s ON CONFLICT DO NOTHING"
+    taken, free = '(\'{"id": "a", "z": 2}\')', f'(\'{{"id": "{NEIGHBOUR}"}}\')'
+    for rows in (taken, f"{free}, {taken}", f"{free}, {free}"):
+        error = await refused(shell, skip % rows)
+        assert error.sqlstate == "N0008"
+        assert "ON CONFLICT" in str(error)
+        assert "naksha_upsert" in str(error.hint)
+    error = await refused(shell, f"INSERT INTO {table} (jsondata) VALUES {taken}")
+    assert error.sqlstate == "23505"
     await begin(shell)
-    await shell.execute(
-        f'INSERT INTO roads_p{LEAF} (jsondata) VALUES (\'{{"id": "a", "z": 1}}\') '
-        "ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE "
-        "SET jsondata = excluded.jsondata"
-    )
-    await shell.execute(
-        'INSERT INTO roads (jsondata) VALUES (\'{"id": "a", "z": 2}\') ON CONFLICT DO NOTHING'
-    )
+    await shell.execute(skip % free)
     await shell.execute("COMMIT")
     found = await left_behind(shell, "roads")
-    (state,) = [each for _, each in found["head"]]
-    assert (state["z"], state["xyz"]["action"], state["xyz"]["version"]) == (1, "UPDATE", 3)
-    assert found["log"][-1][:4] == (0, 1, 0, 0)
+    assert {each["id"] for _, each in found["head"]} == {"a", NEIGHBOUR}
+    assert found["log"][-1][:4] == (1, 0, 0, 0)
+
+
+async def test_on_conflict_on_a_leaf_is_refused_too(shell: Direct) -> None:
+    """PostgreSQL would allow it there."""
+    error = await refused(
+        shell,
+        f'INSERT INTO roads_p{LEAF} (jsondata) VALUES (\'{{"id": "a", "z": 1}}\') '
+        "ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE "
+        "SET jsondata = excluded.jsondata",
+    )
+    assert error.sqlstate == "N0008"
+    assert "naksha_upsert" in str(error.hint)
+
+
+async def test_a_feature_that_is_committed_meanwhile_is_not_skipped_either(
+    shell: Direct, connect: Connect
+) -> None:
+    other = await connect()
+    await begin(other)
+    await insert(other, "roads", "n")
+    await begin(shell)
+    skip = asyncio.create_task(
+        shell.execute(
+            'INSERT INTO roads (jsondata) VALUES (\'{"id": "n"}\') ON CONFLICT DO NOTHING'
+        )
+    )
+    await until_blocked(other, shell)
+    await other.execute("COMMIT")
+    with pytest.raises(asyncpg.PostgresError) as error:
+        await skip
+    assert error.value.sqlstate == "N0008"
+
+
+async def test_rows_are_counted_statement_by_statement(shell: Direct) -> None:
+    """Statements inside of others, and after one that was taken back."""
+    await shell.execute(
+        "CREATE FUNCTION echo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF pg_trigger_depth() = 1 THEN INSERT INTO naksha.roads (jsondata)"
+        " SELECT jsonb_build_object('id', NEW.jsondata->>'id' || n) FROM generate_series(1, 3) n;"
+        " INSERT INTO naksha.places (jsondata) VALUES (NEW.jsondata); END IF; RETURN NEW; END $$"
+    )
+    for when in ("BEFORE", "AFTER"):
+        await shell.execute(
+            f"CREATE TRIGGER echo_{when} {when} INSERT ON roads FOR EACH ROW"
+            " WHEN (NEW.jsondata->>'when' = TG_WHEN) EXECUTE FUNCTION echo()".replace(
+                "TG_WHEN", f"'{when}'"
+            )
+        )
+    await begin(shell)
+    for key, when in (("m", "AFTER"), ("k", "BEFORE")):
+        row = json.dumps({"id": key, "when": when})
+        await shell.execute("INSERT INTO roads (jsondata) VALUES ($1::jsonb)", row)
+        await shell.execute("SAVEPOINT s")
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await insert(shell, "roads", "x", "y", "a")
+        await shell.execute("ROLLBACK TO SAVEPOINT s")
+    await insert(shell, "roads", "x", "y")
+    await shell.execute("COMMIT")
+    found = await left_behind(shell, "roads")
+    ids = {"a", "x", "y", "m", "m1", "m2", "m3", "k", "k1", "k2", "k3"}
+    assert {each["id"] for _, each in found["head"]} == ids
 
 
 async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct) -> None:
