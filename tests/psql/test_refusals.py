@@ -358,6 +358,41 @@ async def test_what_is_no_tag_is_not_kept_as_one(shell: Direct) -> None:
     assert [tuple(row) for row in found] == [("[]",)]
 
 
+XYZ_AFTER = {
+    # What an update or upsert sends as namespace, and the tags and crid after it.
+    '{"n": 1}': (["t"], "c"),
+    "null": (["t"], "c"),
+    '"crid"': (["t"], "c"),
+    '["crid", "tags"]': (["t"], "c"),
+    '{"tags": null}': (["t"], "c"),
+    '{"tags": []}': ([], "c"),
+    '{"tags": ["u"]}': (["u"], "c"),
+    '{"crid": null}': (["t"], None),
+    '{"crid": ""}': (["t"], None),
+    '{"crid": "d", "tags": null}': (["t"], "d"),
+}
+
+
+@pytest.mark.parametrize("xyz", XYZ_AFTER)
+async def test_what_the_namespace_of_an_update_does_not_say_stays(shell: Direct, xyz: str) -> None:
+    made = {"id": "u", "properties": {"@ns:com:here:xyz": {"tags": ["t"], "crid": "c"}}}
+    sent = {"id": "u", "properties": {"@ns:com:here:xyz": json.loads(xyz)}}
+    for statement in (
+        "UPDATE roads SET jsondata = $1::jsonb WHERE jsondata->>'id' = 'u'",
+        "SELECT naksha_upsert('roads', $1::jsonb)",
+    ):
+        await begin(shell)
+        await shell.execute("INSERT INTO roads (jsondata) VALUES ($1::jsonb)", json.dumps(made))
+        await shell.execute(statement, json.dumps(sent))
+        row = await shell.fetchval(
+            "SELECT naksha_xyz(jsondata) FROM roads WHERE jsondata->>'id' = 'u'"
+        )
+        found = json.loads(row)
+        assert (found["tags"], found["crid"]) == XYZ_AFTER[xyz]
+        assert found["mrid"] == found["crid"]
+        await shell.execute("ROLLBACK")
+
+
 async def test_the_shell_shows_message_hint_and_state(
     shell: Direct, bare: str, postgres_cluster: PostgresCluster
 ) -> None:

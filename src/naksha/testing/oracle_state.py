@@ -34,13 +34,13 @@ class Content:
         xyz = properties.pop(XYZ, None) or {}
         rest = {key: value for key, value in feature.items() if key != "geometry"}
         rest |= {"id": feature_id, "properties": properties}
-        tags, crid = xyz.get("tags"), xyz.get("crid")
+        tags = xyz.get("tags")
         return cls(
             id=feature_id,
             rest=rest,
             geometry=feature.get("geometry"),
             tags=ABSENT if tags is None else tuple(sorted(set(tags))),
-            crid=ABSENT if crid is None else crid,
+            crid=xyz.get("crid", ABSENT),
         )
 
 

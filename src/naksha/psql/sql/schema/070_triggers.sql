@@ -109,8 +109,8 @@ BEGIN
         naksha_make_xyz('CREATE', coalesce(version, 0) + 1,
             coalesce(naksha_author(), c.author, app_id), app_id,
             naksha_guid(naksha_storage_id(), c.id, txn, NEW.i), NULL, NULL, txn,
-            now_ms, now_ms, real_ms, real_ms, naksha_sent_tags(sent), sent->>'crid',
-            naksha_qrid(NEW.geo)));
+            now_ms, now_ms, real_ms, real_ms, naksha_sent_tags(sent),
+            nullif(sent->>'crid', ''), naksha_qrid(NEW.geo)));
     RETURN NEW;
 END $$;
 
@@ -124,6 +124,16 @@ IMMUTABLE
 RETURN CASE WHEN jsonb_typeof(xyz->'tags') = 'array'
                  AND NOT xyz->'tags' @? '$[*] ? (@.type() != "string")'
             THEN xyz->'tags' ELSE '[]' END;
+
+-- What an update says about tags: null when they stay, because they are absent or null.
+CREATE OR REPLACE FUNCTION naksha_new_tags(xyz jsonb) RETURNS jsonb
+IMMUTABLE
+RETURN CASE WHEN jsonb_typeof(xyz->'tags') <> 'null' THEN naksha_sent_tags(xyz) END;
+
+-- What an update says about the crid: null when it stays, empty when it goes.
+CREATE OR REPLACE FUNCTION naksha_new_crid(xyz jsonb) RETURNS text
+IMMUTABLE
+RETURN CASE WHEN jsonb_typeof(xyz->'crid') = 'null' THEN '' ELSE xyz->>'crid' END;
 
 -- The namespace of the state that follows `old`. A state overwritten inside its own transaction
 -- leaves no trace in the chain: its successor stands in its place.
@@ -148,21 +158,14 @@ DECLARE
     old_xyz jsonb := naksha_xyz(OLD.jsondata);
     sent    jsonb := naksha_xyz(NEW.jsondata);
     content jsonb;
-    tags    jsonb := old_xyz->'tags';
-    crid    text := old_xyz->>'crid';
+    tags    jsonb := coalesce(naksha_new_tags(sent), old_xyz->'tags');
+    crid    text := nullif(coalesce(naksha_new_crid(sent), old_xyz->>'crid'), '');
 BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
         PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
             jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
     END IF;
     PERFORM naksha_check_geo(c, id, NEW.geo);
-    -- What the new namespace does not mention stays.
-    IF sent ? 'tags' THEN
-        tags := naksha_sent_tags(sent);
-    END IF;
-    IF sent ? 'crid' THEN
-        crid := sent->>'crid';
-    END IF;
     -- A 2D feature stays 2D until somebody gives it heights.
     content := naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL AND (
         naksha_is_3d(OLD.jsondata) OR OLD.geo IS NULL

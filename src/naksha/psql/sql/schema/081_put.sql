@@ -10,7 +10,7 @@ BEGIN
 END $$;
 
 -- Statement text for one leaf.
--- Tags and crid that are not given stay as they are.
+-- Tags and crid that are not given stay as they are; an empty crid takes it away.
 -- $1 ids $2 contents $3 WKB $4 qrids $5 tags $6 crids $7 locks (the i that must be HEAD's)
 -- $8 muuids $9 txn $10 GUID prefix $11 author $12 app id $13 now $14 wall clock
 -- $15 mode $16 author of new features $17 return features
@@ -37,7 +37,8 @@ RETURN format($sql$WITH input AS (
                 WHEN n.content = naksha_content(o.jsondata)
                      AND n.geo::bytea IS NOT DISTINCT FROM o.geo::bytea
                      AND coalesce(n.tags, o.xyz->'tags') = o.xyz->'tags'
-                     AND coalesce(n.crid, o.xyz->>'crid') IS NOT DISTINCT FROM o.xyz->>'crid'
+                     AND nullif(coalesce(n.crid, o.xyz->>'crid'), '')
+                         IS NOT DISTINCT FROM o.xyz->>'crid'
                      THEN 'RETAINED'
                 ELSE 'UPDATED' END AS verdict
       FROM input n LEFT JOIN old o ON o.id = n.id LEFT JOIN tomb t ON t.id = n.id
@@ -48,10 +49,11 @@ RETURN format($sql$WITH input AS (
     SELECT id, i, geo, verdict, old_i, old_geo, old_json, old_xyz, tomb_xyz,
            naksha_with_xyz(content, CASE verdict
                WHEN 'UPDATED' THEN naksha_next_xyz(old_xyz, $10 || i, muuid, $9, $13, $14, $11, $12,
-                   coalesce(tags, old_xyz->'tags'), coalesce(crid, old_xyz->>'crid'), qrid)
+                   coalesce(tags, old_xyz->'tags'), nullif(coalesce(crid, old_xyz->>'crid'), ''),
+                   qrid)
                ELSE naksha_make_xyz('CREATE', coalesce((tomb_xyz->>'version')::int8, 0) + 1, $16,
                                     $12, $10 || i, NULL, muuid, $9, $13, $13, $14, $14,
-                                    tags, crid, qrid) END) AS jsondata
+                                    tags, nullif(crid, ''), qrid) END) AS jsondata
       FROM numbered
 )%4$s, changed AS (
     UPDATE %1$I AS head SET i = s.i, geo = s.geo, jsondata = s.jsondata
@@ -180,8 +182,7 @@ BEGIN
     SELECT * INTO result FROM naksha_put(collection_id, 'upsert',
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
         ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
-        ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], 
-        ARRAY[CASE WHEN sent ? 'tags' THEN naksha_sent_tags(sent) END],
-        ARRAY[sent->>'crid'], ARRAY[NULL]::int8[], ARRAY[NULL]::text[]);
+        ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_new_tags(sent)],
+        ARRAY[naksha_new_crid(sent)], ARRAY[NULL]::int8[], ARRAY[NULL]::text[]);
     RETURN result.uuid;
 END $$;
