@@ -393,6 +393,37 @@ async def test_what_the_namespace_of_an_update_does_not_say_stays(shell: Direct,
         await shell.execute("ROLLBACK")
 
 
+async def test_nobody_can_say_by_hand_that_a_feature_has_heights(shell: Direct) -> None:
+    marks = ("true", "false", "null", "[1]")
+    whole = "SELECT convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb - 'properties'"
+    for mark in marks:
+        await begin(shell)
+        await shell.execute(
+            "SELECT naksha_upsert('places', jsonb_build_object('naksha:3d', $1::jsonb, 'id', 'flat'"
+            ', \'geometry\', \'{"type": "Point", "coordinates": [1, 2]}\'::jsonb))',
+            mark,
+        )
+        await shell.execute(
+            "INSERT INTO places (geo, jsondata) VALUES (ST_SetSRID(ST_MakePoint(1, 2, 0), 4326),"
+            " jsonb_build_object('id', 'high', 'naksha:3d', $1::jsonb)),"
+            " (NULL, jsonb_build_object('id', 'nowhere', 'naksha:3d', $1::jsonb))",
+            mark,
+        )
+        for change in ("jsondata", "jsonb_set(jsondata, '{n}', '1')"):
+            await shell.execute(
+                f"UPDATE places SET jsondata = jsonb_set({change}, '{{naksha:3d}}', $1::jsonb)",
+                mark,
+            )
+        found = [json.loads(row[0]) for row in await shell.fetch(f"{whole} FROM places")]
+        await shell.execute("ROLLBACK")
+        assert {each["id"]: each["geometry"] for each in found} == {
+            "flat": {"type": "Point", "coordinates": [1, 2]},
+            "high": {"type": "Point", "coordinates": [1, 2, 0]},
+            "nowhere": None,
+        }
+        assert [sorted(each) for each in found] == [["geometry", "id", "n", "type"]] * 3
+
+
 async def test_the_shell_shows_message_hint_and_state(
     shell: Direct, bare: str, postgres_cluster: PostgresCluster
 ) -> None:

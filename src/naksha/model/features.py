@@ -37,6 +37,9 @@ from naksha.model.tags import checked_tags
 NAMESPACE: Final = "@ns:com:here:xyz"
 """The member of `properties` that belongs to the storage."""
 
+MARK_3D: Final = "naksha:3d"
+"""A member of features that a storage may use for itself; what a client sends there is dropped."""
+
 CRID_CLEARED: Final = ""
 """Stands for the `crid` null; an empty one is refused, so nobody can mean it."""
 
@@ -167,6 +170,7 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
     for position, feature in enumerate(features):
         body = {**feature}
         body.pop("geometry", None)
+        body.pop(MARK_3D, None)
         body["id"] = ids[position]
         properties = body.get("properties")
         if properties is None:
