@@ -87,7 +87,7 @@ class PsqlReader(ABC):
         cursor = _decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
-        async with self._reading(collection, txn) as connection:
+        async with self._reading(collection, txn) as connection, planned(connection, query):
             rows = await connection.fetch(text, *values)
         found = [State(row["id"], row["feature"]) for row in rows]
         if query.limit is None or len(found) <= query.limit:
@@ -102,7 +102,11 @@ class PsqlReader(ABC):
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         left = query.limit
-        async with self._reading(collection, txn) as connection, connection.transaction():
+        async with (
+            self._reading(collection, txn) as connection,
+            connection.transaction(),
+            planned(connection, query),
+        ):
             rows = connection.cursor(text, *values, prefetch=PREFETCH)
             async for row in rows:
                 if left is not None:
@@ -114,7 +118,7 @@ class PsqlReader(ABC):
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         txn = await self._txn_of(collection, msgspec.structs.replace(query, limit=None), at, None)
         text, values = statements.count(collection, query, txn)
-        async with self._reading(collection, txn) as connection:
+        async with self._reading(collection, txn) as connection, planned(connection, query):
             number: int = await connection.fetchval(text, *values)
         return number
 
@@ -173,6 +177,18 @@ class PsqlReader(ABC):
 
     def _reads_head(self, query: Query) -> bool:
         return query.limit is None or not self._pins_head
+
+
+@asynccontextmanager
+async def planned(connection: Connection, query: Query) -> AsyncIterator[None]:
+    """Where the right plan depends on the values of the query, it is made for them."""
+    if not statements.depends_on_values(query):
+        yield
+        return
+    async with connection.transaction():
+        await connection.execute(queries()["plan_for_values"], True)
+        yield
+        await connection.execute(queries()["plan_for_values"], False)
 
 
 async def still_there(connection: Connection, collection: str, txn: int | None) -> None:
