@@ -95,8 +95,10 @@ async def _load(connection: Direct, name: str, count: int, byte_size: int) -> fl
         await connection.execute("SELECT naksha_adopt('public.points', $1)", name)
     seconds = time.perf_counter() - start
     await connection.execute("SELECT naksha_publish()")
-    await connection.execute(
-        "UPDATE naksha_collection SET byte_size = $1 WHERE id = $2", byte_size, name
-    )
+    async with connection.transaction():
+        await connection.execute("SET LOCAL naksha.managed = 'on'")
+        await connection.execute(
+            "UPDATE naksha_collection SET byte_size = $1 WHERE id = $2", byte_size, name
+        )
     await connection.execute(f"VACUUM ANALYZE {name}")
     return seconds

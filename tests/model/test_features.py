@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from naksha.model import features as module
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.model.features import NAMESPACE, PreparedFeatures, check_features, generate_ids
+from naksha.model.features import (
+    CRID_CLEARED,
+    NAMESPACE,
+    PreparedFeatures,
+    check_features,
+    generate_ids,
+)
 from naksha.model.geometry import geojson_of
 from naksha.model.json_rules import json_problem
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX, JSON_DEPTH_MAX, WRITE_FEATURES_MAX
@@ -118,6 +124,10 @@ def test_properties_and_geometries_come_through(
 
 def test_no_features_at_all() -> None:
     assert len(check_features([])) == 0
+
+
+def test_a_crid_of_null_is_not_the_same_as_none_at_all() -> None:
+    assert only(feature(properties={NAMESPACE: {"crid": None}})).crid == [CRID_CLEARED]
 
 
 @pytest.mark.parametrize("properties", [None, {}, {NAMESPACE: None}, {NAMESPACE: {}}])

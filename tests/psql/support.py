@@ -69,6 +69,13 @@ async def insert(connection: Direct, collection: str, *ids: str, **properties: A
     )
 
 
+async def by_force(connection: Direct, statement: str, *values: Any) -> None:
+    """Write to a table that is guarded, as nobody should."""
+    async with connection.transaction():
+        await connection.execute("SET LOCAL naksha.managed = 'on'")
+        await connection.execute(statement, *values)
+
+
 async def publish(connection: Direct) -> int:
     """Publish what can be; gives the last version."""
     last: int = await connection.fetchval("SELECT last_seq FROM naksha_publish()")

@@ -324,8 +324,9 @@ async def test_release_under_the_own_name_and_adoption_once_more(
             await connection.execute("SELECT naksha.naksha_adopt('naksha.roads', 'roads')")
         async with transaction(connection):
             await connection.execute("SELECT naksha.naksha_release('roads', 'roads')")
-    assert await connection.fetchval("SELECT count(*) FROM naksha.roads") == 1
-    assert await connection.fetchval("SELECT nextval('naksha.roads_i_seq')") == 2
+    # The second time the number has been a state's already, maybe on the same day.
+    assert await connection.fetch("SELECT i FROM naksha.roads") == [(2,)]
+    assert await connection.fetchval("SELECT nextval('naksha.roads_i_seq')") == 3
     marked = "SELECT count(*) FROM naksha.roads WHERE jsondata ? 'naksha:3d'"
     assert await connection.fetchval(marked) == 0
     await storage.resolve(AtSeq(4))

@@ -105,7 +105,13 @@ async def goes_on(storage: PsqlStorage, plain: asyncpg.Connection, last: int) ->
     await insert(plain, "roads", "by-hand", n=1)
     await plain.execute("COMMIT")
     assert (await storage.page("roads", Query(ids=("by-hand",)))).states[0].xyz["version"] == 1
-    for forbidden in ("TRUNCATE roads", "DELETE FROM roads_hst", "DELETE FROM naksha_tx"):
+    for forbidden in (
+        "TRUNCATE roads",
+        "DELETE FROM roads_hst",
+        "DELETE FROM naksha_tx",
+        "DELETE FROM naksha_collection",
+        "TRUNCATE roads_meta",
+    ):
         with pytest.raises(asyncpg.PostgresError) as caught:
             await plain.execute(forbidden)
         assert caught.value.sqlstate == "N0008"

@@ -91,9 +91,7 @@ async def test_a_pin_and_expiry_exclude_each_other(aging: Aging) -> None:
     pinner = await connect_to(aging.dsn)
     try:
         await pinner.execute("BEGIN")
-        await pinner.execute(
-            "INSERT INTO naksha_pin VALUES ('open', NULL, $1)", aging.versions[0].txn
-        )
+        await pinner.execute("SELECT naksha_pin_set('open', $1)", aging.versions[0].txn)
         await aging.storage.maintain()
         assert await aging.everything() == before
         await pinner.execute("COMMIT")
@@ -169,7 +167,7 @@ async def log_of(aging: Aging) -> list[int]:
 
 
 async def test_the_log_has_its_own_retention(aging: Aging) -> None:
-    await aging.plain.execute("UPDATE naksha_storage SET tx_log_days = 2")
+    await aging.plain.execute("SELECT naksha_storage_keep_log(2)")
     await aging.storage.maintain()
     kept = aging.versions[5:]
     assert await log_of(aging) == [v.txn for v in kept]
@@ -190,14 +188,14 @@ async def test_the_log_has_its_own_retention(aging: Aging) -> None:
 
 
 async def test_the_log_is_kept_from_a_pin_on(aging: Aging) -> None:
-    await aging.plain.execute("UPDATE naksha_storage SET tx_log_days = 0")
+    await aging.plain.execute("SELECT naksha_storage_keep_log(0)")
     await aging.storage.pin("subscriber", aging.versions[2], "roads")
     await aging.storage.maintain(ms(TODAY + timedelta(days=90)))
     assert await log_of(aging) == [v.txn for v in aging.versions[2:]]
 
 
 async def test_the_last_version_stays_known(aging: Aging) -> None:
-    await aging.plain.execute("UPDATE naksha_storage SET tx_log_days = 0")
+    await aging.plain.execute("SELECT naksha_storage_keep_log(0)")
     await aging.plain.execute("SELECT nextval('naksha_tx_object_id_seq')")
     await aging.plain.execute(
         "SELECT setval('naksha_tx_object_id_seq', naksha_day_txn('2031-06-01'))"
@@ -218,7 +216,7 @@ async def test_without_history_versions_stay_expired_when_the_log_goes(aging: Ag
     written: Version = await aging.write()
     aging.clock.day = TODAY + timedelta(days=30)
     await aging.storage.run(lambda s: s.message("m", "later"), "app")
-    await aging.plain.execute("UPDATE naksha_storage SET tx_log_days = 5")
+    await aging.plain.execute("SELECT naksha_storage_keep_log(5)")
     await aging.storage.maintain()
     floor = await aging.plain.fetchval("SELECT naksha_floor('roads')")
     assert floor == written.txn

@@ -1,5 +1,6 @@
 """Names of older documents: wrappers in the storage's schema and, on request, in xyz_config."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -9,7 +10,10 @@ import pytest
 from naksha.model.uuids import Uuid
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
+from naksha.psql import install as installer
 from naksha.psql.driver import Direct
+from naksha.psql.install import install
+from naksha.psql.sql import schema_files
 
 INSERT = (
     "INSERT INTO naksha.roads (jsondata, geo)"
@@ -199,3 +203,76 @@ async def test_nothing_is_made_unless_asked_and_a_real_one_is_left_alone(databas
     finally:
         await connection.close()
         await storage.close()
+
+
+COLUMNS = """SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
+ WHERE attrelid = $1::text::regclass AND attnum > 0"""
+
+
+async def reinstall(dsn: str, monkeypatch: pytest.MonkeyPatch, **replaced: str) -> None:
+    """Run the schema files once more, with something in them replaced."""
+    files = []
+    for name, text in schema_files():
+        for old, new in replaced.items():
+            text = text.replace(old, new)
+        files.append((name, text))
+    monkeypatch.setattr(installer, "schema_files", lambda: files)
+    opened = await asyncpg.connect(dsn)
+    try:
+        await install(opened, "naksha", "old", 42)
+    finally:
+        await opened.close()
+
+
+async def test_the_views_follow_when_their_columns_change(
+    connection: Direct, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = ("naksha.naksha_legacy_transactions", "xyz_config.transactions")
+    before = await connection.fetchval(COLUMNS, views[0])
+    await connection.execute("CREATE ROLE clerk")
+    try:
+        await connection.execute("GRANT SELECT ON xyz_config.transactions TO clerk, PUBLIC")
+        renamed = {"commit_msg": "message"}
+        more = {"seq_ts END AS ts\n": "seq_ts END AS ts, t.author AS extra\n"}
+        for replaced, wanted in (
+            (renamed, before.replace("commit_msg", "message")),
+            (more, before + " extra"),
+            ({}, before),
+        ):
+            await reinstall(database, monkeypatch, **replaced)
+            for view in views:
+                assert await connection.fetchval(COLUMNS, view) == wanted
+                await connection.fetch(f"SELECT * FROM {view}")
+        grants = await connection.fetchval(
+            "SELECT array_agg(grantee::text ORDER BY 1) FROM information_schema.role_table_grants"
+            " WHERE table_schema = 'xyz_config' AND privilege_type = 'SELECT'"
+        )
+        assert {"PUBLIC", "clerk"} < set(grants)
+        assert await connection.fetchval("SELECT naksha.naksha_legacy_owner()") == "naksha"
+    finally:
+        await connection.execute("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+async def test_a_view_of_somebody_else_is_never_dropped(
+    connection: Direct, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.execute("CREATE VIEW public.mine AS SELECT * FROM xyz_config.transactions")
+    with pytest.raises(asyncpg.DependentObjectsStillExistError) as error:
+        await reinstall(database, monkeypatch, commit_msg="message")
+    assert "view mine" in str(error.value.detail)
+    assert "commit_msg" in await connection.fetchval(COLUMNS, "public.mine")
+    # What only adds a column needs no drop.
+    more = {"seq_ts END AS ts\n": "seq_ts END AS ts, t.author AS extra\n"}
+    await reinstall(database, monkeypatch, **more)
+    assert "extra" in await connection.fetchval(COLUMNS, "xyz_config.transactions")
+    await connection.fetch("SELECT * FROM public.mine")
+
+
+async def test_setting_up_again_locks_no_reader_of_the_views_out(
+    connection: Direct, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connection.transaction():
+        await connection.fetch("SELECT * FROM xyz_config.transactions")
+        await asyncio.wait_for(
+            reinstall(database, monkeypatch, **{"CREATE OR REPLACE": "CREATE  OR REPLACE"}), 30
+        )

@@ -19,7 +19,7 @@ from naksha.psql.install import install
 from naksha.psql.sql import schema_files
 from naksha.testing.fixtures import DatabaseFactory
 from tests.psql.aging import place
-from tests.psql.support import connect_to, until_blocked
+from tests.psql.support import by_force, connect_to, until_blocked
 
 OLD_STEPS = [("0001_pre_colour", "ALTER TABLE naksha_pin ADD COLUMN colour text")]
 NEW_STEPS = [
@@ -137,7 +137,8 @@ async def test_pre_runs_before_the_files_and_post_after(
 ) -> None:
     await set_up(database, [])
     connection = await connect_to(database)
-    await connection.execute("DROP FUNCTION naksha_newer(); DELETE FROM naksha_migration")
+    await connection.execute("DROP FUNCTION naksha_newer()")
+    await by_force(connection, "DELETE FROM naksha_migration")
     await connection.close()
     probe = "CREATE TABLE {} AS SELECT to_regproc('naksha_newer') IS NOT NULL AS there"
     await set_up(
@@ -206,7 +207,7 @@ async def test_writers_and_readers_go_on_during_an_upgrade(bare: str, changed_sc
     storage = await PsqlStorage.open(bare, "test")
     await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app")
     connection = await connect_to(bare)
-    await connection.execute("DELETE FROM naksha_migration")
+    await by_force(connection, "DELETE FROM naksha_migration")
     await connection.close()
     try:
         async with Upgrade(bare) as upgrade:
@@ -223,7 +224,7 @@ async def test_writers_and_readers_go_on_during_an_upgrade(bare: str, changed_sc
 
 async def test_an_upgrade_does_not_wait_for_writers(bare: str, changed_schema: None) -> None:
     writer = await connect_to(bare)
-    await writer.execute("DELETE FROM naksha_migration")
+    await by_force(writer, "DELETE FROM naksha_migration")
     await writer.execute("BEGIN")
     await writer.execute("SELECT naksha_tx_start('slow')")
     await writer.execute("SELECT naksha_upsert('roads', '{\"id\": \"x\"}')")

@@ -31,6 +31,7 @@ from naksha.psql.partitioning import (
     partition,
 )
 from naksha.psql.sql import ident, queries, sql
+from tests.psql.support import by_force
 
 MOST = 10
 """Features of a partition in these tests."""
@@ -132,7 +133,8 @@ async def storage(database: str) -> AsyncIterator[PsqlStorage]:
 @pytest.fixture
 async def connection(storage: PsqlStorage, database: str) -> AsyncIterator[Direct]:
     opened = await asyncpg.connect(database, server_settings={"search_path": "naksha, public"})
-    await opened.execute("UPDATE naksha_collection SET byte_size = $1", 10 * 1024 * 1024 // MOST)
+    small = 10 * 1024 * 1024 // MOST
+    await by_force(opened, "UPDATE naksha_collection SET byte_size = $1", small)
     yield opened
     await opened.close()
 
@@ -198,7 +200,7 @@ async def test_no_features_no_partitions(storage: PsqlStorage, connection: Direc
 
 
 async def test_unknown_sizes_are_measured(storage: PsqlStorage, connection: Direct) -> None:
-    await connection.execute("UPDATE naksha_collection SET byte_size = -1")
+    await by_force(connection, "UPDATE naksha_collection SET byte_size = -1")
     big = points(50, random.Random(2))
     big[7]["properties"]["text"] = "x" * 1024 * 1024
     await write(storage, big)
@@ -270,7 +272,8 @@ async def test_what_cannot_be_read_is_computed_anew(
 ) -> None:
     await write(storage, points(20, random.Random(7)))
     found = await storage.partitioning("roads")
-    await connection.execute("""UPDATE roads_meta SET jsondata = '{"properties": {"old": 1}}'""")
+    old = """UPDATE roads_meta SET jsondata = '{"properties": {"old": 1}}'"""
+    await by_force(connection, old)
     assert await storage.partitioning("roads") == found
     assert (await stored(connection))["properties"]["by_qrid"] == found
 

@@ -32,6 +32,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "naksha_adopt": (UNSAFE, DYNAMIC),
     "naksha_adopt_check": (UNSAFE, DYNAMIC),
     "naksha_install_legacy": (UNSAFE,),
+    "naksha_put_views": (UNSAFE,),
     "naksha_merge_build": (UNSAFE,),
     "naksha_refresh_statistics": (UNSAFE, DYNAMIC, UNASSIGNED),
 }

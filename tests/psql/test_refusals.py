@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import asyncpg
@@ -11,9 +12,11 @@ from naksha.psql.driver import Direct
 from naksha.psql.statements import leaf_of
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.shell import left_behind, psql
-from tests.psql.support import Connect, begin, check_log, insert, publish, sign
+from tests.psql.support import Connect, begin, check_log, insert, publish, sign, until_blocked
 
 LEAF = leaf_of("a")
+NEIGHBOUR = next(f"n{n}" for n in range(1000) if leaf_of(f"n{n}") == LEAF)
+"""Another id of the same leaf."""
 
 
 @pytest.fixture
@@ -123,22 +126,84 @@ async def test_on_conflict_is_refused_on_the_parent_and_upsert_does_it(shell: Di
     assert (state["properties"], state["xyz"]["version"]) == ({"n": 2}, 1)
 
 
-async def test_on_conflict_on_a_leaf_keeps_everything_right(shell: Direct) -> None:
-    """PostgreSQL allows it there; row triggers of both kinds run."""
+@pytest.mark.parametrize("table", ["roads", f"roads_p{LEAF}"])
+async def test_features_that_on_conflict_would_skip_are_told(shell: Direct, table: str) -> None:
+    skip = f"INSERT INTO {table} (jsondata) VALUES %s ON CONFLICT DO NOTHING"
+    taken, free = '(\'{"id": "a", "z": 2}\')', f'(\'{{"id": "{NEIGHBOUR}"}}\')'
+    for rows in (taken, f"{free}, {taken}", f"{free}, {free}"):
+        error = await refused(shell, skip % rows)
+        assert error.sqlstate == "N0008"
+        assert "ON CONFLICT" in str(error)
+        assert "naksha_upsert" in str(error.hint)
+    error = await refused(shell, f"INSERT INTO {table} (jsondata) VALUES {taken}")
+    assert error.sqlstate == "23505"
     await begin(shell)
-    await shell.execute(
-        f'INSERT INTO roads_p{LEAF} (jsondata) VALUES (\'{{"id": "a", "z": 1}}\') '
-        "ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE "
-        "SET jsondata = excluded.jsondata"
-    )
-    await shell.execute(
-        'INSERT INTO roads (jsondata) VALUES (\'{"id": "a", "z": 2}\') ON CONFLICT DO NOTHING'
-    )
+    await shell.execute(skip % free)
     await shell.execute("COMMIT")
     found = await left_behind(shell, "roads")
-    (state,) = [each for _, each in found["head"]]
-    assert (state["z"], state["xyz"]["action"], state["xyz"]["version"]) == (1, "UPDATE", 3)
-    assert found["log"][-1][:4] == (0, 1, 0, 0)
+    assert {each["id"] for _, each in found["head"]} == {"a", NEIGHBOUR}
+    assert found["log"][-1][:4] == (1, 0, 0, 0)
+
+
+async def test_on_conflict_on_a_leaf_is_refused_too(shell: Direct) -> None:
+    """PostgreSQL would allow it there."""
+    error = await refused(
+        shell,
+        f'INSERT INTO roads_p{LEAF} (jsondata) VALUES (\'{{"id": "a", "z": 1}}\') '
+        "ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE "
+        "SET jsondata = excluded.jsondata",
+    )
+    assert error.sqlstate == "N0008"
+    assert "naksha_upsert" in str(error.hint)
+
+
+async def test_a_feature_that_is_committed_meanwhile_is_not_skipped_either(
+    shell: Direct, connect: Connect
+) -> None:
+    other = await connect()
+    await begin(other)
+    await insert(other, "roads", "n")
+    await begin(shell)
+    skip = asyncio.create_task(
+        shell.execute(
+            'INSERT INTO roads (jsondata) VALUES (\'{"id": "n"}\') ON CONFLICT DO NOTHING'
+        )
+    )
+    await until_blocked(other, shell)
+    await other.execute("COMMIT")
+    with pytest.raises(asyncpg.PostgresError) as error:
+        await skip
+    assert error.value.sqlstate == "N0008"
+
+
+async def test_rows_are_counted_statement_by_statement(shell: Direct) -> None:
+    """Statements inside of others, and after one that was taken back."""
+    await shell.execute(
+        "CREATE FUNCTION echo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF pg_trigger_depth() = 1 THEN INSERT INTO naksha.roads (jsondata)"
+        " SELECT jsonb_build_object('id', NEW.jsondata->>'id' || n) FROM generate_series(1, 3) n;"
+        " INSERT INTO naksha.places (jsondata) VALUES (NEW.jsondata); END IF; RETURN NEW; END $$"
+    )
+    for when in ("BEFORE", "AFTER"):
+        await shell.execute(
+            f"CREATE TRIGGER echo_{when} {when} INSERT ON roads FOR EACH ROW"
+            " WHEN (NEW.jsondata->>'when' = TG_WHEN) EXECUTE FUNCTION echo()".replace(
+                "TG_WHEN", f"'{when}'"
+            )
+        )
+    await begin(shell)
+    for key, when in (("m", "AFTER"), ("k", "BEFORE")):
+        row = json.dumps({"id": key, "when": when})
+        await shell.execute("INSERT INTO roads (jsondata) VALUES ($1::jsonb)", row)
+        await shell.execute("SAVEPOINT s")
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await insert(shell, "roads", "x", "y", "a")
+        await shell.execute("ROLLBACK TO SAVEPOINT s")
+    await insert(shell, "roads", "x", "y")
+    await shell.execute("COMMIT")
+    found = await left_behind(shell, "roads")
+    ids = {"a", "x", "y", "m", "m1", "m2", "m3", "k", "k1", "k2", "k3"}
+    assert {each["id"] for _, each in found["head"]} == ids
 
 
 async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct) -> None:
@@ -163,6 +228,44 @@ async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct)
         await shell.copy_records_to_table("naksha_version", records=[(99, 99, None)])
     assert copied.value.sqlstate == "N0008"
     await check_log(shell)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "functions"),
+    [
+        ("naksha_collection", "txn", ["naksha_collection_create", "naksha_collection_drop"]),
+        ("naksha_former", "number", ["naksha_collection_drop"]),
+        ("naksha_pin", "txn", ["naksha_pin_set", "naksha_pin_remove"]),
+        ("naksha_storage", "number", ["naksha_storage_keep_log"]),
+        ("naksha_migration", "name", ["naksha_migration_done"]),
+        ("roads_meta", "i", ["naksha_meta_put"]),
+    ],
+)
+async def test_the_storages_own_tables_are_written_by_functions(
+    shell: Direct, table: str, column: str, functions: list[str]
+) -> None:
+    for statement in (
+        f"INSERT INTO {table} SELECT * FROM {table}",
+        f"UPDATE {table} SET {column} = {column}",
+        f"DELETE FROM {table}",
+        f"TRUNCATE {table}",
+    ):
+        error = await refused(shell, statement)
+        assert error.sqlstate == "N0008", statement
+        assert table in str(error)
+        for function in functions:
+            assert function in str(error.hint)
+            assert await shell.fetchval("SELECT count(*) FROM pg_proc WHERE proname = $1", function)
+
+
+async def test_every_table_of_the_storage_is_guarded(shell: Direct) -> None:
+    """HEAD has triggers of its own kind, and only TRUNCATE is refused there."""
+    open_tables = await shell.fetch(
+        "SELECT relname FROM pg_class c WHERE relnamespace = 'naksha'::regnamespace"
+        " AND relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_trigger"
+        " WHERE tgrelid = c.oid AND tgname = 'naksha_guard' AND tgenabled = 'O')"
+    )
+    assert open_tables == []
 
 
 async def test_writers_must_say_who_they_are_in_every_transaction(shell: Direct) -> None:
@@ -253,6 +356,72 @@ async def test_what_is_no_tag_is_not_kept_as_one(shell: Direct) -> None:
     await shell.execute("COMMIT")
     found = await shell.fetch("SELECT DISTINCT naksha_xyz(jsondata)->>'tags' FROM roads")
     assert [tuple(row) for row in found] == [("[]",)]
+
+
+XYZ_AFTER = {
+    # What an update or upsert sends as namespace, and the tags and crid after it.
+    '{"n": 1}': (["t"], "c"),
+    "null": (["t"], "c"),
+    '"crid"': (["t"], "c"),
+    '["crid", "tags"]': (["t"], "c"),
+    '{"tags": null}': (["t"], "c"),
+    '{"tags": []}': ([], "c"),
+    '{"tags": ["u"]}': (["u"], "c"),
+    '{"crid": null}': (["t"], None),
+    '{"crid": ""}': (["t"], None),
+    '{"crid": "d", "tags": null}': (["t"], "d"),
+}
+
+
+@pytest.mark.parametrize("xyz", XYZ_AFTER)
+async def test_what_the_namespace_of_an_update_does_not_say_stays(shell: Direct, xyz: str) -> None:
+    made = {"id": "u", "properties": {"@ns:com:here:xyz": {"tags": ["t"], "crid": "c"}}}
+    sent = {"id": "u", "properties": {"@ns:com:here:xyz": json.loads(xyz)}}
+    for statement in (
+        "UPDATE roads SET jsondata = $1::jsonb WHERE jsondata->>'id' = 'u'",
+        "SELECT naksha_upsert('roads', $1::jsonb)",
+    ):
+        await begin(shell)
+        await shell.execute("INSERT INTO roads (jsondata) VALUES ($1::jsonb)", json.dumps(made))
+        await shell.execute(statement, json.dumps(sent))
+        row = await shell.fetchval(
+            "SELECT naksha_xyz(jsondata) FROM roads WHERE jsondata->>'id' = 'u'"
+        )
+        found = json.loads(row)
+        assert (found["tags"], found["crid"]) == XYZ_AFTER[xyz]
+        assert found["mrid"] == found["crid"]
+        await shell.execute("ROLLBACK")
+
+
+async def test_nobody_can_say_by_hand_that_a_feature_has_heights(shell: Direct) -> None:
+    marks = ("true", "false", "null", "[1]")
+    whole = "SELECT convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb - 'properties'"
+    for mark in marks:
+        await begin(shell)
+        await shell.execute(
+            "SELECT naksha_upsert('places', jsonb_build_object('naksha:3d', $1::jsonb, 'id', 'flat'"
+            ', \'geometry\', \'{"type": "Point", "coordinates": [1, 2]}\'::jsonb))',
+            mark,
+        )
+        await shell.execute(
+            "INSERT INTO places (geo, jsondata) VALUES (ST_SetSRID(ST_MakePoint(1, 2, 0), 4326),"
+            " jsonb_build_object('id', 'high', 'naksha:3d', $1::jsonb)),"
+            " (NULL, jsonb_build_object('id', 'nowhere', 'naksha:3d', $1::jsonb))",
+            mark,
+        )
+        for change in ("jsondata", "jsonb_set(jsondata, '{n}', '1')"):
+            await shell.execute(
+                f"UPDATE places SET jsondata = jsonb_set({change}, '{{naksha:3d}}', $1::jsonb)",
+                mark,
+            )
+        found = [json.loads(row[0]) for row in await shell.fetch(f"{whole} FROM places")]
+        await shell.execute("ROLLBACK")
+        assert {each["id"]: each["geometry"] for each in found} == {
+            "flat": {"type": "Point", "coordinates": [1, 2]},
+            "high": {"type": "Point", "coordinates": [1, 2, 0]},
+            "nowhere": None,
+        }
+        assert [sorted(each) for each in found] == [["geometry", "id", "n", "type"]] * 3
 
 
 async def test_the_shell_shows_message_hint_and_state(

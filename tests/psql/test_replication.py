@@ -173,3 +173,22 @@ async def test_every_table_has_a_replica_identity(database: str) -> None:
         await made.storage.maintain()
         assert "2030_01" in await made.partitions()
         assert await no_identity(made.plain) == []
+
+
+async def test_promotion_gives_out_no_number_of_a_removed_collection(database: str) -> None:
+    async with aging_storage(database, TODAY) as made:
+        await made.create()
+        await made.create("gone")
+        await made.write("gone")
+        gone = await made.storage.collection("gone")
+        await made.storage.run(lambda s: s.drop_collection("gone", 1), "app")
+        await made.storage.resolve(AtSeq(4))
+        await made.storage.maintain()
+        # What a replica has: the rows, but not the sequences.
+        await made.plain.execute("SELECT setval('naksha_collection_number_seq', 1)")
+        await made.plain.execute("SELECT naksha_replica_promote()")
+        await made.create("gone")
+        assert (await made.storage.collection("gone")).number > gone.number
+        await made.plain.execute("SELECT setval('gone_i_seq', 1, false)")
+        await made.plain.execute("SELECT naksha_replica_promote()")
+        assert await made.plain.fetchval("SELECT last_value FROM gone_i_seq") > 1

@@ -37,6 +37,12 @@ from naksha.model.tags import checked_tags
 NAMESPACE: Final = "@ns:com:here:xyz"
 """The member of `properties` that belongs to the storage."""
 
+MARK_3D: Final = "naksha:3d"
+"""A member of features that a storage may use for itself; what a client sends there is dropped."""
+
+CRID_CLEARED: Final = ""
+"""Stands for the `crid` null; an empty one is refused, so nobody can mean it."""
+
 Feature = Mapping[str, Any]
 
 _encode = msgspec.json.Encoder().encode
@@ -71,6 +77,7 @@ class PreparedFeatures:
     tags: list[list[str] | None]
     """None: not given; that is not the same as no tags."""
     crid: list[str | None]
+    """None: not given; CRID_CLEARED: given as null, which takes it away."""
     lock_uuid: list[str | None]
     """The state id the client says the feature has; of any system, so not parsed here."""
     lock_version: list[int | None]
@@ -163,6 +170,7 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
     for position, feature in enumerate(features):
         body = {**feature}
         body.pop("geometry", None)
+        body.pop(MARK_3D, None)
         body["id"] = ids[position]
         properties = body.get("properties")
         if properties is None:
@@ -246,7 +254,8 @@ def _read_namespace(prepared: PreparedFeatures, position: int, given: object) ->
         prepared.tags[position] = _tags(tags)
     if version is not None:
         prepared.lock_version[position] = _version(version)
-    prepared.crid[position] = _text(given, "crid", CRID_BYTES_MAX)
+    if "crid" in given:
+        prepared.crid[position] = _text(given, "crid", CRID_BYTES_MAX) or CRID_CLEARED
     prepared.lock_uuid[position] = _text(given, "uuid", STATE_ID_BYTES_MAX)
 
 

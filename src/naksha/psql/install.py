@@ -83,10 +83,7 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> None:
     post = [text for name, text in missing if "_post_" in name]
     for text in [*pre, *(text for _, text in schema_files()), *post]:
         await connection.execute(text)
-    await connection.execute(queries()["migrations_forget"])
-    await connection.executemany(
-        queries()["migrations_record"], [(name,) for name in [*sorted(names - done), current]]
-    )
+    await connection.execute(queries()["migrations_record"], sorted(names - done), current)
 
 
 def _fingerprint() -> str:

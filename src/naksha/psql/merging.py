@@ -69,9 +69,9 @@ def _content(feature: Feature, unless: Mapping[str, Any] | None = None) -> dict[
     content["properties"] = properties
     content.setdefault("geometry", None)
     given = unless or {"tags": [], "crid": None}
-    tags, crid = xyz.get("tags"), xyz.get("crid")
+    tags = xyz.get("tags")
     content[XYZ] = {
         "tags": given["tags"] if tags is None else normalise_tags(tags),
-        "crid": given["crid"] if crid is None else crid,
+        "crid": xyz.get("crid", given["crid"]),
     }
     return content

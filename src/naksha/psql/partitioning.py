@@ -218,8 +218,7 @@ class Partitionings:
             async with self._primary(0) as connection:
                 # Was the version there until the end? Then it was there all the time.
                 await versions.resolve(connection, AtTxn(version.txn), collection)
-                meta = sql("meta_put", meta=ident(collection + "_meta"))
-                await connection.execute(meta, FEATURE_ID, text)
+                await connection.execute(queries()["meta_put"], collection, FEATURE_ID, text)
 
 
 def _properties(found: dict[str, int], version: Version, most: int, size: int) -> _Properties:

@@ -95,7 +95,7 @@ class PsqlReader(ABC):
         cursor = _decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
-        async with self._reading(txn) as connection:
+        async with self._reading(txn) as connection, planned(connection, query):
             rows = await self._steady(
                 connection, collection, query, txn, lambda: connection.fetch(text, *values)
             )
@@ -112,7 +112,11 @@ class PsqlReader(ABC):
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         left = query.limit
-        async with self._reading(txn) as connection, connection.transaction():
+        async with (
+            self._reading(txn) as connection,
+            connection.transaction(),
+            planned(connection, query),
+        ):
             # What a cursor gives is settled when it is opened.
             rows = await self._steady(
                 connection, collection, query, txn, lambda: _open(connection, text, values)
@@ -128,7 +132,7 @@ class PsqlReader(ABC):
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         txn = await self._txn_of(collection, msgspec.structs.replace(query, limit=None), at, None)
         text, values = statements.count(collection, query, txn)
-        async with self._reading(txn) as connection:
+        async with self._reading(txn) as connection, planned(connection, query):
             return await self._steady(
                 connection, collection, query, txn, lambda: _number(connection, text, values)
             )
@@ -192,6 +196,18 @@ class PsqlReader(ABC):
 
     def _reads_head(self, query: Query) -> bool:
         return query.limit is None or not self._pins_head
+
+
+@asynccontextmanager
+async def planned(connection: Connection, query: Query) -> AsyncIterator[None]:
+    """Where the right plan depends on the values of the query, it is made for them."""
+    if not statements.depends_on_values(query):
+        yield
+        return
+    async with connection.transaction():
+        await connection.execute(queries()["plan_for_values"], True)
+        yield
+        await connection.execute(queries()["plan_for_values"], False)
 
 
 async def _number(connection: Connection, text: str, values: Sequence[Any]) -> int:

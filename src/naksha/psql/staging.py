@@ -142,6 +142,6 @@ def _tail(tags: list[str] | None, crid: str | None, qrid: str | None, has_z: boo
     words = b"[]" if tags is None else _encode(tags)
     end = b"}}" + MARK_3D if has_z else b"}}}"
     quad = b"null" if qrid is None else b'"%b"' % qrid.encode()
-    own = b"null" if crid is None else _encode(crid)
-    mrid = quad if crid is None else own
+    own = _encode(crid or None)
+    mrid = own if crid else quad
     return b'"tags":%b,"crid":%b,"qrid":%b,"mrid":%b%b' % (words, own, quad, mrid, end)

@@ -112,7 +112,7 @@ def _sources(
         }
         filters.append(sql("after_cursor", **place))
     parts = []
-    for suffix, condition in _tables(query.states, version):
+    for suffix, condition in _tables(query, version):
         feature = sql("feature")
         if suffix == "_hst" and version is not None:
             every = query.states is States.ALL
@@ -130,22 +130,42 @@ def _sources(
     return "\nUNION ALL\n".join(parts)
 
 
-def _tables(kind: States, at: str | None) -> list[tuple[str, str]]:
+def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:
     """Which tables hold the states asked for, and under which condition."""
-    always = sql("true")
-    if at is None:
-        live, dead = [("", always)], [("_del", always)]
-        past = [("_hst", sql("all_hst"))]
-    else:
-        current = sql("live_head_at", at=at)
-        live = [("", current), ("_hst", sql("live_hst_at", at=at))]
-        dead = [("_del", current), ("_hst", sql("dead_hst_at", at=at))]
-        past = [("", current), ("_del", current), ("_hst", sql("all_hst_at", at=at))]
-    if kind is States.LIVE:
-        return live
-    if kind is States.DELETED:
-        return dead
-    return past if at is not None else [*live, *dead, *past]
+    current = sql("true") if at is None else sql("live_head_at", at=at)
+    live, dead = [("", current)], [("_del", current)]
+    if query.states is States.ALL:
+        past = sql("all_hst") if at is None else sql("all_hst_at", at=at)
+        if not _is_narrow(query):
+            return [*live, *dead, ("_hst", past)]
+        kinds = (sql("hst_live"), sql("hst_dead"))
+        return [*live, *dead, *(("_hst", f"{past} AND {kind}") for kind in kinds)]
+    if at is not None:
+        live.append(("_hst", sql("live_hst_at", at=at)))
+        dead.append(("_hst", sql("dead_hst_at", at=at)))
+    return live if query.states is States.LIVE else dead
+
+
+def _is_narrow(query: Query) -> bool:
+    """Whether an index finds the states that tombstones of the history are not in; then these are
+    looked for apart, by their action."""
+    return query.ids is None and any(
+        part is not None
+        for part in (
+            query.spatial,
+            query.tags,
+            query.mrid_prefix,
+            query.qrid_prefix,
+            query.txn_from,
+            query.txn_to,
+        )
+    )
+
+
+def depends_on_values(query: Query) -> bool:
+    """Whether the right plan depends on the values: one author may have written nearly all that
+    there is, another nearly nothing, and the same statement asks for both."""
+    return query.authors is not None or query.actions is not None
 
 
 def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]:
@@ -183,6 +203,17 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
     for key, prefix in (("mrid", query.mrid_prefix), ("qrid", query.qrid_prefix)):
         if prefix is not None:
             yield _prefix(statement, key, prefix)
+    yield from _by_whom(statement, query)
+    for name in ("updated_from", "updated_to", "txn_from", "txn_to"):
+        bound = getattr(query, name)
+        if bound is not None:
+            yield sql(name, value=statement.value(bound, "int8"))
+    if query.where is not None:
+        yield _predicate(statement, query.where)
+
+
+def _by_whom(statement: Statement, query: Query) -> Iterable[str]:
+    """Conditions on author, application and action."""
     for key, among in (
         ("author", query.authors),
         ("appId", query.app_ids),
@@ -190,12 +221,8 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
     ):
         if among is not None:
             yield sql("among", key=key, values=statement.value(list(among), "text[]"))
-    for name in ("updated_from", "updated_to", "txn_from", "txn_to"):
-        bound = getattr(query, name)
-        if bound is not None:
-            yield sql(name, value=statement.value(bound, "int8"))
-    if query.where is not None:
-        yield _predicate(statement, query.where)
+    if query.authors is not None and query.actions is None:
+        yield sql("any_action")  # the index on authors begins with it
 
 
 def _prefix(statement: Statement, key: str, prefix: str) -> str:

@@ -10,8 +10,8 @@ Where the storage contract leaves a choice, the oracle fixes it:
   transaction made of a feature only the last one is ever visible. An update over a state of the
   own transaction takes its place: `action`, `version` and `puuid` stay. Delete, create and
   restore count on from what they replace, even if nobody else ever saw it.
-- `tags` and `crid` that an update does not mention, or gives as null, stay as they are; an empty
-  list clears the tags. A new feature starts without.
+- `tags` and `crid` that an update does not mention stay as they are. An empty list clears the tags,
+  null leaves them; null clears the `crid`. A new feature starts without.
 - A purged feature that is created again starts at version 1: nothing is left to count on from.
 - Each write with history off makes all earlier versions of its collection expire; a transaction
   that writes and then switches history off counts as one that wrote with it off.

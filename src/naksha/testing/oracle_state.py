@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from naksha.model.features import MARK_3D
 from naksha.model.state import XYZ
 from naksha.testing.brute_force import Bounds, bounds_of, quad_key_of
 from naksha.testing.json_values import ABSENT, same
@@ -32,15 +33,15 @@ class Content:
         """Take a feature apart; what the namespace says beyond tags and crid is forgotten."""
         properties = dict(feature.get("properties") or {})
         xyz = properties.pop(XYZ, None) or {}
-        rest = {key: value for key, value in feature.items() if key != "geometry"}
+        rest = {key: value for key, value in feature.items() if key not in ("geometry", MARK_3D)}
         rest |= {"id": feature_id, "properties": properties}
-        tags, crid = xyz.get("tags"), xyz.get("crid")
+        tags = xyz.get("tags")
         return cls(
             id=feature_id,
             rest=rest,
             geometry=feature.get("geometry"),
             tags=ABSENT if tags is None else tuple(sorted(set(tags))),
-            crid=ABSENT if crid is None else crid,
+            crid=xyz.get("crid", ABSENT),
         )
 
 

@@ -72,6 +72,7 @@ from naksha.testing.suite_concurrency import (  # noqa: E402
 )
 from naksha.testing.suite_geometry import (  # noqa: E402
     TestGeometry,
+    TestMark,
     TestRoundTrip,
     round_trips,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "TestListingCollections",
     "TestLocks",
     "TestLog",
+    "TestMark",
     "TestMaxAge",
     "TestMerge",
     "TestMessages",

@@ -295,17 +295,16 @@ def few_features(ids: Strategy[str]) -> Strategy[JsonObject]:
     tags = st.none() | st.sampled_from([[], ["red"], ["red", "100%"], ["@नक्शा", "o'brien"]])
     crids = st.none() | st.sampled_from(SMALL_CRIDS)
     return st.builds(
-        lambda feature_id, geometry, properties, tags, crid: {
+        lambda feature_id, geometry, properties, xyz: {
             "type": "Feature",
             "id": feature_id,
             "geometry": geometry,
-            "properties": properties | {XYZ: {"tags": tags, "crid": crid}},
+            "properties": properties | {XYZ: xyz},
         },
         ids,
         st.sampled_from(FEW_GEOMETRIES),
         st.sampled_from(FEW_PROPERTIES),
-        tags,
-        crids,
+        st.fixed_dictionaries({}, optional={"tags": tags, "crid": crids}),
     )
 
 

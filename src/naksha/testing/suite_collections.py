@@ -291,3 +291,21 @@ class TestDroppingCollections:
         again = await create(places.storage, CollectionInfo(id=places.name))
         assert again.number != number
         assert await places.all() == []
+
+    async def test_a_namesake_of_a_removed_collection_has_state_ids_of_its_own(
+        self, places: Handle
+    ) -> None:
+        async def states() -> list[str]:
+            await places.create(point("x", n=1))
+            await places.update(point("x", n=2))
+            await places.delete("x")
+            return [state.uuid for state in await places.all()]
+
+        found = await states()
+        for _ in range(2):
+            await drop(places, 1)
+            await places.published()
+            await places.storage.maintain()
+            await create(places.storage, CollectionInfo(id=places.name))
+            found += await states()
+        assert len(set(found)) == len(found) == 9

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
+from naksha.model.features import MARK_3D
 from naksha.model.query import Query
 from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Storage, WriteSession
@@ -197,3 +199,29 @@ class TestRoundTrip:
 async def round_trips(storage: Storage) -> Handle:
     """A collection for all examples of a property; each writes over what it finds."""
     return await new_collection(storage, id=fresh_name("rt"))
+
+
+class TestMark:
+    """A storage may mark 3D features with a member; clients can neither set nor see it."""
+
+    @pytest.mark.parametrize("value", [True, False, None, {"a": 1}])
+    async def test_what_a_client_sends_there_is_dropped(self, places: Handle, value: Any) -> None:
+        flat = point("flat", 1.5, 2.5)
+        high = feature("high", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]})
+        marked = [{MARK_3D: value, **flat}, {**high, MARK_3D: value}]
+        await places.create(*marked)
+        assert [content(s) for s in await places.live()] == [flat, high]
+        for write in (places.update, places.upsert):
+            assert {outcome.action for outcome in await write(*marked)} == {"RETAINED"}
+        await places.update(*({**each, "properties": {"n": 1}} for each in marked))
+        wanted = [{**each, "properties": {"n": 1}} for each in (flat, high)]
+        assert [content(s) for s in await places.live()] == wanted
+
+    @pytest.mark.parametrize("exclusive", [False, True])
+    async def test_in_a_bulk_load_too(self, storage: Storage, exclusive: bool) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        high = feature("high", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]})
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        await writer.add([{**point("flat"), MARK_3D: True}, {MARK_3D: False, **high}])
+        await writer.commit()
+        assert [content(s) for s in await Handle(storage, info.id).live()] == [point("flat"), high]

@@ -245,6 +245,16 @@ class TestMerge:
         await places.update(mine, merge=True)
         assert (await places.get("x")).xyz["tags"] == ["head"]
 
+    async def test_a_crid_that_the_client_takes_away_is_gone(self, places: Handle) -> None:
+        _, _, mine = await self.case(
+            places,
+            with_xyz(point("x", a=1, b=1), crid="c"),
+            point("x", a=2, b=1),
+            with_xyz(point("x", a=1, b=2), crid=None),
+        )
+        await places.update(mine, merge=True)
+        assert (await places.get("x")).xyz["crid"] is None
+
     async def test_several_features_each_with_its_own_base(self, places: Handle) -> None:
         await places.create(*(feature(key, a=1, b=1) for key in "xyz"))
         bases = {s.id: s.uuid for s in await places.live()}

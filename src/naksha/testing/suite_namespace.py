@@ -21,6 +21,7 @@ from naksha.testing.suite_support import (
     APP,
     Handle,
     feature,
+    ids_of,
     new_collection,
     point,
     published,
@@ -152,6 +153,23 @@ class TestNamespace:
         await places.update(with_xyz(point("x"), tags=[]))
         xyz = (await places.get("x")).xyz
         assert (xyz.get("tags") or [], xyz["crid"]) == ([], "other")
+
+    async def test_null_takes_the_crid_away_and_leaves_the_tags(self, places: Handle) -> None:
+        await places.create(with_xyz(point("x"), tags=["t"], crid="c"))
+        for write in (places.update, places.upsert):
+            (outcome,) = await write(with_xyz(point("x"), tags=None))
+            assert outcome.action == "RETAINED"
+        (outcome,) = await places.update(with_xyz(point("x"), tags=None, crid=None))
+        assert outcome.action == "UPDATED"
+        xyz = (await places.get("x")).xyz
+        assert (xyz["tags"], xyz["crid"], xyz["mrid"]) == (["t"], None, xyz["qrid"])
+        (outcome,) = await places.upsert(with_xyz(point("x"), crid=None))
+        assert outcome.action == "RETAINED"
+        await places.update(with_xyz(point("x"), crid="d"))
+        await places.upsert(with_xyz(point("x"), crid=None), with_xyz(point("y"), crid=None))
+        assert ids_of(await places.live()) == ["x", "y"]
+        for state in await places.live():
+            assert (state.xyz["crid"], state.xyz["mrid"]) == (None, xyz["qrid"])
 
     async def test_tags_are_normalised(self, places: Handle) -> None:
         given = ["Red", "a,b", "red", "", "Ünter", "#Keep", "@Ä"]

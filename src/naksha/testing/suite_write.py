@@ -152,7 +152,7 @@ class TestEqualContent:
         (outcome,) = await places.update((await places.get("x")).feature)
         assert outcome.action == "RETAINED"
 
-    @pytest.mark.parametrize("xyz", [None, {}, {"tags": None, "crid": None}])
+    @pytest.mark.parametrize("xyz", [None, {}, {"tags": None}])
     async def test_without_tags_and_crid_they_are_not_compared(
         self, places: Handle, xyz: dict[str, None] | None
     ) -> None:

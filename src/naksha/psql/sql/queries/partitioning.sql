@@ -59,9 +59,4 @@ SELECT id FROM naksha_collection WHERE optimal_partitioning AND delete_at = 0 OR
 SELECT jsondata FROM {{meta}} WHERE i = hashtextextended($1, 0)
 
 -- name: meta_put
--- Stores a feature beside the collection; the same id again replaces it, unless what is there is
--- of a later version. The number follows from the id, so that two writers meet in one row.
-INSERT INTO {{meta}} AS old (i, jsondata) VALUES (hashtextextended($1, 0), $2::jsonb)
-ON CONFLICT (i) DO UPDATE SET jsondata = excluded.jsondata
- WHERE coalesce((old.jsondata->'properties'->>'txn')::int8, 0)
-       <= (excluded.jsondata->'properties'->>'txn')::int8
+SELECT naksha_meta_put($1, $2, $3)

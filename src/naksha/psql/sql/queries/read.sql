@@ -56,6 +56,12 @@ naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
 -- name: all_hst_at
 naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(jsondata) <= {{at}}
 
+-- name: hst_live
+naksha_xyz_action(jsondata) <> 'DELETE'
+
+-- name: hst_dead
+naksha_xyz_action(jsondata) = 'DELETE'
+
 -- name: after_cursor
 -- Ids compare by code point (the pattern operators do), then by txn.
 (jsondata->>'id' ~>=~ {{id}}
@@ -105,6 +111,9 @@ naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}}
 -- name: among
 naksha_xyz(jsondata)->>'{{key}}' = ANY({{values}})
 
+-- name: any_action
+naksha_xyz_action(jsondata) IN ('CREATE', 'UPDATE', 'DELETE')
+
 -- name: updated_from
 (naksha_xyz(jsondata)->>'updatedAt')::int8 >= {{value}}
 
@@ -144,6 +153,11 @@ naksha_xyz_txn(jsondata) < {{value}}
 -- name: test_order_string
 (jsonb_typeof({{path}}) = 'string'
  AND ({{path}} #>> '{}') COLLATE "C" {{operator}} {{value}}::text COLLATE "C")
+
+-- name: plan_for_values
+-- The next statements are planned for their values, others once for all.
+SELECT set_config('plan_cache_mode',
+                  CASE WHEN $1 THEN 'force_custom_plan' ELSE 'force_generic_plan' END, true)
 
 -- name: state_by_i
 SELECT jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature FROM {{head}} WHERE i = $1

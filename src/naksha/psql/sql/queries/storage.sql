@@ -2,7 +2,7 @@
 SELECT id, number FROM naksha_storage
 
 -- name: storage_insert
-INSERT INTO naksha_storage (id, number) VALUES ($1, $2) ON CONFLICT DO NOTHING
+SELECT naksha_storage_name($1, $2)
 
 -- name: schema_create
 CREATE SCHEMA IF NOT EXISTS {{schema}}
@@ -143,20 +143,16 @@ SELECT coalesce((SELECT txn FROM naksha_version WHERE seq_number = $1), 0) AS af
          WHERE seq_number > $1 AND seq_number <= $1 + $2) AS last_txn
 
 -- name: pin
-INSERT INTO naksha_pin (name, collection, txn) VALUES ($1, $2, $3)
-ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn
+SELECT naksha_pin_set($1, $3, $2)
 
 -- name: unpin
-DELETE FROM naksha_pin WHERE name = $1
+SELECT naksha_pin_remove($1)
 
 -- name: migrations_done
 SELECT name FROM naksha_migration
 
--- name: migrations_forget
-DELETE FROM naksha_migration WHERE name LIKE 'schema:%'
-
 -- name: migrations_record
-INSERT INTO naksha_migration (name) VALUES ($1) ON CONFLICT DO NOTHING
+SELECT naksha_migration_done($1, $2)
 
 -- name: lock_rows
 SELECT naksha_lock_rows(naksha_open($1), $2, $3)

@@ -29,6 +29,14 @@ CREATE TABLE IF NOT EXISTS naksha_collection (
     compressed_size         int8 NOT NULL DEFAULT -1
 );
 
+-- Collections that are gone: the number and the last `i` of a name's latest one, so that neither
+-- they nor the state ids made of them are ever given out again.
+CREATE TABLE IF NOT EXISTS naksha_former (
+    id     text COLLATE "C" PRIMARY KEY,
+    number int4 NOT NULL,
+    last_i int8 NOT NULL
+);
+
 -- Holds the last txn itself. Cache 1: a cached number would be drawn long before its lock.
 CREATE SEQUENCE IF NOT EXISTS naksha_tx_object_id_seq AS int8 CACHE 1;
 CREATE SEQUENCE IF NOT EXISTS naksha_tx_i_seq AS int8;

@@ -201,7 +201,8 @@ BEGIN
 END $$;
 
 -- At the end of the transaction: write the counts, wake the sequencer if it sleeps. Whoever gets
--- the shared lock knows that it is awake and will look once more before it sleeps.
+-- the shared lock knows that it is awake and will look once more before it sleeps. A transaction
+-- that notifies cannot be prepared; one that is going to be says so, and others do the waking.
 CREATE OR REPLACE FUNCTION naksha_tx_finish() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -209,7 +210,8 @@ BEGIN
         PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c WHERE c.id = NEW.id;
         PERFORM set_config(naksha_var('flushed'), current_setting('naksha.xid', true), true);
     END IF;
-    IF NOT pg_try_advisory_xact_lock_shared(naksha_lock_class(), 3) THEN
+    IF NOT pg_try_advisory_xact_lock_shared(naksha_lock_class(), 3)
+       AND current_setting('naksha.two_phase', true) IS DISTINCT FROM 'on' THEN
         PERFORM pg_notify('naksha_written', naksha_lock_class()::text);
     END IF;
     RETURN NULL;

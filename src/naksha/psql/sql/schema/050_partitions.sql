@@ -1,16 +1,18 @@
 -- Day partitions of the log and of histories, their guards and indices.
 
--- Direct writes to what only the storage may write are refused.
+-- Direct writes to what only the storage may write are refused; the trigger's argument says what
+-- to use instead.
 CREATE OR REPLACE FUNCTION naksha_refuse() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_raise('N0008', format('%s on table %I is not allowed', TG_OP, TG_TABLE_NAME),
         jsonb_build_object('field', TG_TABLE_NAME),
-        'Write to the HEAD table of the collection; the rest follows from it');
+        coalesce(TG_ARGV[0],
+                 'Write to the HEAD table of the collection; the rest follows from it'));
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text) RETURNS void
+CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text, hint text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF EXISTS (SELECT FROM pg_trigger WHERE tgname = 'naksha_guard'
@@ -20,7 +22,7 @@ BEGIN
     EXECUTE format(
         'CREATE TRIGGER naksha_guard BEFORE %s ON %I FOR EACH STATEMENT '
         'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'') '
-        'EXECUTE FUNCTION naksha_refuse()', ops, tbl);
+        'EXECUTE FUNCTION naksha_refuse(%s)', ops, tbl, coalesce(quote_literal(hint), ''));
 END $$;
 
 -- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are

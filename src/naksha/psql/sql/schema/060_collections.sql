@@ -92,6 +92,8 @@ BEGIN
     END LOOP;
     EXECUTE format('CREATE SEQUENCE %I AS int8 MAXVALUE 1099511627775 OWNED BY %I.i',
                    collection_id || '_i_seq', collection_id);
+    PERFORM setval(quote_ident(collection_id || '_i_seq'), f.last_i)
+       FROM naksha_former f WHERE f.id = collection_id AND f.last_i > 0;
     EXECUTE format('CREATE TABLE %I (%s)', collection_id || '_del', columns);
     PERFORM naksha_create_indices(collection_id || '_del', 'del', points_only);
     PERFORM naksha_guard(collection_id || '_del', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
@@ -102,6 +104,8 @@ BEGIN
     EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', collection_id || '_hst');
     PERFORM naksha_guard(collection_id || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
     EXECUTE format('CREATE TABLE %I (%s, PRIMARY KEY (i))', collection_id || '_meta', columns);
+    PERFORM naksha_guard(collection_id || '_meta', 'INSERT OR UPDATE OR DELETE OR TRUNCATE',
+                         'Use naksha_meta_put(collection, id, feature)');
     PERFORM naksha_create_triggers(collection_id);
 END $$;
 
@@ -118,7 +122,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_create(collection_id text, settings jsonb DEFAULT '{}')
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     new_txn int8 := naksha_txn();
     made    naksha_collection;
@@ -175,7 +179,7 @@ RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
            AND t.txn > since);
 
 CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c  naksha_collection := naksha_open_alone(collection_id);
     on_ bool := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
@@ -216,7 +220,7 @@ END;
 -- Softly: nobody can read or write it, maintenance drops it really after `at_ms`.
 CREATE OR REPLACE FUNCTION naksha_collection_drop(collection_id text, at_ms int8 DEFAULT NULL)
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
@@ -233,7 +237,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_restore(collection_id text) RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
@@ -242,11 +246,18 @@ BEGIN
     RETURN naksha_write_comment(collection_id);
 END $$;
 
--- Really: tables and rows are gone; the number is never given out again.
+-- Really: tables and rows are gone; the number and the state ids are never given out again.
 CREATE OR REPLACE FUNCTION naksha_collection_destroy(collection_id text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET client_min_messages = 'warning' AS $$
 BEGIN
     PERFORM naksha_close_gate(collection_id);
+    INSERT INTO naksha_former AS f (id, number, last_i)
+    SELECT c.id, c.number, coalesce(pg_sequence_last_value(
+               to_regclass(quote_ident(c.id || '_i_seq'))), 0)
+      FROM naksha_collection c WHERE c.id = collection_id
+    ON CONFLICT (id) DO UPDATE SET number = excluded.number,
+                                   last_i = greatest(f.last_i, excluded.last_i);
     EXECUTE format('DROP TABLE IF EXISTS %I, %I, %I, %I', collection_id, collection_id || '_del',
                    collection_id || '_hst', collection_id || '_meta');
     DELETE FROM naksha_collection WHERE id = collection_id;

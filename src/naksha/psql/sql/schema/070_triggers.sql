@@ -63,6 +63,28 @@ CREATE OR REPLACE FUNCTION naksha_clock_ms() RETURNS int8
 VOLATILE
 RETURN naksha_epoch_ms(clock_timestamp());
 
+-- Where the number of rows is kept that a statement has brought so far, as a text.
+CREATE OR REPLACE FUNCTION naksha_brought_var(c naksha_collection) RETURNS text
+STABLE
+RETURN naksha_var('brought_' || c.number || '_' || pg_trigger_depth());
+
+-- ON CONFLICT skips features that exist, or turns into an update what was checked as an insert.
+-- Nobody tells a trigger about it, but then fewer rows arrive in the table than were brought. (To
+-- look each id up beforehand costs a third more, and overlooks what others are about to commit.)
+CREATE OR REPLACE FUNCTION naksha_check_arrived(c naksha_collection, arrived int8) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    name    text := naksha_brought_var(c);
+    skipped int8 := coalesce(nullif(current_setting(name, true), ''), '0')::int8 - arrived;
+BEGIN
+    IF skipped > 0 THEN
+        PERFORM naksha_raise('N0008', format('ON CONFLICT is not allowed; of the features that '
+            'were to be inserted %s exist already', skipped),
+            jsonb_build_object('collection', c.id), 'Use naksha_upsert');
+    END IF;
+    PERFORM set_config(name, '0', true);
+END $$;
+
 CREATE OR REPLACE FUNCTION naksha_before_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -73,18 +95,22 @@ DECLARE
     real_ms  int8 := naksha_clock_ms();
     sent     jsonb := naksha_xyz(NEW.jsondata);
     version  int8;
+    app_id   text := naksha_app_id();
+    brought  text := naksha_brought_var(c);
 BEGIN
-    PERFORM naksha_check_geo(c, id, NEW.geo);
+    PERFORM naksha_check_geo(c, id, NEW.geo),
+            set_config(brought, (coalesce(nullif(current_setting(brought, true), ''), '0')::int8
+                                 + 1)::text, true);
     EXECUTE format('SELECT (naksha_xyz(jsondata)->>''version'')::int8 FROM %I '
                    'WHERE jsondata->>''id'' = $1', c.id || '_del') INTO version USING id;
     NEW.i := nextval(format('%I', c.id || '_i_seq'));
     NEW.jsondata := naksha_with_xyz(
         naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL),
         naksha_make_xyz('CREATE', coalesce(version, 0) + 1,
-            coalesce(naksha_author(), c.author, naksha_app_id()), naksha_app_id(),
+            coalesce(naksha_author(), c.author, app_id), app_id,
             naksha_guid(naksha_storage_id(), c.id, txn, NEW.i), NULL, NULL, txn,
-            now_ms, now_ms, real_ms, real_ms, naksha_sent_tags(sent), sent->>'crid',
-            naksha_qrid(NEW.geo)));
+            now_ms, now_ms, real_ms, real_ms, naksha_sent_tags(sent),
+            nullif(sent->>'crid', ''), naksha_qrid(NEW.geo)));
     RETURN NEW;
 END $$;
 
@@ -98,6 +124,16 @@ IMMUTABLE
 RETURN CASE WHEN jsonb_typeof(xyz->'tags') = 'array'
                  AND NOT xyz->'tags' @? '$[*] ? (@.type() != "string")'
             THEN xyz->'tags' ELSE '[]' END;
+
+-- What an update says about tags: null when they stay, because they are absent or null.
+CREATE OR REPLACE FUNCTION naksha_new_tags(xyz jsonb) RETURNS jsonb
+IMMUTABLE
+RETURN CASE WHEN jsonb_typeof(xyz->'tags') <> 'null' THEN naksha_sent_tags(xyz) END;
+
+-- What an update says about the crid: null when it stays, empty when it goes.
+CREATE OR REPLACE FUNCTION naksha_new_crid(xyz jsonb) RETURNS text
+IMMUTABLE
+RETURN CASE WHEN jsonb_typeof(xyz->'crid') = 'null' THEN '' ELSE xyz->>'crid' END;
 
 -- The namespace of the state that follows `old`. A state overwritten inside its own transaction
 -- leaves no trace in the chain: its successor stands in its place.
@@ -122,21 +158,14 @@ DECLARE
     old_xyz jsonb := naksha_xyz(OLD.jsondata);
     sent    jsonb := naksha_xyz(NEW.jsondata);
     content jsonb;
-    tags    jsonb := old_xyz->'tags';
-    crid    text := old_xyz->>'crid';
+    tags    jsonb := coalesce(naksha_new_tags(sent), old_xyz->'tags');
+    crid    text := nullif(coalesce(naksha_new_crid(sent), old_xyz->>'crid'), '');
 BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
         PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
             jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
     END IF;
     PERFORM naksha_check_geo(c, id, NEW.geo);
-    -- What the new namespace does not mention stays.
-    IF sent ? 'tags' THEN
-        tags := naksha_sent_tags(sent);
-    END IF;
-    IF sent ? 'crid' THEN
-        crid := sent->>'crid';
-    END IF;
     -- A 2D feature stays 2D until somebody gives it heights.
     content := naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL AND (
         naksha_is_3d(OLD.jsondata) OR OLD.geo IS NULL
@@ -198,6 +227,7 @@ DECLARE
     latest int8;
 BEGIN
     SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) INTO n, area FROM new_rows;
+    PERFORM naksha_check_arrived(c, n);
     IF n > 0 THEN
         PERFORM naksha_check_tombs(c, array_agg(jsondata->>'id'),
                                    array_agg((naksha_xyz(jsondata)->>'version')::int8))

@@ -1,7 +1,7 @@
 -- Create, update and upsert.
 
 -- Statement text for one leaf; its parameters are at naksha_write.
--- Tags and crid that are not given stay as they are.
+-- Tags and crid that are not given stay as they are; an empty crid takes it away.
 CREATE OR REPLACE FUNCTION naksha_put_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
 RETURN format($sql$WITH input AS (
@@ -25,7 +25,8 @@ RETURN format($sql$WITH input AS (
                 WHEN n.content = naksha_content(o.jsondata)
                      AND n.geo::bytea IS NOT DISTINCT FROM o.geo::bytea
                      AND coalesce(n.tags, o.xyz->'tags') = o.xyz->'tags'
-                     AND coalesce(n.crid, o.xyz->>'crid') IS NOT DISTINCT FROM o.xyz->>'crid'
+                     AND nullif(coalesce(n.crid, o.xyz->>'crid'), '')
+                         IS NOT DISTINCT FROM o.xyz->>'crid'
                      THEN 'RETAINED'
                 ELSE 'UPDATED' END AS verdict
       FROM input n LEFT JOIN old o ON o.id = n.id LEFT JOIN tomb t ON t.id = n.id
@@ -36,10 +37,11 @@ RETURN format($sql$WITH input AS (
     SELECT id, i, geo, verdict, old_i, old_geo, old_json, old_xyz, tomb_xyz,
            naksha_with_xyz(content, CASE verdict
                WHEN 'UPDATED' THEN naksha_next_xyz(old_xyz, $2 || i, muuid, $1, $5, $6, $3, $4,
-                   coalesce(tags, old_xyz->'tags'), coalesce(crid, old_xyz->>'crid'), qrid)
+                   coalesce(tags, old_xyz->'tags'), nullif(coalesce(crid, old_xyz->>'crid'), ''),
+                   qrid)
                ELSE naksha_make_xyz('CREATE', coalesce((tomb_xyz->>'version')::int8, 0) + 1, $16,
                                     $4, $2 || i, NULL, muuid, $1, $5, $5, $6, $6,
-                                    tags, crid, qrid) END) AS jsondata
+                                    tags, nullif(crid, ''), qrid) END) AS jsondata
       FROM numbered
 )%4$s, changed AS (
     UPDATE %1$I AS head SET i = s.i, geo = s.geo, jsondata = s.jsondata
@@ -89,8 +91,7 @@ BEGIN
     SELECT * INTO result FROM naksha_write(collection_id, 'upsert',
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
         ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
-        ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)],
-        ARRAY[CASE WHEN sent ? 'tags' THEN naksha_sent_tags(sent) END],
-        ARRAY[sent->>'crid']);
+        ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_new_tags(sent)],
+        ARRAY[naksha_new_crid(sent)]);
     RETURN result.uuid;
 END $$;

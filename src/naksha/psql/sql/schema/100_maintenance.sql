@@ -243,7 +243,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_raise_floor(collection_id text, floor int8) RETURNS void
-LANGUAGE sql SET search_path FROM CURRENT
+LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 BEGIN ATOMIC
     UPDATE naksha_collection SET floor_txn = floor
      WHERE id = collection_id AND floor_txn < floor;
@@ -402,7 +402,8 @@ END $$;
 -- when the collection is large; the largest feature seen is remembered then.
 CREATE OR REPLACE FUNCTION naksha_refresh_statistics(
     collection_id text, sample_rows int8 DEFAULT 20000) RETURNS bool
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET lock_timeout = '100ms' AS $$
 DECLARE
     leaf   text;
     n      int8;

@@ -46,11 +46,13 @@ BEGIN
     END IF;
 END $$;
 
--- Statement text that gives the rows as they are taken over: number (the first of twins keeps it),
--- id without the collection's prefix, geometry in the layout of HEAD.
-CREATE OR REPLACE FUNCTION naksha_adopt_rows(source regclass, id_prefix text, has_deleted bool)
+-- Statement text that gives the rows as they are taken over: number (the first of twins keeps it,
+-- unless it is one of the `used` first, which a former collection had), id without the collection's
+-- prefix, geometry in the layout of HEAD.
+CREATE OR REPLACE FUNCTION naksha_adopt_rows(
+    source regclass, id_prefix text, has_deleted bool, used int8)
 RETURNS text STABLE
-RETURN format($sql$SELECT i, i BETWEEN 1 AND 1099511627775
+RETURN format($sql$SELECT i, i BETWEEN %5$s + 1 AND 1099511627775
            AND row_number() OVER (PARTITION BY i ORDER BY ctid) = 1 AS keeps, geo AS source_geo,
        ST_Force3D(ST_SetSRID(geo, 4326)) AS geo, jsondata, naksha_xyz(jsondata) AS sent,
        CASE WHEN jsonb_typeof(jsondata->'id') = 'string' THEN
@@ -58,7 +60,7 @@ RETURN format($sql$SELECT i, i BETWEEN 1 AND 1099511627775
                  ELSE jsondata->>'id' END END AS id,
        %3$s AS dead
   FROM %4$s$sql$, id_prefix, coalesce(length(id_prefix), 0) + 1,
-    CASE WHEN has_deleted THEN 'coalesce(deleted, false)' ELSE 'false' END, source);
+    CASE WHEN has_deleted THEN 'coalesce(deleted, false)' ELSE 'false' END, source, used);
 
 -- Refuses, naming the row, what can be no feature of this storage.
 CREATE OR REPLACE FUNCTION naksha_adopt_check(c naksha_collection, rows text) RETURNS void
@@ -153,6 +155,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     has_deleted bool := naksha_adopt_layout(source);
     old_numbers regclass;
+    numbers     text := quote_ident(collection_id || '_i_seq');
     last_i      int8;
     c           naksha_collection;
     rows        text;
@@ -163,11 +166,13 @@ BEGIN
     PERFORM naksha_adopt_set_aside(source, collection_id),
             naksha_collection_create(collection_id, settings - 'keepSource');
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
-    rows := naksha_adopt_rows(source, c.id_prefix, has_deleted);
+    rows := naksha_adopt_rows(source, c.id_prefix, has_deleted,
+                              coalesce(pg_sequence_last_value(numbers::regclass), 0));
     PERFORM naksha_adopt_check(c, rows);
     EXECUTE format('SELECT max(i) FROM %s WHERE i BETWEEN 1 AND 1099511627775', source) INTO last_i;
-    last_i := greatest(last_i, pg_sequence_last_value(old_numbers));
-    PERFORM setval(quote_ident(collection_id || '_i_seq'), last_i) WHERE last_i > 0;
+    last_i := greatest(last_i, pg_sequence_last_value(old_numbers),
+                       pg_sequence_last_value(numbers::regclass));
+    PERFORM setval(numbers, last_i) WHERE last_i > 0;
     PERFORM naksha_adopt_indices(c, false);
     EXECUTE naksha_adopt_sql(c, rows, CASE WHEN c.off_since IS NULL
             THEN naksha_ensure_day(c.id || '_hst', naksha_txn()) END) INTO live, dead, area

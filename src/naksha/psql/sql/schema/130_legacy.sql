@@ -59,9 +59,61 @@ RETURN naksha_space_set_history(space_schema, space_table, false);
 CREATE OR REPLACE FUNCTION naksha_space_disable_history(space_table text) RETURNS void
 RETURN naksha_space_set_history(NULL, space_table, false);
 
+-- Statements that give a view that is made anew the owner, grants and comment of the present one.
+CREATE OR REPLACE FUNCTION naksha_view_rights(name text) RETURNS text[]
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT ARRAY[format('ALTER VIEW %s OWNER TO %I', name, pg_get_userbyid(v.relowner)),
+                 format('COMMENT ON VIEW %s IS %L', name, obj_description(v.oid, 'pg_class'))]
+           || coalesce(array_agg(format('GRANT %s ON %s TO %s%s', g.privilege_type, name,
+                  CASE g.grantee WHEN 0 THEN 'PUBLIC'
+                       ELSE quote_ident(pg_get_userbyid(g.grantee)) END,
+                  CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END))
+              FILTER (WHERE g.grantee <> v.relowner), '{}')
+      FROM pg_class v LEFT JOIN aclexplode(v.relacl) g ON true
+     WHERE v.oid = to_regclass(name) GROUP BY v.oid, v.relowner;
+END;
+
+-- Makes or changes views that stand on each other: the first one is the query, each other one all
+-- of the one before. PostgreSQL replaces a view only when its columns stay; else all of them are
+-- made anew, with their rights. A view of somebody else on top makes that fail, and is named.
+CREATE OR REPLACE FUNCTION naksha_put_views(names text[], query text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    queries text[] := query || ARRAY(SELECT 'SELECT * FROM ' || n FROM unnest(names) n);
+    rights  text[];
+    step    text;
+BEGIN
+    FOR n IN 1..cardinality(names) LOOP
+        EXECUTE format('CREATE OR REPLACE VIEW %s AS %s', names[n], queries[n]);
+    END LOOP;
+EXCEPTION WHEN invalid_table_definition THEN
+    FOR n IN REVERSE cardinality(names)..1 LOOP
+        rights := rights || naksha_view_rights(names[n]);
+        EXECUTE format('DROP VIEW IF EXISTS %s', names[n]);
+    END LOOP;
+    FOR n IN 1..cardinality(names) LOOP
+        EXECUTE format('CREATE VIEW %s AS %s', names[n], queries[n]);
+    END LOOP;
+    FOREACH step IN ARRAY rights LOOP
+        EXECUTE step;
+    END LOOP;
+END $$;
+
+-- The storage schema that xyz_config speaks for, null when nobody's.
+CREATE OR REPLACE FUNCTION naksha_legacy_owner() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN (SELECT substring(obj_description(c.oid, 'pg_class') FROM '^Naksha storage in (.*)$')
+              FROM pg_class c WHERE c.oid = to_regclass('xyz_config.transactions'));
+END $$;
+
 -- The log as the table xyz_config.transactions had it: one row per table and per message. A
 -- transaction that only changed a collection shows too, so that `id` has no holes.
-CREATE OR REPLACE VIEW naksha_legacy_transactions AS
+-- Replacing a view locks its readers out, so that is done only when the text has changed.
+DO $do$
+DECLARE
+    query text := $view$
 SELECT t.i, t.psql_id AS txid, t.txn % 100000000000 AS txi, t.ts AS txts, s.number AS txdb,
        naksha_tx_uuid(t.txn, s.number) AS txn,
        CASE t.action WHEN 'MESSAGE' THEN 'COMMIT_MSG'
@@ -73,15 +125,16 @@ SELECT t.i, t.psql_id AS txid, t.txn % 100000000000 AS txi, t.ts AS txts, s.numb
   FROM naksha_tx t CROSS JOIN naksha_storage s
  WHERE t.action <> 'MODIFY_COLLECTION'
     OR NOT EXISTS (SELECT FROM naksha_tx f WHERE f.txn = t.txn AND f.id = t.id
-                      AND f.action = 'MODIFY_FEATURES');
-
--- The storage schema that xyz_config speaks for, null when nobody's.
-CREATE OR REPLACE FUNCTION naksha_legacy_owner() RETURNS text
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+                      AND f.action = 'MODIFY_FEATURES')
+$view$;
+    name  text := format('%I.naksha_legacy_transactions', current_schema());
 BEGIN
-    RETURN (SELECT substring(obj_description(c.oid, 'pg_class') FROM '^Naksha storage in (.*)$')
-              FROM pg_class c WHERE c.oid = to_regclass('xyz_config.transactions'));
-END $$;
+    IF obj_description(to_regclass(name), 'pg_class') IS DISTINCT FROM md5(query) THEN
+        PERFORM naksha_put_views(name || CASE WHEN naksha_legacy_owner() = current_schema()
+            THEN ARRAY['xyz_config.transactions'] ELSE '{}' END, query);
+        EXECUTE format('COMMENT ON VIEW %s IS %L', name, md5(query));
+    END IF;
+END $do$;
 
 -- Gives older clients the schema xyz_config. One database has one, so one storage gets it, and
 -- only on request; another one takes it over with `take_over`.
@@ -100,8 +153,8 @@ BEGIN
                  ELSE 'Call naksha_install_legacy(take_over => true)' END);
     END IF;
     CREATE SCHEMA IF NOT EXISTS xyz_config;
-    EXECUTE format('CREATE OR REPLACE VIEW xyz_config.transactions AS '
-                   'SELECT * FROM %I.naksha_legacy_transactions', home);
+    PERFORM naksha_put_views(ARRAY['xyz_config.transactions'],
+                             format('SELECT * FROM %I.naksha_legacy_transactions', home));
     EXECUTE format('COMMENT ON VIEW xyz_config.transactions IS %L', 'Naksha storage in ' || home);
     FOR wrapper IN
         SELECT * FROM (VALUES

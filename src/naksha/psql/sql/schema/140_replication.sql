@@ -9,7 +9,8 @@ CREATE OR REPLACE FUNCTION naksha_replicated_tables(by_root bool) RETURNS SETOF 
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
     SELECT t.name FROM (VALUES ('naksha_tx', true), ('naksha_storage', false),
-            ('naksha_collection', false), ('naksha_version', false), ('naksha_pin', false))
+            ('naksha_collection', false), ('naksha_former', false), ('naksha_version', false),
+            ('naksha_pin', false))
         AS t(name, is_root) WHERE t.is_root = by_root
     UNION ALL
     SELECT c.id || s.suffix FROM naksha_collection c,
@@ -81,12 +82,14 @@ DECLARE
 BEGIN
     PERFORM setval('naksha_tx_object_id_seq', max(t.txn)), setval('naksha_tx_i_seq', max(t.i))
        FROM naksha_tx t HAVING count(*) > 0;
-    PERFORM setval('naksha_collection_number_seq', max(k.number)) FROM naksha_collection k
+    PERFORM setval('naksha_collection_number_seq', max(k.number))
+       FROM (SELECT number FROM naksha_collection UNION ALL SELECT number FROM naksha_former) AS k
      HAVING count(*) > 0;
     FOR c IN SELECT * FROM naksha_collection LOOP
         EXECUTE format('SELECT setval(%L, max(i)) FROM (SELECT max(i) AS i FROM %I UNION ALL '
-                       'SELECT max(i) FROM %I UNION ALL SELECT max(i) FROM %I) AS m '
+                       'SELECT max(i) FROM %I UNION ALL SELECT max(i) FROM %I UNION ALL '
+                       'SELECT max(last_i) FROM naksha_former WHERE id = %L AND last_i > 0) AS m '
                        'HAVING max(i) IS NOT NULL', format('%I', c.id || '_i_seq'),
-                       c.id, c.id || '_del', c.id || '_hst');
+                       c.id, c.id || '_del', c.id || '_hst', c.id);
     END LOOP;
 END $$;

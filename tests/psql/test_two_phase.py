@@ -1,0 +1,78 @@
+"""Two-phase commit: PREPARE TRANSACTION with a storage open, whose sequencer may be asleep."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+
+from naksha.model.query import Query
+from naksha.model.version import AtSeq
+from naksha.psql import PsqlStorage
+from naksha.psql.driver import Direct
+from naksha.testing.postgres import PostgresCluster
+from tests.psql.support import begin, check_log, connect_to, insert, until
+
+ASLEEP = """SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
+    AND objid = 3 AND mode = 'ExclusiveLock' AND classid = 'naksha_tx_object_id_seq'::regclass)"""
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def dsn() -> Iterator[str]:
+    with PostgresCluster({"fsync": False, "max_prepared_transactions": 4}) as cluster:
+        dsn = cluster.create_database("store")
+        cluster.execute("CREATE EXTENSION postgis SCHEMA public", "store")
+        yield dsn
+
+
+@pytest.fixture
+async def storage(dsn: str) -> AsyncIterator[PsqlStorage]:
+    opened = await PsqlStorage.open(dsn, "test")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def shell(dsn: str, storage: PsqlStorage) -> AsyncIterator[Direct]:
+    """A session in a transaction that wrote, with the sequencer asleep since before."""
+    connection = await connect_to(dsn)
+    await begin(connection)
+    if await connection.fetchval("SELECT to_regclass('roads') IS NULL"):
+        await connection.execute("SELECT naksha_collection_create('roads')")
+    await connection.execute("COMMIT")
+
+    async def asleep() -> bool:
+        return bool(await connection.fetchval(ASLEEP))
+
+    await until(asleep)
+    yield connection
+    connection.terminate()
+
+
+async def test_a_transaction_that_says_so_can_be_prepared(
+    shell: Direct, storage: PsqlStorage
+) -> None:
+    before = (await storage.publication()).last_seq_number
+    await begin(shell)
+    await shell.execute("SET LOCAL naksha.two_phase = 'on'")
+    await insert(shell, "roads", "a")
+    await shell.execute("PREPARE TRANSACTION 'a'")
+    assert await storage.count("roads", Query(ids=("a",))) == 0
+    await shell.execute("COMMIT PREPARED 'a'")
+    await shell.execute("SELECT naksha_publish()")
+    assert (await storage.publication()).last_seq_number == before + 1
+    assert await storage.count("roads", Query(ids=("a",)), AtSeq(before + 1)) == 1
+    await check_log(shell)
+
+
+async def test_one_that_does_not_is_refused_while_the_sequencer_sleeps(
+    shell: Direct, storage: PsqlStorage
+) -> None:
+    await begin(shell)
+    await insert(shell, "roads", "b")
+    with pytest.raises(asyncpg.FeatureNotSupportedError, match="NOTIFY"):
+        await shell.execute("PREPARE TRANSACTION 'b'")
+    assert await storage.count("roads", Query(ids=("b",))) == 0
