@@ -19,7 +19,7 @@ LEFTOVERS = re.compile("TO" + "DO|FIX" + "ME")
 MACHINE_PATHS = re.compile(r"(?<![\w.}/-])/(?:wo" + "rk|ro" + r"ot|opt|home)(?=[/\s\"'`),;:]|$)")
 INDEX_HOSTS = re.compile(
     "pypi" + r"\.org|python" + r"hosted|deb\.deb" + r"ian\.|registry\.np" + "mjs"
-    r"|--(?:extra-)?index" + r"-url|--find" + "-links|file:" + "//"
+    r"|--(?:extra-)?index" + r"-url|--find" + "-links|file:" + "///(?:opt|root|home|work|usr)/"
 )
 SQL_COMMENT = re.compile("--.*")
 SQL_FUNCTION = re.compile(

@@ -23,14 +23,9 @@ from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Connection, Direct
 from naksha.psql.partitioner import PARTITIONER, Partitioner
-from naksha.psql.partitioning import (
-    CELLS_AT_ONCE_MAX,
-    CellReader,
-    Partitionings,
-    features_max,
-    partition,
-)
+from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, CellReader, Partitionings
 from naksha.psql.sql import ident, queries, sql
+from naksha.spi.partitioning import features_max, partition
 from tests.psql.support import by_force
 
 MOST = 10

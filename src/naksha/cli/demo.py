@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 import typer
 
+from naksha.api.storages import open_storage, redacted
 from naksha.cli.demo_print import show
 from naksha.cli.demo_story import Story, Teller
 from naksha.cli.failures import readable
-from naksha.cli.storages import open_storage, redacted
 from naksha.model.errors import InvalidArgument
 
 STORAGE_ID: Final = "demo"

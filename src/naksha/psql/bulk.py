@@ -20,8 +20,8 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.write_checks import check_points, lock_of
 from naksha.psql import staging
-from naksha.psql.checks import check_points, lock_of
 from naksha.psql.driver import Direct
 from naksha.psql.errors import translated
 from naksha.psql.servers import Server

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from importlib import resources
+from typing import Final
 
 import asyncpg
 
@@ -18,6 +19,8 @@ from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, queries, schema_files, sql
 
 Steps = list[tuple[str, str]]
+STORAGE_ID: Final = "naksha"
+"""The id of a new storage that nobody gave one."""
 
 
 def migrations() -> Steps:
@@ -37,9 +40,14 @@ async def search_path(connection: Connection, schema: str) -> str:
 
 
 async def install(
-    connection: Connection, schema: str, storage_id: str, number: int, steps: Steps | None = None
-) -> None:
-    """Create or upgrade the schema; safe to call by many at once and with writers at work."""
+    connection: Connection,
+    schema: str,
+    storage_id: str | None,
+    number: int,
+    steps: Steps | None = None,
+) -> str:
+    """Create or upgrade the schema; safe to call by many at once and with writers at work.
+    Gives the id of the storage, which must be `storage_id` if that is given."""
     await _need_postgis(connection)
     async with connection.transaction():
         await connection.fetchval(queries()["schema_lock"], schema)
@@ -47,12 +55,14 @@ async def install(
         path = await search_path(connection, schema)
         await connection.fetchval(queries()["search_path_set"], path, True)
         await _bring_up_to_date(connection, migrations() if steps is None else steps)
-        await connection.execute(queries()["storage_insert"], storage_id, number)
-        owner = await connection.fetchval(queries()["storage_info"])
-    if owner != storage_id:
+        name = storage_id or STORAGE_ID
+        await connection.execute(queries()["storage_insert"], name, number)
+        owner: str = await connection.fetchval(queries()["storage_info"])
+    if storage_id is not None and owner != storage_id:
         raise InvalidArgument(
             f"The schema belongs to storage {owner!r}, not {storage_id!r}", field="storage_id"
         )
+    return owner
 
 
 async def _need_postgis(connection: Connection) -> None:

@@ -1,10 +1,8 @@
-"""Optimal partitioning: cells of the quadtree that hold at most so many features each.
+"""Optimal partitioning (see `naksha.spi.partitioning`): the counting, and where it is kept.
 
-A feature belongs to the cell of its qrid. A cell is counted through the index on qrid and no
-further than its limit; one that has more is cut into four, each counted by a task of its own on a
-connection of its own, until everything fits or the quad key ends. All tasks read at the same
-published version, so it does not matter which server or snapshot answers, or what is written
-meanwhile. The result is a feature in the collection's meta table.
+Cells are counted through the index on qrid, by tasks with a connection each. All of them read at
+the same published version, so it does not matter which server or snapshot answers, or what is
+written meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeAlias
@@ -21,83 +18,29 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Expired, Retryable
-from naksha.model.limits import MIB
-from naksha.model.quadkey import QRID_DIGITS
 from naksha.model.version import HEAD, AtTxn, Version
 from naksha.psql import versions
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
 from naksha.psql.sql import ident, queries, sql
+from naksha.spi.partitioning import (
+    FEATURE_ID,
+    NOWHERE,
+    SAMPLE_FEATURES_MAX,
+    Partitioning,
+    decode_partitioning,
+    features_max,
+    partition,
+)
 
-PARTITION_BYTES_MAX: Final = 10 * MIB
-PARTITION_FEATURES_MAX: Final = 1_000_000
 CELLS_AT_ONCE_MAX: Final = 4
 """Connections used at once: as many as a cell has children, and a quarter of the pool."""
-SAMPLE_FEATURES_MAX: Final = 10_000
-"""Features looked at when nobody knows yet how large they are."""
 ATTEMPTS_MAX: Final = 5
 """Without history a write ends the version that is being read; then the next one is tried."""
-FEATURE_ID: Final = "naksha:partitioning"
-NOWHERE: Final = ""
-"""The key of the features without geometry; so the whole world is always cut at least once."""
-_DIGITS: Final = "0123"
-_RENAMED: Final = {"byte_size": "byteSize", "computed_at": "computedAt"}
 _log = logging.getLogger(__name__)
 
-CellCount: TypeAlias = Callable[[str, int | None], Awaitable[int]]
-"""How many features a cell has: given its prefix and the number to stop at."""
 Source: TypeAlias = Callable[[int], AbstractAsyncContextManager[Connection]]
 """A connection to a server that should know the given version."""
-
-
-class _Properties(msgspec.Struct, frozen=True, rename=_RENAMED):
-    by_qrid: dict[str, int]
-    txn: str
-    seq: int
-    max: int
-    byte_size: int
-    computed_at: int
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    properties: _Properties
-    id: str = FEATURE_ID
-    type: str = "Feature"
-
-
-def features_max(byte_size: int) -> int:
-    """How many features of this size a partition may have; at least one."""
-    return max(1, min(PARTITION_BYTES_MAX // max(byte_size, 1), PARTITION_FEATURES_MAX))
-
-
-async def partition(count: CellCount, most: int) -> dict[str, int]:
-    """The coarsest cells with at most `most` features each, empty ones left out. Only a cell of
-    the finest level can have more."""
-    found: dict[str, int] = {}
-    tasks: dict[asyncio.Future[int], str] = {}
-
-    def begin(prefix: str) -> None:
-        limit = most + 1 if len(prefix) < QRID_DIGITS else None
-        tasks[asyncio.ensure_future(count(prefix, limit))] = prefix
-
-    for digit in _DIGITS:
-        begin(digit)
-    try:
-        while tasks:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                prefix = tasks.pop(task)
-                number = task.result()
-                if number > most and len(prefix) < QRID_DIGITS:
-                    for digit in _DIGITS:
-                        begin(prefix + digit)
-                elif number:
-                    found[prefix] = number
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return dict(sorted(found.items()))
 
 
 class CellReader:
@@ -174,15 +117,10 @@ class Partitionings:
                 text = await connection.fetchval(meta, FEATURE_ID)
                 written = await connection.fetchrow(queries()["partition_last_write"], collection)
         assert written is not None
-        if text is None:
+        kept = decode_partitioning(text)
+        if kept is None or int(kept.txn) < max(written["txn"], written["first_txn"]):
             return None
-        try:
-            properties = msgspec.json.decode(text, type=_Stored).properties
-        except msgspec.ValidationError:
-            return None  # of another version of Naksha
-        if int(properties.txn) < max(written["txn"], written["first_txn"]):
-            return None
-        return properties.by_qrid
+        return kept.by_qrid
 
     async def refresh(self, collection: str) -> dict[str, int]:
         """Compute and keep it."""
@@ -209,21 +147,16 @@ class Partitionings:
         nowhere = await reader.nowhere()
         if nowhere:
             found = {NOWHERE: nowhere, **found}
-        await self._keep(collection, version, _properties(found, version, most, size))
+        await self._keep(collection, version, Partitioning.of(found, version, most, size))
         return found
 
-    async def _keep(self, collection: str, version: Version, properties: _Properties) -> None:
-        text = msgspec.json.encode(_Stored(properties)).decode()
+    async def _keep(self, collection: str, version: Version, kept: Partitioning) -> None:
         with translated():
             async with self._primary(0) as connection:
                 # Was the version there until the end? Then it was there all the time.
                 await versions.resolve(connection, AtTxn(version.txn), collection)
+                text = kept.encoded()
                 await connection.execute(queries()["meta_put"], collection, FEATURE_ID, text)
-
-
-def _properties(found: dict[str, int], version: Version, most: int, size: int) -> _Properties:
-    now_ms = int(time.time() * 1000)
-    return _Properties(found, str(version.txn), version.seq_number, most, size, now_ms)
 
 
 async def _info(connection: Connection, collection: str) -> CollectionInfo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
+from naksha.model.errors import CollectionNotFound, NotFound
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import State
@@ -21,9 +20,9 @@ from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
 from naksha.psql.sql import ident, queries, sql
-from naksha.psql.statements import Cursor
 from naksha.psql.steady import SteadyHistory
 from naksha.psql.versions import check_history, resolve
+from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.storage import Page
 
 T = TypeVar("T")
@@ -92,7 +91,7 @@ class PsqlReader(ABC):
         return msgspec.json.decode(info, type=CollectionInfo)
 
     async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
-        cursor = _decode_cursor(query.cursor)
+        cursor = decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         async with self._reading(txn) as connection, planned(connection, query):
@@ -103,12 +102,13 @@ class PsqlReader(ABC):
         if query.limit is None or len(found) <= query.limit:
             return Page(found, None)
         del found[query.limit :]
-        return Page(found, _encode_cursor(txn, found[-1]))
+        last = found[-1]
+        return Page(found, Cursor(txn or 0, last.id, last.txn).encoded())
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
-        cursor = _decode_cursor(query.cursor)
+        cursor = decode_cursor(query.cursor)
         txn = await self._txn_of(collection, query, at, cursor)
         text, values = statements.states(collection, query, txn, cursor)
         left = query.limit
@@ -217,17 +217,3 @@ async def _number(connection: Connection, text: str, values: Sequence[Any]) -> i
 
 async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Rows:
     return await connection.cursor(text, *values)
-
-
-def _encode_cursor(txn: int | None, last: State) -> str:
-    cursor = Cursor(txn or 0, last.id, last.txn)
-    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode()
-
-
-def _decode_cursor(text: str | None) -> Cursor | None:
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=Cursor)
-    except ValueError as error:
-        raise InvalidArgument("Not a cursor of this storage", field="cursor") from error

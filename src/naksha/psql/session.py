@@ -15,13 +15,13 @@ from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.json_rules import json_problem
 from naksha.model.names import check_collection_id, check_feature_id, check_text
 from naksha.model.state import Outcome, State
+from naksha.model.write_checks import check_points, lock_of
 from naksha.psql.batch import Batch
-from naksha.psql.checks import check_points, lock_of
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
-from naksha.psql.merging import merge_into_head
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sql import queries
+from naksha.spi.merging import merge_into_head
 from naksha.spi.storage import Feature
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)

@@ -18,20 +18,13 @@ from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import And, Bbox, Intersects, Not, Op, Or, Predicate, Query, States, Tile
 from naksha.model.query import Test as PropertyTest
 from naksha.psql.sql import ident, sql
+from naksha.spi.cursor import Cursor
 
 _METRES_PER_DEGREE = 110_500.0
 """A bit less than the shortest degree of latitude, so that boxes come out too large."""
 _BOX_THIN = 0.001
 """Degrees below which a box has no inside that float32 could tell; see the fragment `box`."""
 _ORDER = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
-
-
-class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended, and the version that all its pages are read at."""
-
-    at: int
-    id: str
-    txn: int
 
 
 class Statement:

@@ -78,7 +78,7 @@ class PsqlStorage(BulkStorage):
     async def open(
         cls,
         dsn: str,
-        storage_id: str = "naksha",
+        storage_id: str | None = None,
         *,
         schema: str = "naksha",
         number: int | None = None,
@@ -90,18 +90,21 @@ class PsqlStorage(BulkStorage):
     ) -> Self:
         """Open the storage in a schema, which is set up or upgraded when needed.
 
+        `storage_id` is that of a new storage ("naksha" when not given), and must be that of an
+        existing one.
         `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
         makes transactions start at its time instead of the database's. With `maintain_every_s`
         the storage is maintained in the background. `readers` are DSNs of replicas, which then
         serve reads at a version that they know. With `partition_every_s` collections with
         `optimalPartitioning` are looked at after new versions, and at least that often."""
-        check_storage_id(storage_id)
+        if storage_id is not None:
+            check_storage_id(storage_id)
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
         with translated():
             first = await asyncpg.connect(dsn)
             try:
-                await install(first, schema, storage_id, number)
+                storage_id = await install(first, schema, storage_id, number)
                 path = await search_path(first, schema)
             finally:
                 await first.close()

@@ -5,8 +5,8 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from naksha.cli import storages
-from naksha.cli.storages import backend_of, open_storage, redacted
+from naksha.api import storages
+from naksha.api.storages import backend_of, open_storage, redacted
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, Unavailable
 

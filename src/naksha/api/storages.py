@@ -1,6 +1,6 @@
 """Storages by location: the scheme names an entry point of the group `naksha.storages`.
 
-    async with open_storage("postgresql:///maps") as storage:
+    async with open_storage("file:town.naksha") as storage:
         ...
 
 A backend is a class with `open(location, storage_id, …)`; no backend is imported by name.
@@ -19,6 +19,8 @@ from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
 from naksha.spi.storage import Storage
 
 GROUP: Final = "naksha.storages"
+FILE: Final = "file"
+"""The scheme that is followed by a path."""
 ALIASES: Final = {"postgres": "psql", "postgresql": "psql"}
 """Schemes that are not the name of their entry point."""
 OPEN_SECONDS_MAX: Final = 30.0
@@ -29,7 +31,7 @@ REFUSALS: Final = ("28", "3D")
 
 @asynccontextmanager
 async def open_storage(
-    location: str, storage_id: str = "naksha", **options: Any
+    location: str, storage_id: str | None = None, **options: Any
 ) -> AsyncIterator[Storage]:
     """The storage at a location, set up when it is new, closed at the end of the block.
 
@@ -79,9 +81,9 @@ def scheme_of(location: str) -> str:
         _ = parts.port
     except ValueError as error:
         raise _unreadable(location) from error
-    if not parts.scheme or "://" not in location:
+    if not parts.scheme or (parts.scheme != FILE and "://" not in location):
         raise InvalidArgument(
-            f"{redacted(location)!r} has no scheme, such as postgresql://", field="storage"
+            f"{redacted(location)!r} has no scheme, such as file: or postgresql://", field="storage"
         )
     return parts.scheme
 

@@ -10,8 +10,7 @@ from naksha.model.merge import merge3
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.model.tags import normalise_tags
-from naksha.psql.reader import PsqlReader
-from naksha.spi.storage import Feature
+from naksha.spi.storage import Feature, Reader
 
 
 class Merge(NamedTuple):
@@ -23,7 +22,7 @@ class Merge(NamedTuple):
 
 
 async def merge_into_head(
-    reader: PsqlReader, collection: str, features: Sequence[Feature]
+    reader: Reader, collection: str, features: Sequence[Feature]
 ) -> dict[str, Merge]:
     """Merges of those features whose `uuid` is not HEAD's, by id. The rows must be locked.
 

@@ -1,0 +1,139 @@
+"""An event loop in a thread of its own, for callers who have none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+CHUNK: Final = 500
+"""Things handed over at once from an asynchronous iteration."""
+
+
+class Background:
+    """Runs coroutines for callers in other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="naksha-api", daemon=True
+        )
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for a coroutine; Ctrl-C cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """What an asynchronous iteration gives, fetched in chunks."""
+        try:
+            while chunk := self.call(_take(source)):
+                yield from chunk
+        finally:
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                self.call(close())
+
+    def hold(self, context: AbstractAsyncContextManager[T]) -> Held[T]:
+        """Enter a context, to be left by a later call."""
+        return Held(self, context)
+
+    def close(self) -> None:
+        """Stop the loop; nothing may be running any more."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+class Held(Generic[T]):
+    """An asynchronous context that one task enters, works in and leaves: some must."""
+
+    def __init__(self, background: Background, context: AbstractAsyncContextManager[T]) -> None:
+        self._background = background
+        self._queue: asyncio.Queue[_Job | BaseException | None] = asyncio.Queue()
+        self.inside: T = background.call(self._enter(context))
+
+    def call(self, work: Callable[[T], Awaitable[Any]]) -> Any:
+        """Do something inside."""
+        return self._background.call(self._ask(work))
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Leave the context, with the error that ended it."""
+
+        async def leave() -> None:
+            self._queue.put_nowait(error)
+            await self._task
+
+        self._background.call(leave())
+
+    async def _enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(context, entered))
+        self._task.add_done_callback(lambda _: entered.cancel())
+        try:
+            return await entered
+        except asyncio.CancelledError:
+            await self._task  # It failed, and says why.
+            raise
+
+    async def _run(
+        self, context: AbstractAsyncContextManager[T], entered: asyncio.Future[T]
+    ) -> None:
+        try:
+            async with context as inside:
+                entered.set_result(inside)
+                while isinstance(job := await self._queue.get(), _Job):
+                    await job.do(inside)
+                if job is not None:
+                    raise job
+        except _Left:
+            pass
+
+    async def _ask(self, work: Callable[[T], Awaitable[Any]]) -> Any:
+        job = _Job(work)
+        self._queue.put_nowait(job)
+        return await job.answer
+
+
+class _Left(Exception):
+    """Leaves a context on purpose."""
+
+
+class _Job:
+    def __init__(self, work: Callable[[Any], Awaitable[Any]]) -> None:
+        self._work = work
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def do(self, inside: object) -> None:
+        try:
+            result = await self._work(inside)
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            if not self.answer.done():
+                self.answer.set_exception(error)
+        else:
+            if not self.answer.done():
+                self.answer.set_result(result)
+
+
+def undo() -> BaseException:
+    """What to leave a context with when it must not count."""
+    return _Left()
+
+
+async def _take(source: AsyncIterator[T]) -> list[T]:
+    found: list[T] = []
+    async for each in source:
+        found.append(each)
+        if len(found) == CHUNK:
+            break
+    return found

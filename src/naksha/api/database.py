@@ -1,0 +1,327 @@
+"""`naksha.connect`: one storage as plain Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from naksha.api.background import Background, Held, undo
+from naksha.api.queries import At, query_of, selector
+from naksha.api.storages import open_storage
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Query
+from naksha.model.state import Outcome, State
+from naksha.model.transaction import Transaction as LogEntry
+from naksha.model.version import Version, VersionSelector
+from naksha.spi.storage import Storage, WriteSession
+
+Feature = Mapping[str, Any]
+
+
+def connect(
+    location: str,
+    *,
+    app_id: str | None = None,
+    author: str | None = None,
+    storage_id: str | None = None,
+    **options: Any,
+) -> Database:
+    """Open a storage: `file:town.naksha` (made when it is not there) or `postgresql://…`.
+
+    Args:
+        location: Where the storage is.
+        app_id: Signs what is written; needed for writing only.
+        author: Signs it, too, when a person is behind it.
+        storage_id: The id of a new storage ("naksha" when not given); of one that is there it is
+            checked.
+        options: Go to the storage as they are, for example `schema` of PostgreSQL.
+    """
+    background = Background()
+    try:
+        held = background.hold(open_storage(location, storage_id, **options))
+    except BaseException:
+        background.close()
+        raise
+    return Database(background, held, app_id, author)
+
+
+class Database:
+    """An open storage. Use it in a `with` block, or close it."""
+
+    def __init__(
+        self, background: Background, held: Held[Storage], app_id: str | None, author: str | None
+    ) -> None:
+        self._background = background
+        self._held = held
+        self._app_id = app_id
+        self._author = author
+        self._closed = False
+        self.storage = held.inside
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<naksha.Database {self.storage.id!r}>"
+
+    def close(self) -> None:
+        """Close the storage; closing twice is closing once."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._held.leave()
+            finally:
+                self._background.close()
+
+    # ---- Collections -------------------------------------------------------------------------
+
+    def collections(self) -> list[CollectionInfo]:
+        """The collections, in name order."""
+        return self._background.call(self.storage.collections())
+
+    def collection(self, name: str) -> Collection:
+        """A collection that is there, else CollectionNotFound."""
+        self._background.call(self.storage.collection(name))
+        return Collection(self, name)
+
+    __getitem__ = collection
+
+    def create_collection(self, name: str, **settings: Any) -> Collection:
+        """A new collection; settings as in `CollectionInfo`: `author`, `max_age`, …"""
+        with self.transaction() as transaction:
+            return transaction.create_collection(name, **settings)
+
+    def drop_collection(self, name: str) -> None:
+        """Drop softly; `restore_collection` of a transaction brings it back until maintenance."""
+        with self.transaction() as transaction:
+            transaction.call(lambda session: session.drop_collection(name))
+
+    # ---- Transactions and versions -----------------------------------------------------------
+
+    def transaction(
+        self,
+        message: str | None = None,
+        *,
+        app_id: str | None = None,
+        author: str | None = None,
+    ) -> Transaction:
+        """A transaction: committed when its `with` block ends, undone when that fails."""
+        app = app_id or self._app_id
+        if app is None:
+            raise InvalidArgument(
+                "Writing needs an app id: connect(…, app_id=…) or transaction(app_id=…)",
+                field="app_id",
+            )
+        context = self.storage.write(app, author or self._author)
+        return Transaction(self, context, message)
+
+    def version(self, at: At = None) -> Version:
+        """The last published version, or the one that is meant."""
+        return self._background.call(self.storage.resolve(selector(at)))
+
+    def log(self, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        """Published transactions after a version, in order."""
+        return self._background.call(self.storage.transactions(after, limit))
+
+    def maintain(self) -> None:
+        """Expire, merge, drop and refresh what is due."""
+        self._background.call(self.storage.maintain())
+
+    # ---- For collections ---------------------------------------------------------------------
+
+    def states(self, name: str, query: Query, at: VersionSelector) -> Iterator[State]:
+        """The states of a query, streamed."""
+        return self._background.iterate(self.storage.states(name, query, at))
+
+    def count(self, name: str, query: Query, at: VersionSelector) -> int:
+        """How many states a query gives."""
+        return self._background.call(self.storage.count(name, query, at))
+
+    def hold(self, context: AbstractAsyncContextManager[WriteSession]) -> Held[WriteSession]:
+        """Enter a session."""
+        return self._background.hold(context)
+
+
+class Transaction:
+    """All of it or nothing. Inside, `transaction["places"]` reads and writes a collection as the
+    transaction sees it."""
+
+    def __init__(
+        self,
+        database: Database,
+        context: AbstractAsyncContextManager[WriteSession],
+        message: str | None,
+    ) -> None:
+        self._database = database
+        self._context = context
+        self._message = message
+        self._held: Held[WriteSession] | None = None
+
+    def __enter__(self) -> Self:
+        self._held = self._database.hold(self._context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        held, self._held = self._held, None
+        assert held is not None
+        if error is not None:
+            held.leave(undo())
+            return
+        if self._message is not None and held.inside.txn is not None:
+            message = self._message
+            held.call(lambda session: session.message("message", message))
+        held.leave()
+
+    def call(self, work: Any) -> Any:
+        """Do something with the session."""
+        if self._held is None:
+            raise InvalidArgument("The transaction is not open", field="transaction")
+        return self._held.call(work)
+
+    @property
+    def txn(self) -> int | None:
+        """The number of the transaction; None until something was changed."""
+        return None if self._held is None else self._held.inside.txn
+
+    def create_collection(self, name: str, **settings: Any) -> Collection:
+        """A new collection; settings as in `CollectionInfo`."""
+        info = CollectionInfo(id=name, **settings)
+        self.call(lambda session: session.create_collection(info))
+        return Collection(self._database, name)
+
+    def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
+        """Change settings: `history_enabled`, `max_age`, …"""
+        change = CollectionChange(**settings)
+        found: CollectionInfo = self.call(lambda session: session.change_collection(name, change))
+        return found
+
+    def restore_collection(self, name: str) -> CollectionInfo:
+        """Bring a dropped collection back."""
+        found: CollectionInfo = self.call(lambda session: session.restore_collection(name))
+        return found
+
+    def collection(self, name: str) -> Collection:
+        """A collection as the transaction sees it."""
+        self.call(lambda session: session.collection(name))
+        return Collection(self._database, name, transaction=self)
+
+    __getitem__ = collection
+
+    def message(self, id: str, text: str | None = None, *, json: Any = None) -> None:
+        """Add a message to the log."""
+        self.call(lambda session: session.message(id, text, json=json))
+
+
+class Collection:
+    """The features of a collection: at HEAD, at a version, or inside a transaction."""
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        *,
+        at: At = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._database = database
+        self._transaction = transaction
+        self._at = at
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<naksha.Collection {self.name!r}{'' if self._at is None else f' at {self._at}'}>"
+
+    # ---- Reading -----------------------------------------------------------------------------
+
+    def at(self, version: At) -> Collection:
+        """The collection as it was."""
+        return Collection(self._database, self.name, at=version, transaction=self._transaction)
+
+    def query(self, **parts: Any) -> Iterator[dict[str, Any]]:
+        """The features that a query gives; for its parts see `naksha.api.queries.query_of`."""
+        return (state.feature for state in self._states(query_of(**parts)))
+
+    def get(self, feature_id: str) -> dict[str, Any] | None:
+        """One feature, or None."""
+        return next(self.query(ids=feature_id), None)
+
+    def count(self, **parts: Any) -> int:
+        """How many features a query gives."""
+        query, at = query_of(**parts), selector(self._at)
+        if self._transaction is not None:
+            number: int = self._transaction.call(lambda s: s.count(self.name, query, at))
+            return number
+        return self._database.count(self.name, query, at)
+
+    def history(self, feature_id: str) -> list[dict[str, Any]]:
+        """All states of a feature that there are, the oldest first."""
+        found = self._states(query_of(ids=feature_id, all_states=True))
+        return [state.feature for state in sorted(found, key=lambda state: state.txn)]
+
+    def _states(self, query: Query) -> Iterator[State]:
+        at = selector(self._at)
+        if self._transaction is None:
+            return self._database.states(self.name, query, at)
+
+        async def gather(session: WriteSession) -> list[State]:
+            return [state async for state in session.states(self.name, query, at)]
+
+        return iter(self._transaction.call(gather))
+
+    # ---- Writing -----------------------------------------------------------------------------
+
+    def create(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
+        """Create features."""
+        return self._write("create", _many(features), options)
+
+    def update(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
+        """Replace features; `merge=True` merges with what others did meanwhile."""
+        return self._write("update", _many(features), options)
+
+    def upsert(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
+        """Create or update features."""
+        return self._write("upsert", _many(features), options)
+
+    def delete(self, ids: Iterable[str] | str) -> list[Outcome]:
+        """Delete features."""
+        return self._write("delete", [ids] if isinstance(ids, str) else list(ids), {})
+
+    def restore(self, ids: Iterable[str] | str) -> list[Outcome]:
+        """Bring deleted features back."""
+        return self._write("restore", [ids] if isinstance(ids, str) else list(ids), {})
+
+    def _write(self, how: str, what: Sequence[Any], options: dict[str, Any]) -> list[Outcome]:
+        if self._at is not None:
+            raise InvalidArgument("The past cannot be changed", field="at")
+        if self._transaction is not None:
+            return self._do(self._transaction, how, what, options)
+        with self._database.transaction() as transaction:
+            return self._do(transaction, how, what, options)
+
+    def _do(
+        self, transaction: Transaction, how: str, what: Sequence[Any], options: dict[str, Any]
+    ) -> list[Outcome]:
+        done: list[Outcome] = transaction.call(
+            lambda session: getattr(session, how)(self.name, what, **options)
+        )
+        return done
+
+
+def _many(features: Iterable[Feature] | Feature) -> list[Feature]:
+    return [features] if isinstance(features, Mapping) else list(features)

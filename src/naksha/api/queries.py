@@ -1,0 +1,134 @@
+"""Queries and versions as a script says them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import msgspec
+import shapely
+from shapely.geometry.base import BaseGeometry
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.geometry import encode_geometries
+from naksha.model.query import (
+    And,
+    Bbox,
+    Intersects,
+    Op,
+    Predicate,
+    Query,
+    Spatial,
+    States,
+    Test,
+    Tile,
+)
+from naksha.model.tags import normalise_tags
+from naksha.model.version import HEAD, AtTime, Version, VersionSelector, selector_of
+
+At: TypeAlias = int | datetime | Version | VersionSelector | None
+"""A version: its number or txn, a time, or None for HEAD."""
+
+
+def selector(at: At) -> VersionSelector:
+    """The version that is meant. A time without zone is UTC."""
+    if at is None:
+        return HEAD
+    if isinstance(at, bool):
+        raise InvalidArgument("A version is a number, a time or None", field="at")
+    if isinstance(at, int):
+        return selector_of(at)
+    if isinstance(at, Version):
+        return selector_of(at.seq_number)
+    if isinstance(at, datetime):
+        aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return AtTime(int(aware.timestamp() * 1000))
+    return at
+
+
+def query_of(
+    *,
+    ids: Iterable[str] | str | None = None,
+    bbox: Sequence[float] | None = None,
+    tile: str | None = None,
+    intersects: Mapping[str, Any] | BaseGeometry | None = None,
+    radius: float = 0.0,
+    tags: Sequence[str | Sequence[str]] | str | None = None,
+    where: Predicate | Mapping[str, Any] | None = None,
+    deleted: bool = False,
+    all_states: bool = False,
+    limit: int | None = None,
+    **others: Any,
+) -> Query:
+    """A query from plain values.
+
+    Args:
+        ids: Features with these ids.
+        bbox: West, south, east, north; west > east crosses the date line.
+        tile: A cell of the quadtree.
+        intersects: A GeoJSON geometry, or one of shapely's, to be met within `radius` metres.
+        tags: Any of these; a list inside means all of them.
+        where: A predicate of `naksha.model.query`, or properties and the values they must have.
+        deleted: Deleted features instead of live ones.
+        all_states: Every state that there is, live, deleted and past.
+        limit: At most so many, ordered by id.
+        others: `authors`, `app_ids`, `actions`, `updated_from`, `mrid_prefix` and so on, as in
+            `Query`.
+    """
+    states = States.ALL if all_states else States.DELETED if deleted else States.LIVE
+    given: dict[str, Any] = {
+        "ids": (ids,) if isinstance(ids, str) else None if ids is None else tuple(ids),
+        "spatial": _spatial(bbox, tile, intersects, radius),
+        "tags": _tags(tags),
+        "where": _where(where),
+        "states": states,
+        "limit": limit,
+    }
+    for name, value in others.items():
+        if name not in Query.__struct_fields__ or name in given:
+            raise InvalidArgument(f"A query has no part {name!r}", field=name)
+        given[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
+        if isinstance(given[name], list):
+            given[name] = tuple(given[name])
+    return Query(**given)
+
+
+def _spatial(
+    bbox: Sequence[float] | None,
+    tile: str | None,
+    intersects: Mapping[str, Any] | BaseGeometry | None,
+    radius: float,
+) -> Spatial | None:
+    if sum(part is not None for part in (bbox, tile, intersects)) > 1:
+        raise InvalidArgument("Only one of bbox, tile and intersects can be given", field="bbox")
+    if bbox is not None:
+        if len(bbox) != 4:
+            raise InvalidArgument("A bbox is west, south, east, north", field="bbox")
+        return Bbox(*map(float, bbox))
+    if tile is not None:
+        return Tile(tile)
+    if intersects is None:
+        return None
+    if isinstance(intersects, BaseGeometry):
+        return Intersects(shapely.to_wkb(intersects), radius)
+    (wkb,) = encode_geometries([{"geometry": intersects}]).wkb
+    assert wkb is not None
+    return Intersects(wkb, radius)
+
+
+def _tags(
+    tags: Sequence[str | Sequence[str]] | str | None,
+) -> tuple[tuple[str, ...], ...] | None:
+    if tags is None:
+        return None
+    groups = [tags] if isinstance(tags, str) else tags
+    return tuple(tuple(normalise_tags([g] if isinstance(g, str) else list(g))) for g in groups)
+
+
+def _where(where: Predicate | Mapping[str, Any] | None) -> Predicate | None:
+    if where is None or isinstance(where, msgspec.Struct):
+        return where
+    return And(
+        tuple(Test(("properties", *key.split(".")), Op.EQ, value) for key, value in where.items())
+    )

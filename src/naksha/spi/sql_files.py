@@ -1,0 +1,58 @@
+"""SQL in files: a package's schema files in the order they run, and its named queries.
+
+A query starts with a line `-- name: some_name`, followed by comment lines that say what it is
+for, and ends where the next one starts. Names in double braces, `{{collection}}`, stand for
+identifiers or for fragments that are queries themselves; values are parameters of the statement.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from importlib import resources
+from typing import Final
+
+_NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_SLOT: Final = re.compile(r"\{\{(\w+)\}\}")
+
+
+class SqlFiles:
+    """The SQL of one package: its folders `schema` and `queries`."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    @cached_property
+    def schema(self) -> list[tuple[str, str]]:
+        """(name, text) of the files that make up the schema, in order."""
+        folder = resources.files(self._package) / "schema"
+        files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".sql"))
+        return [(name, (folder / name).read_text("utf-8")) for name in files]
+
+    @cached_property
+    def queries(self) -> dict[str, str]:
+        """All named queries."""
+        folder = resources.files(self._package) / "queries"
+        found: dict[str, str] = {}
+        for file in sorted(folder.iterdir(), key=lambda f: f.name):
+            parts = _NAME.split(file.read_text("utf-8"))
+            for name, text in zip(parts[1::2], parts[2::2], strict=True):
+                if name in found:
+                    raise ValueError(f"query {name} is defined twice")
+                found[name] = without_comments(text)
+        return found
+
+    def fill(self, name: str, slots: dict[str, str]) -> str:
+        """The named query with its slots filled. Identifiers are quoted by `ident`, not here."""
+        return _SLOT.sub(lambda match: slots[match.group(1)], self.queries[name])
+
+
+def ident(name: str) -> str:
+    """A quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def without_comments(text: str) -> str:
+    """Statements without the lines that are comments only."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    return "\n".join(lines).strip().rstrip(";")

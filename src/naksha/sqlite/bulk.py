@@ -1,0 +1,182 @@
+"""The bulk writer: features are staged in a file of their own, then written as one transaction.
+
+Staging holds nobody up. The tables of a new collection get their indices after the rows."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Conflict, InvalidArgument
+from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.limits import WRITE_FEATURES_MAX
+from naksha.model.write_checks import check_points
+from naksha.spi.storage import Feature
+from naksha.sqlite import collections, writes
+from naksha.sqlite.errors import translated
+from naksha.sqlite.rows import collection_of
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.states import Shapes, shapes_of
+from naksha.sqlite.transaction import Message, Transaction
+from naksha.sqlite.writer import Entry, Writer
+
+CHUNK: Final = 10_000
+
+
+class SqliteBulkWriter:
+    """See `naksha.spi.storage.BulkWriter`."""
+
+    def __init__(
+        self, writer: Writer, entry: Entry, info: CollectionInfo, is_new: bool, beside: Path
+    ) -> None:
+        self._writer = writer
+        self._entry = entry
+        self._info = info
+        self._is_new = is_new
+        self._folder = tempfile.TemporaryDirectory(prefix=".naksha-stage-", dir=beside.parent)
+        self._stage = sqlite3.connect(
+            Path(self._folder.name) / "stage",
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        self._stage.execute(queries()["stage_unsafe"])
+        self._stage.execute(queries()["stage_create"])
+        self._turn = asyncio.Lock()
+        self._is_open = True
+
+    async def add(self, features: Iterable[Feature]) -> int:
+        self._check_open()
+        given = iter(features)
+        count = 0
+        while chunk := list(islice(given, CHUNK)):
+            count += len(chunk)
+            await self._add(chunk)
+        return count
+
+    async def _add(self, chunk: list[Feature]) -> None:
+        def prepare() -> list[tuple[Any, ...]]:
+            prepared = check_features(chunk, id_prefix=self._info.id_prefix, generate_ids=True)
+            check_points(prepared, self._info)
+            return list(_rows(prepared, shapes_of(prepared)))
+
+        rows = await asyncio.to_thread(prepare)
+        async with self._turn:
+            await asyncio.to_thread(self._keep, rows)
+
+    def _keep(self, rows: list[tuple[Any, ...]]) -> None:
+        with translated():
+            self._stage.execute(queries()["begin"])
+            self._stage.executemany(queries()["stage_put"], rows)
+            self._stage.execute(queries()["commit"])
+
+    async def commit(self) -> int:
+        self._check_open()
+        async with self._turn:
+            try:
+                await self._writer.step(self._entry, self._load)
+                txn = self._entry.transaction.txn
+                await self._writer.commit(self._entry)
+            except BaseException:
+                await self._end()
+                raise
+            self._close()
+        return txn
+
+    async def abort(self) -> None:
+        if self._is_open:
+            await self._end()
+
+    async def _end(self) -> None:
+        await self._writer.rollback(self._entry)
+        self._close()
+
+    def _close(self) -> None:
+        self._is_open = False
+        self._stage.close()
+        self._folder.cleanup()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise InvalidArgument("The load has ended already", field="bulk_writer")
+
+    # ---- In the writer's thread --------------------------------------------------------------
+
+    def _load(self, transaction: Transaction) -> None:
+        if self._is_new:
+            collections.create(transaction, self._info, indices=False)
+        check_empty(transaction.connection, self._info.id)
+        for batch in self._batches():
+            writes.put(transaction, self._info.id, "create", batch, False)
+        if self._is_new:
+            made = collection_of(transaction.connection, self._info.id)
+            collections.create_indices(transaction.connection, made)
+
+    def _batches(self) -> Iterator[writes.Batch]:
+        rows = self._stage.execute(queries()["stage_all"])
+        while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
+            yield _batch(chunk)
+
+
+def check_empty(connection: sqlite3.Connection, name: str) -> None:
+    """Only a collection without features can be loaded."""
+    tables = collection_of(connection, name).tables
+    if connection.execute(sql("has_features", **tables)).fetchone()[0]:
+        raise Conflict("The collection has features already", collection_id=name)
+
+
+def _rows(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
+    for k, id_ in enumerate(prepared.ids):
+        tags = prepared.tags[k]
+        yield (
+            id_,
+            prepared.json[k],
+            prepared.wkb[k],
+            shapes.geometry[k],
+            *(shapes.box[k] or (None,) * 4),
+            prepared.qrid[k],
+            None if tags is None else msgspec.json.encode(tags),
+            prepared.crid[k],
+        )
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> writes.Batch:
+    count = len(rows)
+    ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
+        list, zip(*rows, strict=True)
+    )
+    boxes = [
+        None if w is None else (w, s, e, n)
+        for w, s, e, n in zip(west, south, east, north, strict=True)
+    ]
+    prepared = PreparedFeatures(
+        positions=list(range(count)),
+        ids=ids,
+        json=json,
+        wkb=wkb,
+        has_z=[False] * count,
+        qrid=qrid,
+        tags=[None if each is None else msgspec.json.decode(each) for each in tags],
+        crid=crid,
+        lock_uuid=[None] * count,
+        lock_version=[None] * count,
+    )
+    return writes.Batch(prepared, Shapes(geometry, boxes), [None] * count, [None] * count)
+
+
+def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:
+    """A step that adds the message of a load; the exclusive form draws its number with it."""
+
+    def add(transaction: Transaction) -> None:
+        transaction.add_message("load", Message(text, None, None))
+        if draws:
+            _ = transaction.txn
+
+    return add

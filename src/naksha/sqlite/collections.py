@@ -1,0 +1,202 @@
+"""Collections: create, change, drop, restore and remove; their tables and triggers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
+from naksha.sqlite.files import guard
+from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.sql import queries, sql, statements_of, text_literal
+from naksha.sqlite.transaction import INT8_MAX, Transaction
+
+_WRITES: Final = ("INSERT", "UPDATE", "DELETE")
+_EVENTS: Final = (
+    ("insert", "created", "NEW"),
+    ("update", "updated", "OLD"),
+    ("delete", "deleted", "OLD"),
+)
+"""What a trigger is for, what it counts, and the row whose box it counts."""
+_NO_GEOMETRY: Final = (
+    "A geometry can be written only through Naksha: the index of boxes could not follow"
+)
+
+
+def create(
+    transaction: Transaction, info: CollectionInfo, *, indices: bool = True
+) -> CollectionInfo:
+    """See `WriteSession.create_collection`. A load makes the indices later."""
+    connection = transaction.connection
+    _check_max_age(info.max_age)
+    if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
+        raise CollectionExists(f"Collection {info.id!r} exists", collection_id=info.id)
+    if connection.execute(queries()["table_exists"], (info.id,)).fetchone() is not None:
+        raise InvalidArgument(f"The file uses the name {info.id!r} already", field="id")
+    txn = transaction.txn
+    number = connection.execute(queries()["collection_number"]).fetchone()[0]
+    connection.execute(
+        queries()["collection_insert"],
+        (
+            info.id,
+            number,
+            txn,
+            None if info.history_enabled else txn,
+            info.max_age,
+            info.id_prefix or None,
+            info.author,
+            int(info.optimal_partitioning),
+            int(info.points_only),
+        ),
+    )
+    made = collection_of(connection, info.id)
+    create_tables(connection, made)
+    if indices:
+        create_indices(connection, made)
+    transaction.collections[info.id] = None
+    return made.info
+
+
+def create_tables(connection: sqlite3.Connection, made: Collection) -> None:
+    """Tables and triggers of a new collection."""
+    slots = made.tables | {
+        "columns": queries()["state_columns"],
+        "column_types": queries()["state_column_types"],
+    }
+    for statement in statements_of(sql("create_tables", **slots)):
+        connection.execute(statement)
+    for script in triggers(made):
+        for statement in statements_of(script):
+            connection.execute(statement)
+    for suffix in ("_del", "_hst", "_meta"):
+        guard(connection, made.id + suffix, _WRITES)
+
+
+def triggers(made: Collection) -> Iterator[str]:
+    """The scripts that make the triggers, put together from the parts they have in common."""
+    slots = made.tables | {
+        "columns": queries()["state_columns"],
+        "id_literal": text_literal(made.id),
+        "no_geometry": text_literal(_NO_GEOMETRY),
+    }
+    uuid = sql("shell_uuid", **slots)
+    for event, what, row in _EVENTS:
+        xyz = sql(f"{event}_xyz", uuid=uuid, **slots)
+        parts = {
+            "begin": queries()["shell_begin"] + ";",
+            "log": sql("shell_log", what=what, row=row, **slots) + ";",
+            "retire": sql("shell_retire", **slots) + ";",
+            "end": sql("shell_end", **slots) + ";",
+            "tags": sql("shell_tags", **slots) + ";",
+            "refuse_collection": sql("shell_refuse_collection", **slots),
+            "refuse_document": sql("shell_refuse_document", **slots),
+            "document": sql("shell_document", xyz=xyz, **slots),
+            "xyz": xyz,
+        }
+        yield sql(f"{event}_triggers", **slots, **parts) + ";"
+
+
+def create_indices(connection: sqlite3.Connection, made: Collection) -> None:
+    """The indices of its tables, beyond those that the tables cannot be without."""
+    for statement in statements_of(sql("create_indices", **made.tables)):
+        connection.execute(statement)
+
+
+def change(transaction: Transaction, name: str, asked: CollectionChange) -> CollectionInfo:
+    """See `WriteSession.change_collection`."""
+    c = _open_alone(transaction, name)
+    if c.delete_at:
+        raise CollectionNotFound(f"Collection {name!r} is dropped", collection_id=name)
+    given: dict[str, Any] = {
+        field: value
+        for field in CollectionChange.__struct_fields__
+        if (value := getattr(asked, field)) is not msgspec.UNSET
+    }
+    _check_max_age(given.get("max_age", 0))
+    on = given.pop("history_enabled", c.has_history)
+    if "id_prefix" in given:
+        given["id_prefix"] = given["id_prefix"] or None
+    floor, off_since = c.floor_txn, c.off_since
+    if on and off_since is not None:
+        # What was written while history was off is the oldest that can be read again.
+        floor = max(floor, _last_write(transaction, name, off_since - 1))
+        off_since = None
+    elif not on and off_since is None:
+        off_since = transaction.txn
+    return _keep(transaction, replace(c, floor_txn=floor, off_since=off_since, **given))
+
+
+def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
+    """See `WriteSession.drop_collection`."""
+    c = _open_alone(transaction, name)
+    if c.delete_at:
+        raise CollectionNotFound(f"Collection {name!r} is dropped already", collection_id=name)
+    at = transaction.started_ms if delete_at is None else delete_at
+    _keep(transaction, replace(c, delete_at=max(at, 1)))
+
+
+def restore(transaction: Transaction, name: str) -> CollectionInfo:
+    """See `WriteSession.restore_collection`."""
+    return _keep(transaction, replace(_open_alone(transaction, name), delete_at=0))
+
+
+def remove(connection: sqlite3.Connection, c: Collection) -> None:
+    """Really: tables and rows are gone; neither number nor state ids are ever given out again."""
+    for statement in statements_of(sql("drop_tables", **c.tables)):
+        connection.execute(statement)
+    connection.execute(queries()["collection_removed"], (c.id, c.next_i))
+    connection.execute(queries()["collection_delete"], (c.id,))
+
+
+def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
+    """The oldest transaction that a collection can be read at."""
+    if c.off_since is None:
+        return c.floor_txn
+    row = connection.execute(queries()["last_write"], (c.id, c.off_since - 1)).fetchone()
+    last: int = row[0]
+    return max(c.floor_txn, last)
+
+
+def _check_max_age(days: int) -> None:
+    if not 0 <= days <= INT8_MAX:
+        raise InvalidArgument(f"maxAge {days} is not a number of days", field="maxAge")
+
+
+def _open_alone(transaction: Transaction, name: str) -> Collection:
+    """The collection for a change of itself, after which nobody later may have written."""
+    c = collection_of(transaction.connection, name, dropped=True)
+    drawn = transaction.drawn
+    if drawn is not None:
+        last = transaction.connection.execute(queries()["last_write"], (name, drawn)).fetchone()[0]
+        transaction.check_order(max(c.txn, last), name)
+    return c
+
+
+def _last_write(transaction: Transaction, name: str, since: int) -> int:
+    """The last transaction that wrote features, this one included."""
+    last: int = transaction.connection.execute(queries()["last_write"], (name, since)).fetchone()[0]
+    return max(last, transaction.txn) if name in transaction.changes else last
+
+
+def _keep(transaction: Transaction, c: Collection) -> CollectionInfo:
+    transaction.connection.execute(
+        queries()["collection_change"],
+        (
+            transaction.txn,
+            c.floor_txn,
+            c.off_since,
+            c.max_age,
+            c.id_prefix,
+            c.author,
+            int(c.optimal_partitioning),
+            c.delete_at,
+            c.id,
+        ),
+    )
+    transaction.collections[c.id] = None
+    return collection_of(transaction.connection, c.id, dropped=True).info

@@ -1,0 +1,149 @@
+"""Opening the file: ours or new, never anything else."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.sqlite.errors import translated
+from naksha.sqlite.functions import add_functions
+from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
+
+APPLICATION_ID: Final = 0x4E616B73
+"""`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
+SCHEMA_VERSION: Final = 1
+CACHED_STATEMENTS: Final = 512
+BUSY_S: Final = 30.0
+"""How long a writer waits for another process."""
+GUARDED: Final = {
+    "naksha_tx": ("INSERT", "UPDATE", "DELETE"),
+    "naksha_version": ("INSERT", "UPDATE", "DELETE"),
+    "naksha_collection": ("INSERT", "UPDATE", "DELETE"),
+    "naksha_removed": ("INSERT", "UPDATE", "DELETE"),
+    "naksha_pin": ("INSERT", "UPDATE", "DELETE"),
+    "naksha_storage": (
+        "INSERT",
+        "UPDATE OF one, id, number, last_collection, last_txn, last_ord",
+        "DELETE",
+    ),
+}
+"""Tables that only the storage may write, and how."""
+
+
+def path_of(location: str | Path) -> Path:
+    """The path of a location: `file:town.naksha`, `file:///data/town.naksha`, or a bare path."""
+    if isinstance(location, Path) or not location.startswith("file:"):
+        return Path(location)
+    parts = urlsplit(location)
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise InvalidArgument(
+            f"{location!r} is no path; it is written as file:name, or file:///folder/name",
+            field="storage",
+        )
+    if not parts.path:
+        raise InvalidArgument("The location has no path", field="storage")
+    return Path(unquote(parts.path))
+
+
+def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
+    """A connection; whoever has it uses it from one thread at a time."""
+    connection = sqlite3.connect(
+        path,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+    )
+    try:
+        for pragma in ("connection_synchronous", "connection_temporary", "connection_cache"):
+            connection.execute(queries()[pragma])
+        add_functions(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_file(
+    path: Path, storage_id: str | None, number: int, busy_s: float
+) -> tuple[sqlite3.Connection, str, int]:
+    """The file with a storage in it, made when it is new. Gives the connection, and id and number
+    of the storage; an id of None takes whatever the file holds."""
+    with translated():
+        connection = connect(path, busy_s)
+        try:
+            found = _owner_of(connection, path)
+            if found is None:
+                connection.execute(queries()["wal"])
+                found = _create(connection, path, storage_id or "naksha", number)
+        except BaseException:
+            connection.close()
+            raise
+    if storage_id is not None and found[0] != storage_id:
+        connection.close()
+        raise InvalidArgument(
+            f"The file holds storage {found[0]!r}, not {storage_id!r}", field="storage_id"
+        )
+    return connection, found[0], found[1]
+
+
+def _owner_of(connection: sqlite3.Connection, path: Path) -> tuple[str, int] | None:
+    """Id and number of the storage in the file; None while it is empty."""
+    (application,) = connection.execute(queries()["application_id"]).fetchone()
+    (version,) = connection.execute(queries()["schema_version"]).fetchone()
+    (tables,) = connection.execute(queries()["table_count"]).fetchone()
+    if tables == 0 and application in (0, APPLICATION_ID):
+        return None
+    if application != APPLICATION_ID:
+        raise NotSupported(f"{path} is an SQLite file, but not one of Naksha", field="file")
+    if version > SCHEMA_VERSION:
+        raise NotSupported(
+            f"{path} was written by a newer Naksha (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); upgrade Naksha",
+            field="file",
+        )
+    found: tuple[str, int] = connection.execute(queries()["storage_info"]).fetchone()
+    return found
+
+
+def _create(
+    connection: sqlite3.Connection, path: Path, storage_id: str, number: int
+) -> tuple[str, int]:
+    """Set the schema up, unless another process did at the same moment."""
+    connection.execute(queries()["begin"])
+    try:
+        found = _owner_of(connection, path)
+        if found is None:
+            for _, script in schema_files():
+                for statement in statements_of(script):
+                    connection.execute(statement)
+            connection.execute(queries()["storage_insert"], (storage_id, number))
+            for table, operations in GUARDED.items():
+                guard(connection, table, operations)
+            connection.execute(sql("application_id_set", value=str(APPLICATION_ID)))
+            connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
+            found = (storage_id, number)
+        connection.execute(queries()["commit"])
+    except BaseException:
+        connection.execute(queries()["rollback"])
+        raise
+    return found
+
+
+def guard(connection: sqlite3.Connection, table: str, operations: tuple[str, ...]) -> None:
+    """Refuse direct writes to a table."""
+    for operation in operations:
+        verb = operation.split()[0]
+        message = f"{verb} on table {table} is not allowed; write to the table of the collection"
+        connection.execute(
+            sql(
+                "guard",
+                trigger=ident(f"{table}_no_{verb.lower()}"),
+                operation=operation,
+                table=ident(table),
+                message=text_literal(message),
+            )
+        )

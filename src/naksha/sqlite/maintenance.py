@@ -1,0 +1,125 @@
+"""Maintenance: history beyond its age, old days of the log and dropped collections go; estimates
+are refreshed. Everything in small steps, so that writers get in between."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from naksha.model.limits import INT8_MAX
+from naksha.model.txn import txn_of
+from naksha.sqlite.collections import floor_of, remove
+from naksha.sqlite.rows import Collection
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.writer import Writer
+
+T = TypeVar("T")
+ROWS_MAX: Final = 10_000
+"""Rows of the history that are deleted at once."""
+SAMPLE_MAX: Final = 20_000
+"""Features whose size is looked at."""
+
+
+class Read(Protocol):
+    """Runs something on a snapshot."""
+
+    def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
+
+
+async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
+    """See `Storage.maintain`."""
+    for c in await read(_collections):
+        if c.delete_at and c.delete_at <= now_ms:
+            await writer.task(partial(_remove, name=c.id, now_ms=now_ms))
+            continue
+        while await writer.task(partial(_expire, name=c.id, now_ms=now_ms)):
+            pass
+        await writer.task(partial(_refresh, name=c.id))
+    await writer.task(lambda connection: _expire_log(connection, now_ms))
+
+
+def _collections(connection: sqlite3.Connection) -> list[Collection]:
+    return [Collection(*row) for row in connection.execute(queries()["collections"], (True,))]
+
+
+def _find(connection: sqlite3.Connection, name: str) -> Collection | None:
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    return None if row is None else Collection(*row)
+
+
+def _value(connection: sqlite3.Connection, name: str, *values: Any, **slots: str) -> Any:
+    return connection.execute(sql(name, **slots), values).fetchone()[0]
+
+
+def _cutoff(now_ms: int, days: int) -> int:
+    """The first transaction number of the first day that is kept."""
+    today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    try:
+        return txn_of(today - timedelta(days=days), 0)
+    except OverflowError:
+        return 0
+
+
+def _lowest_pin(connection: sqlite3.Connection, collection: str | None) -> int:
+    pin = _value(connection, "lowest_pin", collection)
+    return INT8_MAX if pin is None else pin
+
+
+def _expire(connection: sqlite3.Connection, name: str, now_ms: int) -> bool:
+    """Delete some of the history that is too old; tells whether there is more."""
+    c = _find(connection, name)
+    if c is None:
+        return False
+    below = min(_cutoff(now_ms, c.max_age), _lowest_pin(connection, name) + 1)
+    rows = connection.execute(sql("history_too_old", **c.tables), (below, ROWS_MAX)).fetchall()
+    if not rows:
+        return False
+    connection.execute(queries()["collection_raise_floor"], (max(row[1] for row in rows), name))
+    numbers = [(row[0],) for row in rows]
+    for statement in ("history_delete", "past_delete", "past_tags_delete"):
+        connection.executemany(sql(statement, **c.tables), numbers)
+    return len(rows) == ROWS_MAX
+
+
+def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Drop days of the log: those below every pin, all published, but never the last version.
+    What the floor of a collection without history is read from is kept in its row."""
+    last, _, published = connection.execute(queries()["counters"]).fetchone()
+    days = _value(connection, "log_days")
+    below = min(_cutoff(now_ms, days), _lowest_pin(connection, None), published)
+    unpublished = _value(connection, "first_unpublished")
+    if unpublished is not None:
+        below = min(below, unpublished)
+    if below <= 0 or last == 0:
+        return
+    for c in _collections(connection):
+        if c.off_since is not None:
+            connection.execute(queries()["collection_raise_floor"], (floor_of(connection, c), c.id))
+    connection.execute(queries()["log_delete"], (below,))
+    connection.execute(queries()["versions_delete"], (below,))
+
+
+def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
+    """Remove a dropped collection that is due, unless it is pinned."""
+    c = _find(connection, name)
+    if c is None or not 0 < c.delete_at <= now_ms:
+        return
+    if _value(connection, "pinned", c.id, c.txn):
+        return
+    remove(connection, c)
+
+
+def _refresh(connection: sqlite3.Connection, name: str) -> None:
+    c = _find(connection, name)
+    if c is None or c.delete_at:
+        return
+    count = _value(connection, "feature_count", **c.tables)
+    raw, stored = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_MAX,)).fetchone()
+    if count > SAMPLE_MAX:
+        raw, stored = max(raw or 0, c.byte_size), max(stored or 0, c.compressed_size)
+    known = (c.estimated_feature_count, c.byte_size, c.compressed_size)
+    if known != (count, raw or 0, stored or 0):
+        connection.execute(queries()["collection_statistics"], (count, raw or 0, stored or 0, c.id))

@@ -1,0 +1,77 @@
+"""Optimal partitioning (see `naksha.spi.partitioning`) on one snapshot, and where it is kept."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from naksha.model.version import HEAD
+from naksha.spi.partitioning import (
+    FEATURE_ID,
+    NOWHERE,
+    SAMPLE_FEATURES_MAX,
+    Partitioning,
+    decode_partitioning,
+    features_max,
+    partition,
+)
+from naksha.sqlite import versions
+from naksha.sqlite.readers import Snapshot
+from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.sql import queries, sql
+
+
+def kept(connection: sqlite3.Connection, name: str) -> dict[str, int] | None:
+    """The partitioning that is kept, unless the collection was written to since."""
+    c = collection_of(connection, name)
+    row = connection.execute(sql("meta_get", **c.tables), (FEATURE_ID,)).fetchone()
+    found = decode_partitioning(None if row is None else row[0])
+    if found is None:
+        return None
+    written = connection.execute(queries()["last_write"], (name, 0)).fetchone()[0]
+    return None if int(found.txn) < max(written, c.txn) else found.by_qrid
+
+
+async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, dict[str, int]]:
+    """The partitioning of the last published version; nothing before the first one."""
+    c = await snapshot.read(lambda connection: collection_of(connection, name))
+    version = await snapshot.read(lambda connection: versions.resolve(connection, HEAD, c))
+    if version.seq_number == 0:
+        return None, {}
+    size = await snapshot.read(_byte_size(c))
+    most = features_max(size)
+
+    async def count(prefix: str, limit: int | None) -> int:
+        # The digits end at 3, so 4 is above everything that begins with the prefix.
+        values = (prefix, prefix + "4", version.txn, -1 if limit is None else limit)
+        return await snapshot.read(
+            lambda connection: connection.execute(
+                sql("partition_cell", **c.tables), values
+            ).fetchone()[0]
+        )
+
+    found = await partition(count, most)
+    nowhere = await snapshot.read(
+        lambda connection: connection.execute(
+            sql("partition_nowhere", **c.tables), (version.txn,)
+        ).fetchone()[0]
+    )
+    if nowhere:
+        found = {NOWHERE: nowhere, **found}
+    return Partitioning.of(found, version, most, size), found
+
+
+def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None:
+    """Keep it in the collection's meta table."""
+    c = collection_of(connection, name)
+    connection.execute(sql("meta_put", **c.tables), (FEATURE_ID, found.encoded()))
+
+
+def _byte_size(c: Collection) -> Callable[[sqlite3.Connection], int]:
+    def find(connection: sqlite3.Connection) -> int:
+        if c.byte_size > 0:
+            return c.byte_size
+        row = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_FEATURES_MAX,))
+        return row.fetchone()[0] or 0
+
+    return find

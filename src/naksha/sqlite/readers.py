@@ -1,0 +1,99 @@
+"""Connections for reading: many at once, each with a snapshot of its own, beside the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+from naksha.model.errors import Unavailable
+from naksha.sqlite.errors import translated
+from naksha.sqlite.files import connect
+from naksha.sqlite.sql import queries
+
+T = TypeVar("T")
+READERS_MAX: Final = 8
+
+
+class Snapshot:
+    """A connection inside a reading transaction: everything it reads is of one moment."""
+
+    def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._threads = threads
+        self._turn = asyncio.Lock()
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run something in a thread. When we are cancelled it is interrupted and waited for:
+        nobody else may use the connection before."""
+
+        def run() -> T:
+            with translated():
+                return work(self._connection)
+
+        async with self._turn:
+            return await self._wait_for(run)
+
+    async def _wait_for(self, run: Callable[[], T]) -> T:
+        task = asyncio.get_running_loop().run_in_executor(self._threads, run)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._connection.interrupt()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # Seen, so that nobody complains that it was not.
+            raise
+
+
+class Readers:
+    """The pool of reading connections."""
+
+    def __init__(self, path: Path, busy_s: float, most: int = READERS_MAX) -> None:
+        self._path = path
+        self._busy_s = busy_s
+        self._free: list[sqlite3.Connection] = []
+        self._places = asyncio.Semaphore(most)
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="naksha-sqlite-reader")
+        self._closed = False
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        """A snapshot of what is committed now."""
+        if self._closed:
+            raise Unavailable("The storage is closed")
+        async with self._places:
+            connection = self._free.pop() if self._free else self._open()
+            try:
+                with translated():
+                    connection.execute(queries()["begin_reading"])
+                yield Snapshot(connection, self._threads)
+            finally:
+                self._give_back(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        with translated():
+            return connect(self._path, self._busy_s)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute(queries()["rollback"])
+        except sqlite3.Error:
+            connection.close()
+            return
+        if self._closed:
+            connection.close()
+        else:
+            self._free.append(connection)
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in self._free:
+            connection.close()
+        self._free.clear()
+        self._threads.shutdown(wait=False)

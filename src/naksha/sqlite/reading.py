@@ -1,0 +1,128 @@
+"""Queries on a connection: what readers, sessions and splits have in common."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.guid import Guid
+from naksha.model.limits import INT8_MAX
+from naksha.model.query import Intersects, Query
+from naksha.model.state import State
+from naksha.model.uuids import parse_state_id
+from naksha.model.version import Head, VersionSelector
+from naksha.spi.cursor import Cursor, decode_cursor
+from naksha.spi.storage import Page
+from naksha.sqlite import statements, versions
+from naksha.sqlite.exact import tester_of
+from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.sql import queries, sql
+
+CHUNK: Final = 1000
+"""Rows fetched, and geometries tested, at once."""
+
+
+class Request:
+    """A query on a collection, with the transaction that it is read at (None: HEAD)."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        collection: str,
+        query: Query,
+        at: VersionSelector,
+        *,
+        pins_head: bool,
+    ) -> None:
+        self.connection = connection
+        self.query = query
+        self.collection: Collection = collection_of(connection, collection)
+        self.cursor = decode_cursor(query.cursor)
+        self.txn = self._txn(at, pins_head)
+
+    def _txn(self, at: VersionSelector, pins_head: bool) -> int | None:
+        if self.cursor is not None and self.cursor.at:
+            if not 0 < self.cursor.at <= INT8_MAX:
+                raise InvalidArgument("Not a cursor of this storage", field="cursor")
+            versions.check_history(self.connection, self.collection, self.cursor.at)
+            return self.cursor.at
+        if isinstance(at, Head) and (self.query.limit is None or not pins_head):
+            return None
+        return versions.resolve(self.connection, at, self.collection).txn
+
+    def states(self) -> Iterator[State]:
+        """All states in their order, one more than the limit asks for."""
+        text, values = statements.states(self.collection, self.query, self.txn, self.cursor)
+        rows = self.connection.execute(text, values)
+        if not isinstance(self.query.spatial, Intersects):
+            return (State(id_, feature) for id_, feature in rows)
+        return self._tested(rows, self.query.spatial)
+
+    def _tested(self, rows: sqlite3.Cursor, spatial: Intersects) -> Iterator[State]:
+        test = tester_of(spatial)
+        while chunk := rows.fetchmany(CHUNK):
+            for row, holds in zip(chunk, test([row[2] for row in chunk]), strict=True):
+                if holds:
+                    yield State(row[0], row[1])
+
+    def page(self) -> Page:
+        """See `Reader.page`."""
+        if self.query.limit is None:
+            return Page(list(self.states()), None)
+        found = []
+        for state in self.states():
+            found.append(state)
+            if len(found) > self.query.limit:
+                break
+        if len(found) <= self.query.limit:
+            return Page(found, None)
+        del found[self.query.limit :]
+        last = found[-1]
+        return Page(found, Cursor(self.txn or 0, last.id, last.txn).encoded())
+
+    def count(self) -> int:
+        """See `Reader.count`."""
+        if isinstance(self.query.spatial, Intersects):
+            return sum(1 for _ in self.states())
+        text, values = statements.count(self.collection, self.query, self.txn)
+        number: int = self.connection.execute(text, values).fetchone()[0]
+        return number
+
+
+def counted(query: Query) -> Query:
+    """The query without what a count ignores."""
+    return msgspec.structs.replace(query, limit=None, cursor=None)
+
+
+def state(connection: sqlite3.Connection, storage: tuple[str, int], state_id: str) -> State:
+    """See `Reader.state`."""
+    reference = parse_state_id(state_id)
+    name: str | None = None
+    if isinstance(reference, Guid):
+        if reference.storage_id == storage[0]:
+            name = reference.collection_id
+    elif reference.storage_number == storage[1]:
+        row = connection.execute(
+            queries()["collection_by_number"], (reference.collection_number,)
+        ).fetchone()
+        name = None if row is None else row[0]
+    known = None
+    if name is not None:
+        row = connection.execute(queries()["collection"], (name,)).fetchone()
+        known = None if row is None else Collection(*row)
+    if known is None or known.delete_at:
+        raise NotFound(f"No state {state_id!r} in storage {storage[0]!r}")
+    text = sql(
+        "state_by_i",
+        feature=sql("feature"),
+        closed=sql("feature_closed", at=str(INT8_MAX)),
+        **known.tables,
+    )
+    row = connection.execute(text, (reference.i,)).fetchone()
+    if row is None:
+        raise NotFound(f"No state {state_id!r}", collection_id=known.id)
+    return State(*row)

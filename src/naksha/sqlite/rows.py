@@ -1,0 +1,127 @@
+"""Rows of the storage's own tables as the model's objects."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound
+from naksha.model.transaction import Signal, Transaction
+from naksha.sqlite.sql import ident, queries
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection as its row tells it, and the names of its tables."""
+
+    id: str
+    number: int
+    txn: int
+    floor_txn: int
+    off_since: int | None
+    next_i: int
+    max_age: int
+    id_prefix: str | None
+    author: str | None
+    optimal_partitioning: int
+    points_only: int
+    delete_at: int
+    estimated_feature_count: int
+    byte_size: int
+    compressed_size: int
+
+    @property
+    def has_history(self) -> bool:
+        return self.off_since is None
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """Slots for statements: quoted names of the tables, and beginnings of index names."""
+        number = self.number
+        names = {
+            "head": self.id,
+            "del": f"{self.id}_del",
+            "hst": f"{self.id}_hst",
+            "meta": f"{self.id}_meta",
+            "box": f"naksha_box_{number}",
+            "past": f"naksha_past_{number}",
+            "tag": f"naksha_tag_{number}",
+            "past_tag": f"naksha_past_tag_{number}",
+        }
+        quoted = {slot: ident(name) for slot, name in names.items()}
+        starts = {slot + "_": f"naksha_{number}_{slot}_" for slot in names}
+        return quoted | starts
+
+    @property
+    def info(self) -> CollectionInfo:
+        return CollectionInfo(
+            id=self.id,
+            number=self.number,
+            max_age=self.max_age,
+            history_enabled=self.has_history,
+            id_prefix=self.id_prefix,
+            author=self.author,
+            optimal_partitioning=bool(self.optimal_partitioning),
+            points_only=bool(self.points_only),
+            delete_at=self.delete_at,
+            estimated_feature_count=self.estimated_feature_count,
+            byte_size=self.byte_size,
+            compressed_size=self.compressed_size,
+        )
+
+
+def collection_of(
+    connection: sqlite3.Connection, name: str, *, dropped: bool = False
+) -> Collection:
+    """The collection, unless it is missing or dropped."""
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    found = None if row is None else Collection(*row)
+    if found is None or (found.delete_at and not dropped):
+        raise CollectionNotFound(f"No collection {name!r}", collection_id=name)
+    return found
+
+
+def dicts(cursor: sqlite3.Cursor) -> Iterable[dict[str, Any]]:
+    """The rows of a cursor by column name."""
+    names = [column[0] for column in cursor.description]
+    return (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+def transactions_of(rows: Iterable[Mapping[str, Any]]) -> list[Transaction]:
+    """Transactions from log rows that are ordered by txn."""
+    return [_transaction(list(group)) for _, group in groupby(rows, key=lambda row: row["txn"])]
+
+
+def _transaction(rows: Sequence[Mapping[str, Any]]) -> Transaction:
+    first = rows[0]
+    return Transaction(
+        txn=first["txn"],
+        started_ms=first["ts"],
+        seq_number=first["seq_number"],
+        published_ms=first["seq_ts"] if first["seq_number"] is not None else None,
+        app_id=first["app_id"],
+        author=first["author"],
+        signals=tuple(_signal(row) for row in rows),
+    )
+
+
+def _signal(row: Mapping[str, Any]) -> Signal:
+    box = (row["west"], row["south"], row["east"], row["north"])
+    return Signal(
+        action=row["action"],
+        id=row["id"],
+        created=row["created"],
+        updated=row["updated"],
+        deleted=row["deleted"],
+        purged=row["purged"],
+        bbox=None if box[0] is None else box,
+        text=row["msg_text"],
+        json=None if row["msg_json"] is None else msgspec.json.decode(row["msg_json"]),
+        binary=row["msg_binary"],
+    )

@@ -1,0 +1,186 @@
+"""Bulk reads: a plan of splits that any process with the file can read, each in one snapshot.
+
+The plan fixes P, the last published transaction. What ended at or before P never changes again, so
+history splits may read it at any time. What was current at the plan may have moved to the history
+since; therefore a split of HEAD, a range of ids, reads the history of these ids after P as well.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Intersects, Query, States
+from naksha.model.version import VersionSelector
+from naksha.spi.arrow import STATES
+from naksha.spi.storage import Split
+from naksha.sqlite import versions
+from naksha.sqlite.exact import tester_of
+from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.sql import sql
+from naksha.sqlite.statements import Statement, boxes_of, filters_of, joined, tags_of
+
+SPLIT_ROWS: Final = 50_000
+"""About how many states one split reads."""
+BATCH_ROWS: Final = 8_192
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What a split reads: states at version `at`, filtered by the query.
+
+    `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
+    each together with what left it for the history after `published`; or the history ("hst") that
+    ended after `after`, up to `until`.
+    """
+
+    source: str
+    at: int
+    published: int
+    query: Query
+    first: str | None = None
+    end: str | None = None
+    after: int = 0
+    until: int = 0
+
+
+def part_of(split: Split) -> Part:
+    """What a split of this storage reads."""
+    try:
+        return msgspec.msgpack.decode(split.payload, type=Part)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument("Not a split of this storage", field="split") from error
+
+
+def plan(
+    connection: sqlite3.Connection,
+    storage_id: str,
+    collection: str,
+    query: Query,
+    at: VersionSelector,
+) -> list[Split]:
+    """See `Storage.plan`; the caller has published what can be."""
+    if query.limit is not None or query.cursor is not None:
+        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+    c = collection_of(connection, collection)
+    last = versions.find(connection, "last_version") or versions.BEGINNING
+    version = versions.resolve(connection, at, c)
+    whole = Part("head", version.txn, last.txn, query)
+    parts = [] if query.ids == () else list(_parts(connection, c, whole))
+    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+
+
+def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+    kind = whole.query.states
+    if kind is not States.DELETED:
+        yield from _ranges(connection, c, whole)
+    if kind is not States.LIVE:
+        yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
+    after = 0 if kind is States.ALL else whole.at
+    if after < whole.published:
+        yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
+
+
+def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
+    """Ranges of ids of about the same size."""
+    first = None
+    if part.query.ids is None:
+        text = sql("split_ids", table=c.tables[part.source])
+        for (end,) in connection.execute(text, (SPLIT_ROWS,)):
+            yield msgspec.structs.replace(part, first=first, end=end)
+            first = end
+    yield msgspec.structs.replace(part, first=first)
+
+
+def _history(
+    connection: sqlite3.Connection, c: Collection, part: Part, after: int
+) -> Iterator[Part]:
+    """Ranges of ends of about the same size."""
+    text = sql("split_ends", **c.tables)
+    for (until,) in connection.execute(text, (after, part.published, SPLIT_ROWS)).fetchall():
+        if after < until < part.published:
+            yield msgspec.structs.replace(part, after=after, until=until)
+            after = until
+    yield msgspec.structs.replace(part, after=after, until=part.published)
+
+
+def batches(
+    connection: sqlite3.Connection, collection: str, part: Part
+) -> Iterator[pa.RecordBatch]:
+    """The states of a split."""
+    c = collection_of(connection, collection)
+    versions.check_history(connection, c, part.at)
+    text, values = _statement(c, part)
+    rows = connection.execute(text, values)
+    test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
+    while chunk := rows.fetchmany(BATCH_ROWS):
+        if test is not None:
+            flags = test([row[1] for row in chunk])
+            chunk = [row for row, holds in zip(chunk, flags, strict=True) if holds]
+        if chunk:
+            columns = zip(*chunk, strict=True)
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(columns, STATES, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=STATES)
+
+
+def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
+    statement = Statement()
+    at = statement.value(part.at)
+    filters = list(filters_of(statement, part.query))
+    boxes = [
+        sql(
+            "box",
+            **{
+                name: statement.value(float(edge))
+                for name, edge in zip(("west", "south", "east", "north"), box, strict=True)
+            },
+        )
+        for box in boxes_of(part.query)
+    ]
+    if boxes:
+        filters.append(joined(boxes, " OR ", "false"))
+    sources = []
+    for table, conditions in _tables(statement, part, at):
+        feature = sql("split_feature_at", at=at) if table == "hst" else sql("split_feature")
+        every = [*conditions, *filters, *tags_of(statement, c, part.query, table)]
+        sources.append(
+            sql(
+                "split_source",
+                table=c.tables[table],
+                feature=feature,
+                conditions="\n   AND ".join(every),
+            )
+        )
+    return "\nUNION ALL\n".join(sources), statement.values
+
+
+def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, list[str]]]:
+    """The tables of a split and the conditions on each."""
+    ids = []
+    if part.first is not None:
+        ids.append(sql("split_first", id=statement.value(part.first)))
+    if part.end is not None:
+        ids.append(sql("split_end", id=statement.value(part.end)))
+    kinds = {States.LIVE: "split_live", States.DELETED: "split_dead", States.ALL: "all_hst"}
+    if part.source == "hst":
+        bounds = {
+            "after": statement.value(
+                max(part.after, part.at) if part.query.states is not States.ALL else part.after
+            ),
+            "until": statement.value(part.until),
+        }
+        yield (
+            "hst",
+            [sql("at_head", at=at), sql("split_ended", **bounds), sql(kinds[part.query.states])],
+        )
+        return
+    kind = "split_live" if part.source == "head" else "split_dead"
+    since = sql("split_since", after=statement.value(part.published))
+    yield part.source, [sql("at_head", at=at), *ids]
+    yield "hst", [sql("at_head", at=at), since, sql(kind), *ids]

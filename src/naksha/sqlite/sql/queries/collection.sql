@@ -1,0 +1,95 @@
+-- The tables of one collection. `head`, `del`, `hst` and `meta` are named as in the reference
+-- layout; what only serves as an index of theirs has the collection's number in its name.
+
+-- name: state_columns
+i, id, geo, geometry, jsondata, west, south, east, north, txn, ord, version, action, author, app_id,
+updated_at, qrid, mrid
+
+-- name: state_column_types
+i          INTEGER UNIQUE,
+id         TEXT UNIQUE,
+geo        BLOB,
+geometry   TEXT,
+jsondata   TEXT NOT NULL,
+west       REAL,
+south      REAL,
+east       REAL,
+north      REAL,
+txn        INTEGER,
+ord        INTEGER,
+version    INTEGER,
+action     TEXT,
+author     TEXT,
+app_id     TEXT,
+updated_at INTEGER,
+qrid       TEXT,
+mrid       TEXT
+
+-- name: create_tables
+-- `n` is the number of the feature, which stays; `i` is the number of the state.
+CREATE TABLE {{head}} (n INTEGER PRIMARY KEY, {{column_types}});
+CREATE VIRTUAL TABLE {{box}} USING rtree(n, west, east, south, north);
+CREATE TABLE {{tag}} (tag TEXT, n INTEGER, PRIMARY KEY (tag, n)) WITHOUT ROWID;
+
+CREATE TABLE {{del}} (n INTEGER PRIMARY KEY, {{column_types}});
+
+-- In the history `i` is the key: a state comes here once. The document is as it was while the state
+-- was valid; what ended it is only in the column.
+CREATE TABLE {{hst}} (
+i          INTEGER PRIMARY KEY,
+id         TEXT NOT NULL,
+geo        BLOB,
+geometry   TEXT,
+jsondata   TEXT NOT NULL,
+west       REAL,
+south      REAL,
+east       REAL,
+north      REAL,
+txn        INTEGER NOT NULL,
+ord        INTEGER NOT NULL,
+version    INTEGER NOT NULL,
+action     TEXT NOT NULL,
+author     TEXT,
+app_id     TEXT NOT NULL,
+updated_at INTEGER NOT NULL,
+qrid       TEXT,
+mrid       TEXT,
+txn_next   INTEGER NOT NULL
+);
+CREATE VIRTUAL TABLE {{past}} USING rtree(i, west, east, south, north, since, until);
+CREATE TABLE {{past_tag}} (tag TEXT, i INTEGER, PRIMARY KEY (tag, i)) WITHOUT ROWID;
+
+CREATE TABLE {{meta}} (id TEXT PRIMARY KEY, jsondata TEXT NOT NULL);
+
+-- name: create_indices
+CREATE INDEX {{head_}}txn ON {{head}} (txn);
+CREATE INDEX {{head_}}mrid ON {{head}} (mrid);
+CREATE INDEX {{head_}}qrid ON {{head}} (qrid);
+CREATE INDEX {{head_}}action ON {{head}} (action, author);
+CREATE INDEX {{tag_}}n ON {{tag}} (n);
+CREATE INDEX {{del_}}txn ON {{del}} (txn);
+CREATE INDEX {{hst_}}id ON {{hst}} (id, txn_next, txn);
+CREATE INDEX {{hst_}}next ON {{hst}} (txn_next);
+CREATE INDEX {{hst_}}txn ON {{hst}} (txn) WHERE action <> 'DELETE';
+CREATE INDEX {{hst_}}mrid ON {{hst}} (mrid, txn_next) WHERE action <> 'DELETE';
+CREATE INDEX {{hst_}}qrid ON {{hst}} (qrid, txn_next) WHERE action <> 'DELETE';
+CREATE INDEX {{hst_}}action ON {{hst}} (action, author, txn_next);
+CREATE INDEX {{past_tag_}}i ON {{past_tag}} (i);
+
+-- name: drop_tables
+DROP TABLE {{head}};
+DROP TABLE {{box}};
+DROP TABLE {{tag}};
+DROP TABLE {{del}};
+DROP TABLE {{hst}};
+DROP TABLE {{past}};
+DROP TABLE {{past_tag}};
+DROP TABLE {{meta}};
+
+-- name: guard
+-- Direct writes to what only the storage may write are refused.
+CREATE TRIGGER {{trigger}} BEFORE {{operation}} ON {{table}}
+WHEN (SELECT managed FROM naksha_shell) = 0
+BEGIN
+    SELECT RAISE(ABORT, {{message}});
+END

@@ -1,0 +1,140 @@
+-- Fragments that `naksha.sqlite.statements` puts together.
+
+-- name: select_states
+SELECT s.id, s.feature{{geo}} FROM ({{sources}}) AS s {{order}}
+
+-- name: select_count
+SELECT count(*) FROM ({{sources}}) AS s
+
+-- name: geo_also
+, s.geo
+
+-- name: source
+SELECT s.id, s.txn, {{feature}} AS feature, s.geo FROM {{from_}} WHERE {{conditions}}
+
+-- name: source_page
+-- Cut in every source, in the order of its index on ids: a page reads its own rows only.
+SELECT * FROM (SELECT s.id, s.txn, {{feature}} AS feature, s.geo
+  FROM {{from_}} WHERE {{conditions}} ORDER BY s.id, s.txn {{limit}})
+
+-- name: limit
+LIMIT {{limit}}
+
+-- name: order_page
+ORDER BY s.id, s.txn {{limit}}
+
+-- name: feature
+CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(s.jsondata, 2) AS BLOB)
+
+-- name: feature_closed
+-- A state of the history with its end, unless that came after the version.
+CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
+    CASE WHEN s.txn_next <= {{at}} THEN json_set(s.jsondata,
+        '$.properties."@ns:com:here:xyz".txn_next', CAST(s.txn_next AS TEXT))
+    ELSE s.jsondata END, 2) AS BLOB)
+
+-- name: from_table
+{{table}} AS s
+
+-- name: from_box
+-- First the tree, which holds boxes of float32 rounded outward, then the rows.
+{{box}} AS b CROSS JOIN {{head}} AS s ON s.n = b.n
+
+-- name: from_past
+{{past}} AS b CROSS JOIN {{hst}} AS s ON s.i = b.i
+
+-- name: true
+true
+
+-- name: at_head
+s.txn <= {{at}}
+
+-- name: live_hst_at
+s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
+
+-- name: live_past_at
+-- The tree knows transactions by their count; what it gives is tested exactly.
+b.since <= (SELECT ord FROM naksha_version WHERE txn = {{at}})
+AND b.until >= (SELECT ord FROM naksha_version WHERE txn = {{at}})
+AND s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
+
+-- name: dead_hst_at
+s.action = 'DELETE' AND s.txn <= {{at}} AND s.txn_next > {{at}}
+
+-- name: all_hst
+s.txn < s.txn_next
+
+-- name: all_hst_at
+s.txn < s.txn_next AND s.txn <= {{at}}
+
+-- name: after_cursor
+s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
+
+-- name: ids
+s.id IN (SELECT value FROM json_each({{ids}}))
+
+-- name: tree_box
+b.west <= {{east}} AND b.east >= {{west}} AND b.south <= {{north}} AND b.north >= {{south}}
+
+-- name: box
+s.west <= {{east}} AND s.east >= {{west}} AND s.south <= {{north}} AND s.north >= {{south}}
+
+-- name: tagged_head
+s.n IN (SELECT n FROM {{tag}} WHERE tag = {{value}})
+
+-- name: tagged_hst
+s.i IN (SELECT i FROM {{past_tag}} WHERE tag = {{value}})
+
+-- name: tagged
+EXISTS (SELECT 1 FROM json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') t
+         WHERE t.value = {{value}})
+
+-- name: prefix
+s.{{column}} >= {{first}} AND s.{{column}} < {{end}}
+
+-- name: from_value
+s.{{column}} >= {{first}}
+
+-- name: among
+s.{{column}} IN (SELECT value FROM json_each({{values}}))
+
+-- name: updated_from
+s.updated_at >= {{value}}
+
+-- name: updated_to
+s.updated_at < {{value}}
+
+-- name: txn_from
+s.txn >= {{value}}
+
+-- name: txn_to
+s.txn < {{value}}
+
+-- name: test_exists
+json_type(s.jsondata, {{path}}) IS NOT NULL
+
+-- name: test_is_null
+json_type(s.jsondata, {{path}}) = 'null'
+
+-- name: test_starts_with
+(json_type(s.jsondata, {{path}}) = 'text'
+ AND substr(json_extract(s.jsondata, {{path}}), 1, length({{value}})) = {{value}})
+
+-- name: test_order_string
+(json_type(s.jsondata, {{path}}) = 'text'
+ AND json_extract(s.jsondata, {{path}}) {{operator}} {{value}})
+
+-- name: test_order_number
+(json_type(s.jsondata, {{path}}) IN ('integer', 'real')
+ AND json_extract(s.jsondata, {{path}}) {{operator}} {{value}})
+
+-- name: test_holds
+naksha_holds(s.jsondata, {{test}})
+
+-- name: state_by_i
+SELECT s.id, {{feature}} FROM {{head}} AS s WHERE s.i = ?1
+UNION ALL
+SELECT s.id, {{feature}} FROM {{del}} AS s WHERE s.i = ?1
+UNION ALL
+SELECT s.id, {{closed}} FROM {{hst}} AS s WHERE s.i = ?1
+LIMIT 1

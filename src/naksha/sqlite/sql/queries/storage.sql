@@ -1,0 +1,172 @@
+-- name: connection_synchronous
+-- What is acknowledged must survive a power failure, too.
+PRAGMA synchronous = FULL
+
+-- name: connection_temporary
+PRAGMA temp_store = MEMORY
+
+-- name: connection_cache
+PRAGMA cache_size = -65536
+
+-- name: wal
+PRAGMA journal_mode = WAL
+
+-- name: application_id
+PRAGMA application_id
+
+-- name: application_id_set
+PRAGMA application_id = {{value}}
+
+-- name: schema_version
+PRAGMA user_version
+
+-- name: schema_version_set
+PRAGMA user_version = {{value}}
+
+-- name: table_count
+SELECT count(*) FROM sqlite_master
+
+-- name: storage_info
+SELECT id, number FROM naksha_storage
+
+-- name: storage_insert
+INSERT INTO naksha_storage (one, id, number) VALUES (1, ?, ?)
+
+-- name: begin
+BEGIN IMMEDIATE
+
+-- name: begin_reading
+BEGIN
+
+-- name: commit
+COMMIT
+
+-- name: rollback
+ROLLBACK
+
+-- name: savepoint
+SAVEPOINT one_transaction
+
+-- name: release
+RELEASE one_transaction
+
+-- name: rollback_to
+ROLLBACK TO one_transaction
+
+-- name: managed
+UPDATE naksha_shell SET managed = ?
+
+-- name: counters
+SELECT last_txn, last_ord,
+       (SELECT coalesce(max(txn), 0) FROM naksha_version) AS published
+  FROM naksha_storage
+
+-- name: counters_set
+UPDATE naksha_storage SET last_txn = max(last_txn, ?), last_ord = max(last_ord, ?)
+
+-- name: collections
+SELECT * FROM naksha_collection WHERE ? OR delete_at = 0 ORDER BY id
+
+-- name: collection
+SELECT * FROM naksha_collection WHERE id = ?
+
+-- name: collection_by_number
+SELECT id FROM naksha_collection WHERE number = ? AND delete_at = 0
+
+-- name: collection_number
+UPDATE naksha_storage SET last_collection = last_collection + 1 RETURNING last_collection
+
+-- name: collection_insert
+INSERT INTO naksha_collection (id, number, txn, off_since, next_i, max_age, id_prefix, author,
+                               optimal_partitioning, points_only)
+VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?1), 1),
+        ?5, ?6, ?7, ?8, ?9)
+
+-- name: collection_change
+UPDATE naksha_collection
+   SET txn = ?, floor_txn = ?, off_since = ?, max_age = ?, id_prefix = ?, author = ?,
+       optimal_partitioning = ?, delete_at = ?
+ WHERE id = ?
+
+-- name: collection_next_i
+UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE id = ?
+
+-- name: collection_raise_floor
+UPDATE naksha_collection SET floor_txn = max(floor_txn, ?) WHERE id = ?
+
+-- name: collection_statistics
+UPDATE naksha_collection SET estimated_feature_count = ?, byte_size = ?, compressed_size = ?
+ WHERE id = ?
+
+-- name: collection_removed
+INSERT INTO naksha_removed (id, next_i) VALUES (?, ?)
+ON CONFLICT (id) DO UPDATE SET next_i = excluded.next_i
+
+-- name: collection_delete
+DELETE FROM naksha_collection WHERE id = ?
+
+-- name: last_write
+-- The last transaction that wrote features of a collection after another one, 0 for none.
+SELECT coalesce(max(txn), 0) FROM naksha_tx
+ WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ?
+
+-- name: last_purge
+-- A purge leaves no tombstone that the order of a later creation could be checked against.
+SELECT coalesce(max(txn), 0) FROM naksha_tx
+ WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ? AND purged > 0
+
+-- name: log_insert
+INSERT INTO naksha_tx (ts, seq_ts, txn, ord, action, id, app_id, author, msg_text, msg_json,
+                       msg_binary, created, updated, deleted, purged, west, south, east, north)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: due
+-- Committed, not published, and below everything that is open.
+SELECT txn, min(ord) AS ord, min(seq_ts) AS dated FROM naksha_tx
+ WHERE seq_number IS NULL AND txn < ? GROUP BY txn ORDER BY txn
+
+-- name: version_insert
+INSERT INTO naksha_version (seq_number, txn, seq_ts, ord) VALUES (?, ?, ?, ?)
+
+-- name: log_publish
+UPDATE naksha_tx SET seq_number = ?, seq_ts = ? WHERE txn = ?
+
+-- name: unpublished
+SELECT count(DISTINCT txn) FROM naksha_tx WHERE seq_number IS NULL
+
+-- name: transaction
+SELECT * FROM naksha_tx WHERE txn = ? ORDER BY i
+
+-- name: transactions
+SELECT t.* FROM naksha_tx t
+ WHERE t.txn IN (SELECT txn FROM naksha_version WHERE seq_number > ? ORDER BY seq_number LIMIT ?)
+ ORDER BY t.txn, t.i
+
+-- name: last_version
+SELECT seq_number, txn, seq_ts FROM naksha_version ORDER BY seq_number DESC LIMIT 1
+
+-- name: first_version
+SELECT seq_number, txn, seq_ts FROM naksha_version ORDER BY seq_number LIMIT 1
+
+-- name: version_by_seq
+SELECT seq_number, txn, seq_ts FROM naksha_version WHERE seq_number = ?
+
+-- name: version_by_txn
+SELECT seq_number, txn, seq_ts FROM naksha_version WHERE txn = ?
+
+-- name: version_from_txn
+SELECT seq_number, txn, seq_ts FROM naksha_version WHERE txn >= ? ORDER BY txn LIMIT 1
+
+-- name: version_by_time
+SELECT seq_number, txn, seq_ts FROM naksha_version WHERE seq_ts <= ?
+ ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
+
+-- name: pin
+INSERT INTO naksha_pin (name, collection, txn) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn
+
+-- name: unpin
+DELETE FROM naksha_pin WHERE name = ?
+
+-- name: table_exists
+SELECT 1 FROM sqlite_master WHERE name = ?

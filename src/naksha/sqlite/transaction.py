@@ -1,0 +1,240 @@
+"""One transaction under way: its number, the numbers of its states, and what it did (the log)."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.errors import LimitExceeded, NotSupported, Retryable
+from naksha.model.txn import date_of, txn_of
+from naksha.model.uuids import ROW_NUMBER_MAX
+from naksha.sqlite.rows import Collection
+from naksha.sqlite.sql import queries
+
+Box = tuple[float, float, float, float]
+INT8_MAX: Final = limits.INT8_MAX
+
+
+@dataclass(slots=True)
+class Counters:
+    """Numbers given out in this process, committed or not: none is given out twice."""
+
+    txn: int = 0
+    ord: int = 0
+    i: dict[int, int] = field(default_factory=dict)
+    open: dict[int, Transaction] = field(default_factory=dict)
+    """Transactions that have a number and may still commit, by it."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a transaction did to the features of one collection."""
+
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    purged: int = 0
+    box: Box | None = None
+
+    def grow(self, box: Box | None) -> None:
+        """Cover another box."""
+        if box is not None:
+            mine = self.box or box
+            self.box = (
+                min(mine[0], box[0]),
+                min(mine[1], box[1]),
+                max(mine[2], box[2]),
+                max(mine[3], box[3]),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    text: str | None
+    json: str | None
+    binary: bytes | None
+
+
+class Transaction:
+    """Bound to the writer's connection. It can be undone and done again, when another one was let
+    in between: then it keeps its number, and its states keep theirs."""
+
+    def __init__(
+        self,
+        storage_id: str,
+        counters: Counters,
+        app_id: str,
+        author: str | None,
+        at_ms: int | None,
+        *,
+        dated: bool,
+    ) -> None:
+        self.storage_id = storage_id
+        self.app_id = app_id
+        self.author = author
+        self.started_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+        self.dated_ms = at_ms
+        self._is_import = dated
+        self._counters = counters
+        self._txn: int | None = None
+        self.ord = 0
+        self._given: list[tuple[int, int, int]] = []
+        self._given_again = 0
+        self.changes: dict[str, Changes] = {}
+        self.collections: dict[str, None] = {}
+        self.messages: dict[str, Message] = {}
+        self.connection: sqlite3.Connection
+
+    # ---- Numbers -----------------------------------------------------------------------------
+
+    @property
+    def drawn(self) -> int | None:
+        """The number, if there is one yet."""
+        return self._txn
+
+    @property
+    def logged(self) -> int | None:
+        """The number once there is something to tell: one that changed nothing has none."""
+        return self._txn if self.changes or self.collections or self.messages else None
+
+    @property
+    def txn(self) -> int:
+        """The number, drawn when first asked for."""
+        if self._txn is None:
+            self._draw()
+        assert self._txn is not None
+        return self._txn
+
+    def _draw(self) -> None:
+        last, last_ord, _ = self.connection.execute(queries()["counters"]).fetchone()
+        day = datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
+        if self._is_import:
+            self._check_import(last)
+        counters = self._counters
+        self._txn = max(last + 1, counters.txn + 1, txn_of(day, 1))
+        self.ord = max(last_ord, counters.ord) + 1
+        counters.txn, counters.ord = self._txn, self.ord
+        counters.open[self._txn] = self
+        self._keep_counters()
+
+    def _keep_counters(self) -> None:
+        self.connection.execute(queries()["counters_set"], (self._txn, self.ord))
+
+    def _check_import(self, last: int) -> None:
+        """A history import must come after everything that is there."""
+        row = self.connection.execute(queries()["last_version"]).fetchone()
+        day = datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
+        if (row is not None and self.started_ms < row[2]) or (last and day < date_of(last)):
+            raise NotSupported(
+                "The storage has transactions later than the one to import", field="at_ms"
+            )
+
+    def take(self, collection: Collection, count: int) -> int:
+        """The first of so many numbers for states."""
+        if self._given_again < len(self._given):
+            number, start, taken = self._given[self._given_again]
+            if (number, taken) != (collection.number, count):
+                raise Retryable("Something else was written meanwhile", collection_id=collection.id)
+        else:
+            known = self._counters.i
+            start = max(collection.next_i, known.get(collection.number, 1))
+            if start + count > ROW_NUMBER_MAX:
+                raise LimitExceeded("The collection has no state numbers left")
+            known[collection.number] = start + count
+            self._given.append((collection.number, start, count))
+        self._given_again += 1
+        self.connection.execute(queries()["collection_next_i"], (start + count, collection.id))
+        return start
+
+    def guid_prefix(self, collection: str) -> str:
+        """What the GUIDs of this transaction's states begin with."""
+        day = date_of(self.txn)
+        return f"{self.storage_id}:{collection}:{day.year}:{day.month}:{day.day}:"
+
+    # ---- Order -------------------------------------------------------------------------------
+
+    def check_order(self, latest: int, collection: str) -> None:
+        """A state, tombstone or collection change of a later transaction is in the way."""
+        if self._txn is not None and latest > self._txn:
+            raise Retryable(
+                "A later transaction was here first; repeat the transaction",
+                collection_id=collection,
+            )
+
+    def begin_again(self) -> None:
+        """Everything is to be done once more, under the same numbers."""
+        self.changes, self.collections, self.messages = {}, {}, {}
+        self._given_again = 0
+        if self._txn is not None:
+            published = self.connection.execute(queries()["counters"]).fetchone()[2]
+            # Another process may even have drawn the same number: it cannot know of ours.
+            if published >= self._txn:
+                raise Retryable("A later transaction is published already; repeat the transaction")
+            self._keep_counters()
+
+    def end(self) -> None:
+        """Committed, or given up."""
+        if self._txn is not None:
+            self._counters.open.pop(self._txn, None)
+
+    # ---- Log ---------------------------------------------------------------------------------
+
+    def changes_of(self, collection: str) -> Changes:
+        return self.changes.setdefault(collection, Changes())
+
+    def add_message(self, name: str, message: Message) -> None:
+        if name not in self.messages and len(self.messages) == limits.MESSAGES_MAX:
+            raise LimitExceeded(f"More than {limits.MESSAGES_MAX} messages", field="message")
+        self.messages[name] = message
+
+    def write_log(self) -> None:
+        """Write the signals, at the end of the transaction."""
+        if self.logged is None and not (self.changes or self.collections or self.messages):
+            return
+        head = (self.started_ms, self.dated_ms, self.txn, self.ord)
+        who = (self.app_id, self.author)
+        no_message, no_counts, no_box = (None,) * 3, (0,) * 4, (None,) * 4
+        nothing = (*no_message, *no_counts, *no_box)
+        rows: list[tuple[object, ...]] = [
+            (*head, "MODIFY_COLLECTION", name, *who, *nothing) for name in self.collections
+        ]
+        for name, c in self.changes.items():
+            counts = (c.created, c.updated, c.deleted, c.purged)
+            rows.append(
+                (*head, "MODIFY_FEATURES", name, *who, *no_message, *counts, *(c.box or no_box))
+            )
+        for name, m in self.messages.items():
+            message = (m.text, m.json, m.binary)
+            rows.append((*head, "MESSAGE", name, *who, *message, *no_counts, *no_box))
+        self.connection.executemany(queries()["log_insert"], rows)
+
+
+Operation = Callable[[Transaction], object]
+"""A step of a transaction."""
+
+
+def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
+    """Give numbers to committed transactions below a bound; tells how many got one."""
+    due = connection.execute(queries()["due"], (below,)).fetchall()
+    if not due:
+        return 0
+    last = connection.execute(queries()["last_version"]).fetchone() or (0, 0, 0)
+    number, last_ms = last[0], last[2]
+    for txn, ord_, dated in due:
+        number += 1
+        last_ms = max(last_ms, now_ms if dated is None else dated)
+        connection.execute(queries()["version_insert"], (number, txn, last_ms, ord_))
+        connection.execute(queries()["log_publish"], (number, last_ms, txn))
+    return len(due)
+
+
+def encoded(value: object) -> str | None:
+    """A JSON attachment as text."""
+    return None if value is None else msgspec.json.encode(value).decode()

@@ -1,0 +1,108 @@
+"""Finding the published version that a selector means."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
+from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
+from naksha.sqlite.collections import floor_of
+from naksha.sqlite.rows import Collection
+from naksha.sqlite.sql import queries
+
+BEGINNING = Version(0, 0, 0)
+"""Before the first transaction."""
+
+
+def resolve(
+    connection: sqlite3.Connection, at: VersionSelector, collection: Collection | None = None
+) -> Version:
+    """The version meant; see `Storage.resolve`."""
+    last = find(connection, "last_version") or BEGINNING
+    match at:
+        case AtSeq(seq_number):
+            version = _by_seq(connection, seq_number, last)
+        case AtTxn(txn):
+            version = _by_txn(connection, txn, last)
+        case AtTime(epoch_ms):
+            version = _by_time(connection, epoch_ms, last)
+        case _:
+            version = last
+    if collection is not None:
+        check_history(connection, collection, version.txn)
+    return version
+
+
+def find(connection: sqlite3.Connection, query: str, *values: Any) -> Version | None:
+    """The version that a query gives."""
+    row = connection.execute(queries()[query], values).fetchone()
+    return None if row is None else Version(*row)
+
+
+def check_history(connection: sqlite3.Connection, collection: Collection, txn: int) -> None:
+    """Expired when history that the version needs is gone."""
+    floor = floor_of(connection, collection)
+    if txn < floor:
+        oldest = find(connection, "version_from_txn", floor)
+        number = None if oldest is None else oldest.seq_number
+        raise Expired(
+            f"History before version {number} is gone", oldest=number, collection_id=collection.id
+        )
+
+
+def check_log(connection: sqlite3.Connection, txn: int) -> None:
+    """Expired when the transaction is older than the log."""
+    first = find(connection, "first_version")
+    if first is not None and first.seq_number > 1 and txn < first.txn:
+        _gone(connection, f"Transaction {txn}")
+
+
+def check_log_after(connection: sqlite3.Connection, after: int) -> None:
+    """Expired when the log does not go back to the version after this one."""
+    first = find(connection, "first_version")
+    if first is not None and after + 1 < first.seq_number:
+        _gone(connection, f"Version {after + 1}")
+
+
+def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> Version:
+    if seq_number == 0:
+        return BEGINNING
+    if seq_number < 0:
+        raise VersionNotFound(f"There is no version {seq_number}")
+    if seq_number > last.seq_number:
+        raise NotYetPublished(
+            f"Version {seq_number} is not published yet; the last one is {last.seq_number}"
+        )
+    version = find(connection, "version_by_seq", seq_number)
+    return version or _gone(connection, f"Version {seq_number}")
+
+
+def _by_txn(connection: sqlite3.Connection, txn: int, last: Version) -> Version:
+    if txn > last.txn:
+        raise NotYetPublished(f"Transaction {txn} is not published yet; the last one is {last.txn}")
+    version = find(connection, "version_by_txn", txn)
+    if version is not None:
+        return version
+    check_log(connection, txn)
+    raise VersionNotFound(f"There is no transaction {txn}")
+
+
+def _by_time(connection: sqlite3.Connection, epoch_ms: int, last: Version) -> Version:
+    if epoch_ms > last.published_ms:
+        raise NotYetPublished(
+            f"Nothing is published yet at {epoch_ms}; the last version is of {last.published_ms}"
+        )
+    version = find(connection, "version_by_time", epoch_ms)
+    if version is not None:
+        return version
+    first = find(connection, "first_version")
+    if first is not None and first.seq_number > 1:
+        return _gone(connection, f"The version at {epoch_ms}")
+    return BEGINNING
+
+
+def _gone(connection: sqlite3.Connection, what: str) -> Version:
+    first = find(connection, "first_version")
+    oldest = None if first is None else first.seq_number
+    raise Expired(f"{what} is gone; the oldest one kept is {oldest}", oldest=oldest)

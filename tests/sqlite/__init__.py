@@ -1,0 +1,1 @@
+"""Tests of the embedded storage beyond the conformance suite."""

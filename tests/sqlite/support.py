@@ -1,0 +1,50 @@
+"""What the tests of the SQLite storage share."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from naksha.model.query import Query, States
+from naksha.model.state import State
+from naksha.sqlite import SqliteStorage
+from naksha.testing.suite_support import in_order
+
+SHELL = shutil.which("sqlite3")
+assert SHELL is not None, "the tests need the program sqlite3"
+
+
+class ShellError(Exception):
+    """What the shell said."""
+
+
+def shell(path: Path, *statements: str) -> str:
+    """Run statements in SQLite's own shell, each by itself, with none of our code loaded."""
+    assert SHELL is not None
+    done = subprocess.run(
+        [SHELL, "-batch", "-bail", str(path)],
+        input=";\n".join(statements) + ";\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 or done.stderr:
+        raise ShellError(done.stderr)
+    return done.stdout.strip()
+
+
+def rows(path: Path, text: str, *values: Any) -> list[Any]:
+    """Look into the file from outside."""
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(text, values).fetchall()
+    finally:
+        connection.close()
+
+
+async def all_states(storage: SqliteStorage, name: str) -> list[State]:
+    query = Query(states=States.ALL)
+    return in_order([state async for state in storage.states(name, query)])

@@ -1,0 +1,198 @@
+"""What is not a storage, cannot be written, or is full: clear errors, and nothing is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from naksha.model.errors import InvalidArgument, NakshaError, NotSupported, Unavailable
+from naksha.sqlite import SqliteStorage
+from naksha.sqlite.errors import Locked
+from naksha.sqlite.files import SCHEMA_VERSION, path_of
+from naksha.testing.suite_concurrency import check_history, check_log
+from naksha.testing.suite_support import Handle, ids_of, point
+from tests.sqlite.support import rows, shell
+
+NOBODY = 65534
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("file:town.naksha", "town.naksha"),
+        ("file:sub/town.naksha", "sub/town.naksha"),
+        ("file:///data/a%20b.naksha", "/data/a b.naksha"),
+        ("file:/data/town.naksha", "/data/town.naksha"),
+        ("town.naksha", "town.naksha"),
+    ],
+)
+def test_locations(location: str, path: str) -> None:
+    assert path_of(location) == Path(path)
+
+
+@pytest.mark.parametrize("location", ["file:", "file://host/x", "file:x?mode=ro", "file:x#y"])
+def test_no_locations(location: str) -> None:
+    with pytest.raises(InvalidArgument):
+        path_of(location)
+
+
+async def test_a_file_of_another_program(path: Path) -> None:
+    shell(path, "CREATE TABLE mine (x)", "INSERT INTO mine VALUES (1)")
+    with pytest.raises(NotSupported, match="not one of Naksha"):
+        await SqliteStorage.open(path)
+    assert rows(path, "SELECT * FROM mine") == [(1,)]
+
+
+async def test_no_database_at_all(path: Path) -> None:
+    path.write_text("just a text, long enough to be looked at " * 10)
+    before = path.read_bytes()
+    with pytest.raises(NotSupported, match="not an SQLite database"):
+        await SqliteStorage.open(path)
+    assert path.read_bytes() == before
+
+
+async def test_written_by_a_newer_naksha(storage: SqliteStorage, path: Path) -> None:
+    await storage.close()
+    shell(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(NotSupported, match="newer Naksha"):
+        await SqliteStorage.open(path)
+
+
+async def test_of_another_storage(storage: SqliteStorage, path: Path) -> None:
+    await storage.close()
+    with pytest.raises(InvalidArgument, match="holds storage 'test'"):
+        await SqliteStorage.open(path, "other")
+    again = await SqliteStorage.open(path)
+    assert (again.id, again.number) == ("test", 7)
+    await again.close()
+
+
+async def test_no_such_folder(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        await SqliteStorage.open(tmp_path / "none" / "x.naksha")
+
+
+async def test_damaged(storage: SqliteStorage, path: Path) -> None:
+    await Handle(storage, "roads").create(*(point(f"k{n}", n=n) for n in range(100)))
+    await storage.close()
+    whole = bytearray(path.read_bytes())
+    whole[4096:40_000] = b"\xff" * (40_000 - 4096)
+    path.write_bytes(whole)
+    with pytest.raises(NakshaError):
+        opened = await SqliteStorage.open(path)
+        await Handle(opened, "roads").live()
+
+
+READ_ONLY = """
+import asyncio, os, sys
+from naksha.model.errors import NakshaError
+from naksha.sqlite import SqliteStorage
+from naksha.sqlite.sql import queries, schema_files
+
+async def main():
+    try:
+        storage = await SqliteStorage.open(sys.argv[1], busy_s=1)
+        async with storage.write("app") as session:
+            await session.create("roads", [{"type": "Feature", "id": "x", "geometry": None}])
+    except NakshaError as error:
+        print(error.code, error.message)
+
+queries(), schema_files()  # Loaded while we may read them.
+if os.geteuid() == 0:  # Root may write everywhere.
+    os.setgroups([])
+    os.setgid(int(sys.argv[2]))
+    os.setuid(int(sys.argv[2]))
+asyncio.run(main())
+"""
+
+
+async def test_a_read_only_disk(storage: SqliteStorage, path: Path, tmp_path: Path) -> None:
+    await Handle(storage, "roads").create(point("a"))
+    await storage.close()
+    folder = Path("/var/tmp") / f"naksha-read-only-{os.getpid()}"
+    folder.mkdir()
+    try:
+        place = folder / path.name
+        shutil.copy(path, place)
+        place.chmod(0o444)
+        folder.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, str(place), str(NOBODY)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stderr == ""
+        code, _, message = done.stdout.strip().partition(" ")
+        assert code in ("not_supported", "unavailable"), done.stdout
+        assert "read-only" in message or "cannot be opened" in message
+        assert place.read_bytes() == path.read_bytes()
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+async def test_a_full_disk(storage: SqliteStorage, path: Path) -> None:
+    roads = Handle(storage, "roads")
+    await roads.create(point("a", n=0))
+    pages = rows(path, "PRAGMA page_count")[0][0]
+
+    def fill(connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+
+    await storage._writer.task(fill)
+    told = []
+    with pytest.raises(Unavailable, match="disk is full"):
+        for n in range(1000):
+            await roads.create(point(f"k{n}", text="x" * 1000))
+            told.append(f"k{n}")
+    both = asyncio.gather(
+        *(roads.create(point(f"late {n}", text="x" * 5000)) for n in range(5)),
+        return_exceptions=True,
+    )
+    assert all(isinstance(error, Unavailable) for error in await both)
+    await storage._writer.task(
+        lambda c: c.execute("PRAGMA max_page_count = 1000000").fetchone() and None
+    )
+    assert set(told) | {"a"} == set(ids_of(await roads.live()))
+    await roads.create(point("after"))
+    await check_history(roads)
+    await check_log(storage)
+
+
+async def test_another_process_that_writes_for_too_long(storage: SqliteStorage, path: Path) -> None:
+    await storage.close()
+    impatient = await SqliteStorage.open(path, busy_s=0.3)
+    roads = Handle(impatient, "roads")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Locked, match="Another process"):
+        await roads.create(point("a"))
+    assert await roads.live() == []
+    other.execute("ROLLBACK")
+    other.close()
+    await roads.create(point("a"))
+    await impatient.close()
+
+
+async def test_another_process_that_writes_is_waited_for(
+    storage: SqliteStorage, path: Path
+) -> None:
+    roads = Handle(storage, "roads")
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.create_task(roads.create(point("a")))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    assert await roads.live() == []
+    other.execute("COMMIT")
+    other.close()
+    await waiting
+    assert ids_of(await roads.live()) == ["a"]
