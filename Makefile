@@ -7,14 +7,16 @@ PYTEST_ARGS ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help run test test-core test-long check format bench lock system clean
+.PHONY: help run run-postgres test test-core test-long check format bench lock system clean
 
 help: ## Say what can be done
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: $(STAMP) system ## Show what Naksha can do, on NAKSHA_STORAGE or a throw-away PostgreSQL
-	@if [ -n "$$NAKSHA_STORAGE" ]; then $(BIN)/naksha demo $(RUN_ARGS); \
-	else $(BIN)/python -m naksha.testing.with_postgres $(BIN)/naksha demo $(RUN_ARGS); fi
+run: $(STAMP) ## Show what Naksha can do, in the file demo.naksha or on NAKSHA_STORAGE
+	@$(BIN)/naksha demo $(RUN_ARGS)
+
+run-postgres: $(STAMP) system ## The same on a throw-away PostgreSQL
+	@$(BIN)/python -m naksha.testing.with_postgres $(BIN)/naksha demo $(RUN_ARGS)
 
 test: $(STAMP) system ## Run the tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -22,7 +22,7 @@ from rich.table import Table
 import benchmarks
 from naksha.testing.postgres import PostgresCluster
 
-STORAGES = ("postgresql",)
+STORAGES = ("postgresql", "sqlite")
 REPETITIONS_DEFAULT = 7
 
 Cell = str | int | float

@@ -21,12 +21,14 @@ from typing import Any
 import asyncpg
 from rich.progress import track
 
+from benchmarks import _sqlite_timetravel
 from benchmarks._data import Feature
 from benchmarks._frame import Cell, Options, Report, postgres_database
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.psql import PsqlStorage, statements
 from naksha.psql.storage import session_settings
+from naksha.spi.storage import Storage
 
 DAYS = 1_100
 START_MS = 1_672_531_200_000  # 2023-01-01
@@ -73,15 +75,30 @@ class Layouts:
         self.statements[layout, version, shape] = statement
 
 
+Times = dict[tuple[str, str, str, str], float]
+
+
 def run(options: Options) -> Report:
     """Build and read both sizes; a ratio is the worst of its cases."""
     features = options.size(100_000, 10_000)
     sizes = (options.size(4_000, 80), options.size(10_000, 200))
+    if options.storage == "sqlite":
+        both = [_on_sqlite(features, size) for size in sizes]
+        return _report(dict(zip(sizes, both, strict=True)))
     with postgres_database() as dsn:
         small = asyncio.run(_measure(dsn, "few", features, sizes[0]))
     with postgres_database() as dsn:
         large = asyncio.run(_measure(dsn, "many", features, sizes[1]))
     return _report(dict(zip(sizes, (small, large), strict=True)))
+
+
+def _on_sqlite(count: int, revisions: int) -> Times:
+    return _sqlite_timetravel.measure(
+        lambda storage: _build(storage, count, revisions, "sqlite"),
+        SHAPES,
+        REPETITIONS,
+        START_MS + DAYS * 86_400_000,
+    )
 
 
 def grid_line(number: int, count: int, rng: random.Random) -> Feature:
@@ -128,7 +145,7 @@ async def _measure(
     return times
 
 
-async def _build(storage: PsqlStorage, count: int, revisions: int, label: str) -> dict[str, int]:
+async def _build(storage: Storage, count: int, revisions: int, label: str) -> dict[str, int]:
     rng = random.Random(count + revisions)
     step = DAYS * 86_400_000 // (revisions + 1)
     first = [grid_line(number, count, rng) for number in range(count)]
@@ -166,9 +183,6 @@ def _layouts(txns: dict[str, int]) -> Layouts:
             layouts.add("gs", version, shape, (text, [*edges, txn]))
             layouts.add("ours", version, shape, statements.states("roads", query, txn))
     return layouts
-
-
-Times = dict[tuple[str, str, str, str], float]
 
 
 async def _timed(work: Awaitable[object]) -> float:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up everything the project needs on a Debian machine; what is already there is left alone.
-#   scripts/setup.sh system   PostgreSQL + PostGIS (+ plpgsql_check for the tests), through apt
+#   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check and sqlite3, by apt
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -61,6 +61,7 @@ packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else
 
 setup_system() {
   local version
+  command -v sqlite3 >/dev/null || apt_install sqlite3
   version=$(server_with postgis)
   if [ -z "$version" ]; then
     apt_update

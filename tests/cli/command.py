@@ -17,12 +17,13 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def naksha(
-    *arguments: str, env: Mapping[str, str] | None = None
+    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
         [NAKSHA, *arguments],
         env=environment() if env is None else env,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

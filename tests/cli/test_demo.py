@@ -1,6 +1,7 @@
 """`naksha demo` shows what it promises, on any database, as often as one likes."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,22 @@ def test_without_psql_the_plain_edit_is_left_out_and_the_rest_goes_on(database: 
     assert "psql on the PATH" in story["plain_edit"]["skipped"]
     assert story["clash"]["head"]["properties"]["name"] == "Fire Station"
     assert len(story["changes"]) == 7
+
+
+def test_without_a_storage_it_makes_a_file(tmp_path: Path) -> None:
+    for collection in ("town", "town_2"):
+        told = naksha("demo", cwd=tmp_path)
+        assert (told.returncode, told.stderr) == (0, "")
+        for words in (f"collection {collection}", "One feature through time", "Fire Station"):
+            assert words in told.stdout
+        assert "demo.naksha" in told.stdout
+    result = naksha("demo", "--json", cwd=tmp_path)
+    story = json.loads(result.stdout)
+    # In a shell every statement is a transaction of its own.
+    assert [change["app_id"] for change in story["changes"]][-2:] == ["sqlite3", "sqlite3"]
+    assert len(story["changes"]) == 8
+    assert (len(story["then"]["features"]), len(story["now"]["features"])) == (35, 26)
+    assert story["clash"]["head"]["properties"]["name"] == "Fire Station"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])

@@ -29,8 +29,7 @@ def failure(location: str | None) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("location", "words"),
     [
-        (None, "give --storage postgresql://"),
-        ("oracle:" + "//here/maps", "No storage is called 'oracle'; known are: postgres"),
+        ("oracle:" + "//here/maps", "No storage is called 'oracle'; known are: file, postgres"),
         (f"ann:{SECRET}@here/maps", "has no scheme"),
         ("", "has no scheme"),
         (f"postgresql://ann:{SECRET}@here:port/maps", "cannot be read as a location"),
@@ -38,7 +37,7 @@ def failure(location: str | None) -> tuple[int, str]:
         (f"postgresql://ann:{SECRET}@[here/maps", "cannot be read as a location"),
     ],
 )
-def test_a_wrong_location_is_a_wrong_argument(location: str | None, words: str) -> None:
+def test_a_wrong_location_is_a_wrong_argument(location: str, words: str) -> None:
     code, said = failure(location)
     assert code == 2
     assert words in said

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from naksha.model.errors import InvalidArgument, NakshaError, NotSupported, Unavailable
+from naksha.spi.locations import path_of
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.errors import Locked
-from naksha.sqlite.files import SCHEMA_VERSION, path_of
+from naksha.sqlite.files import SCHEMA_VERSION
 from naksha.testing.suite_concurrency import check_history, check_log
 from naksha.testing.suite_support import Handle, ids_of, point
 from tests.sqlite.support import rows, shell

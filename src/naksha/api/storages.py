@@ -16,11 +16,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
+from naksha.spi.locations import FILE
 from naksha.spi.storage import Storage
 
 GROUP: Final = "naksha.storages"
-FILE: Final = "file"
-"""The scheme that is followed by a path."""
 ALIASES: Final = {"postgres": "psql", "postgresql": "psql"}
 """Schemes that are not the name of their entry point."""
 OPEN_SECONDS_MAX: Final = 30.0

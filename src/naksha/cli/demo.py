@@ -12,15 +12,16 @@ from naksha.api.storages import open_storage, redacted
 from naksha.cli.demo_print import show
 from naksha.cli.demo_story import Story, Teller
 from naksha.cli.failures import readable
-from naksha.model.errors import InvalidArgument
+from naksha.spi.locations import FILE, path_of
 
 STORAGE_ID: Final = "demo"
 
 
-def demo(storage: str | None, schema: str, as_json: bool) -> None:
+def demo(storage: str, schema: str, as_json: bool) -> None:
     """Run the demonstration and print it."""
+    in_schema = None if storage.startswith(f"{FILE}:") else schema
     with readable(as_json=as_json):
-        story = asyncio.run(_tell(storage, schema))
+        story = asyncio.run(_tell(storage, in_schema))
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(story)))
         return
@@ -28,17 +29,18 @@ def demo(storage: str | None, schema: str, as_json: bool) -> None:
 
     console = Console()
     show(story, console)
+    if in_schema is None:
+        console.print(
+            f"\nAll of it is in one file, [bold]{path_of(storage)}[/]; remove it any time."
+        )
+        return
     console.print(
         f"\nAll of it is in the schema {schema} of that database: "
         f"[bold]DROP SCHEMA {schema} CASCADE[/] removes it, a throw-away server takes it along."
     )
 
 
-async def _tell(location: str | None, schema: str) -> Story:
-    if location is None:
-        raise InvalidArgument(
-            "No storage: give --storage postgresql://…, set NAKSHA_STORAGE, or use `make run`, "
-            "which starts a PostgreSQL for it"
-        )
-    async with open_storage(location, STORAGE_ID, schema=schema) as storage:
+async def _tell(location: str, schema: str | None) -> Story:
+    options = {} if schema is None else {"schema": schema}
+    async with open_storage(location, STORAGE_ID, **options) as storage:
         return await Teller(storage, location, schema).tell(redacted(location))

@@ -28,9 +28,9 @@ SYMBOLS: Final = {
 def show(story: Story, console: Console) -> None:
     """Print the whole story."""
     console.rule("[bold]Naksha: a map that forgets nothing")
+    place = story.location if story.schema is None else f"{story.location}, schema {story.schema}"
     console.print(
-        f"Storage [bold]{story.storage}[/] in {story.location}, schema {story.schema}, "
-        f"collection [bold]{story.collection}[/].\n"
+        f"Storage [bold]{story.storage}[/] in {place}, collection [bold]{story.collection}[/].\n"
     )
     _heading(console, 1, "The change log", "Every edit is a transaction, with who and why.")
     console.print(_log(story))
@@ -53,7 +53,7 @@ def show(story: Story, console: Console) -> None:
         "ben edits the state that he read a while ago; nothing is written, and he gets HEAD.",
     )
     console.print(_clash(story.clash))
-    _heading(console, 5, "Plain SQL", "Triggers keep history and log for those who use psql.")
+    _heading(console, 5, "Plain SQL", "Triggers keep history and log for those who use a shell.")
     console.print(Syntax(story.plain_edit.script.strip(), "sql", background_color="default"))
     if story.plain_edit.skipped:
         console.print(f"[yellow]Left out: {story.plain_edit.skipped}.[/]")

@@ -56,7 +56,7 @@ class Clash(msgspec.Struct, frozen=True):
 
 
 class PlainEdit(msgspec.Struct, frozen=True):
-    """The edit through psql; `skipped` says why there was none."""
+    """The edit through the database's shell; `skipped` says why there was none."""
 
     script: str
     skipped: str | None = None
@@ -75,7 +75,7 @@ class Story(msgspec.Struct, kw_only=True):
 
     storage: str
     location: str
-    schema: str
+    schema: str | None
     collection: str
     changes: list[Change]
     then: Snapshot
@@ -89,7 +89,7 @@ class Story(msgspec.Struct, kw_only=True):
 class Teller:
     """Goes through the demonstration step by step, with a watch in hand."""
 
-    def __init__(self, storage: Storage, location: str, schema: str) -> None:
+    def __init__(self, storage: Storage, location: str, schema: str | None) -> None:
         self._storage = storage
         self._location = location
         self._schema = schema
@@ -227,15 +227,14 @@ class Teller:
         return (await self._read(Query(ids=(WATCHED,)), AtSeq(first)))[0]
 
     async def _edit_plainly(self) -> PlainEdit:
-        variables = {"schema": self._schema, "collection": self._collection}
-        text = plain_sql.script("plain_edit")
-        shown = plain_sql.filled_in(text, variables)
+        variables = {"schema": self._schema or "", "collection": self._collection}
+        script = plain_sql.script(self._location, "plain_edit", variables)
         try:
-            work = plain_sql.run(self._location, text, variables)
-            await self._timed("edit through psql, process and all", 2, work)
+            work = plain_sql.run(self._location, script)
+            await self._timed(f"edit through {script.shell}, process and all", 2, work)
         except NotSupported as error:
-            return PlainEdit(shown, error.message)
-        return PlainEdit(shown)
+            return PlainEdit(script.text, error.message)
+        return PlainEdit(script.text)
 
     async def _clash(self, base: State) -> Clash:
         """Somebody writes on the base of a state that is not HEAD any more."""

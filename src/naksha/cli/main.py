@@ -37,10 +37,12 @@ def show_version() -> None:
 
 @app.command()
 def demo(
-    storage: str | None = typer.Option(
-        None, envvar="NAKSHA_STORAGE", help="Where to, for example postgresql:///maps."
+    storage: str = typer.Option(
+        "file:demo.naksha",
+        envvar="NAKSHA_STORAGE",
+        help="Where to: a file, or for example postgresql:///maps.",
     ),
-    schema: str = typer.Option("naksha_demo", help="The schema that the storage lives in."),
+    schema: str = typer.Option("naksha_demo", help="The schema, in PostgreSQL."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document instead."),
 ) -> None:
     """Edit a small town and show what Naksha keeps of it."""

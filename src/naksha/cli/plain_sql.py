@@ -1,4 +1,4 @@
-"""A script in `cli/sql`, run by the program `psql` as a person would run it."""
+"""A script in `cli/sql`, run by the database's own shell as a person would run it."""
 
 from __future__ import annotations
 
@@ -7,49 +7,59 @@ import os
 import shutil
 from collections.abc import Mapping
 from importlib import resources
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from naksha.model.errors import NotSupported, Unavailable
+from naksha.spi.locations import FILE, path_of
 
 
-def script(name: str) -> str:
-    """The text of a script."""
-    return (resources.files("naksha.cli") / "sql" / f"{name}.sql").read_text("utf-8")
+class Script(NamedTuple):
+    """What is typed into the shell of a storage, with its blanks filled in."""
+
+    shell: str
+    text: str
 
 
-def filled_in(text: str, variables: Mapping[str, str]) -> str:
-    """The script as a person would have typed it, to be shown."""
-    for name, value in variables.items():
-        text = text.replace(f':"{name}"', value)
-    return text
+def script(location: str, name: str, variables: Mapping[str, str]) -> Script:
+    """The script of a name, as it is for the storage at a location."""
+    shell = "sqlite3" if location.startswith(f"{FILE}:") else "psql"
+    folder = resources.files("naksha.cli") / "sql"
+    text = (folder / f"{name}_{shell}.sql").read_text("utf-8")
+    for variable, value in variables.items():
+        text = text.replace(f"{{{{{variable}}}}}", value)
+    return Script(shell, text)
 
 
-async def run(location: str, text: str, variables: Mapping[str, str]) -> None:
-    """Run a script through psql.
+async def run(location: str, asked: Script) -> None:
+    """Run a script.
 
     Raises:
-        NotSupported: The location is not PostgreSQL's, or there is no psql.
-        Unavailable: psql failed; with what it said.
+        NotSupported: The storage has no shell here.
+        Unavailable: The shell failed; with what it said.
     """
-    program = shutil.which("psql")
-    if program is None or not location.startswith(("postgres://", "postgresql://")):
-        raise NotSupported("Plain SQL needs PostgreSQL, and the program psql on the PATH")
-    address, password = _without_password(location)
-    arguments = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", address, "-f", "-"]
-    for name, value in variables.items():
-        arguments += ["-v", f"{name}={value}"]
+    program = shutil.which(asked.shell)
+    known = (f"{FILE}:", "postgres://", "postgresql://")
+    if program is None or not location.startswith(known):
+        raise NotSupported(f"Plain SQL needs the program {asked.shell} on the PATH")
+    environment, arguments = dict(os.environ), ["-batch", "-bail", str(path_of(location))]
+    if asked.shell == "psql":
+        address, password = _without_password(location)
+        arguments = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", address, "-f", "-"]
+        if password is not None:
+            # Everybody on the machine can read arguments.
+            environment["PGPASSWORD"] = password
     process = await asyncio.create_subprocess_exec(
         program,
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        # Everybody on the machine can read arguments.
-        env=os.environ | ({} if password is None else {"PGPASSWORD": password}),
+        env=environment,
     )
-    _, said = await process.communicate(text.encode())
+    _, said = await process.communicate(asked.text.encode())
     if process.returncode != 0:
-        raise Unavailable(f"psql failed: {said.decode(errors='replace').strip()}")
+        raise Unavailable(f"{asked.shell} failed: {said.decode(errors='replace').strip()}")
 
 
 def _without_password(location: str) -> tuple[str, str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.sqlite.errors import translated
@@ -18,6 +17,7 @@ SCHEMA_VERSION: Final = 1
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
+_PRAGMAS: Final = ("connection_synchronous", "connection_overwrite", "connection_cache")
 GUARDED: Final = {
     "naksha_tx": ("INSERT", "UPDATE", "DELETE"),
     "naksha_version": ("INSERT", "UPDATE", "DELETE"),
@@ -33,21 +33,6 @@ GUARDED: Final = {
 """Tables that only the storage may write, and how."""
 
 
-def path_of(location: str | Path) -> Path:
-    """The path of a location: `file:town.naksha`, `file:///data/town.naksha`, or a bare path."""
-    if isinstance(location, Path) or not location.startswith("file:"):
-        return Path(location)
-    parts = urlsplit(location)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise InvalidArgument(
-            f"{location!r} is no path; it is written as file:name, or file:///folder/name",
-            field="storage",
-        )
-    if not parts.path:
-        raise InvalidArgument("The location has no path", field="storage")
-    return Path(unquote(parts.path))
-
-
 def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
     """A connection; whoever has it uses it from one thread at a time."""
     connection = sqlite3.connect(
@@ -58,7 +43,7 @@ def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
         cached_statements=CACHED_STATEMENTS,
     )
     try:
-        for pragma in ("connection_synchronous", "connection_temporary", "connection_cache"):
+        for pragma in _PRAGMAS:
             connection.execute(queries()[pragma])
         add_functions(connection)
     except BaseException:

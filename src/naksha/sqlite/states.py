@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import shapely
 
 from naksha.model.features import NAMESPACE, PreparedFeatures
-from naksha.model.geometry import geojson_texts
 from naksha.sqlite.transaction import Box
 
 _encode = msgspec.json.Encoder().encode
-_PLACE: Final = b'"properties":{'
-_XYZ: Final = f'"{NAMESPACE}":'.encode()
+_decode = msgspec.json.Decoder().decode
+_PLACE: Final = '"properties":{'
+_XYZ: Final = f'"{NAMESPACE}":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,46 @@ class Shapes:
 def shapes_of(prepared: PreparedFeatures) -> Shapes:
     """GeoJSON texts and boxes of the geometries."""
     shapes = shapely.from_wkb(np.array(prepared.wkb, dtype=object))
-    boxes = [tuple(box) for box in shapely.bounds(shapes).reshape(-1, 4).tolist()]
-    return Shapes(
-        geojson_texts(prepared.wkb),
-        [None if wkb is None else box for wkb, box in zip(prepared.wkb, boxes, strict=True)],
-    )
+    boxes: list[Box | None] = [*map(tuple, shapely.bounds(shapes).reshape(-1, 4).tolist())]
+    if None in prepared.wkb:
+        boxes = [None if w is None else box for w, box in zip(prepared.wkb, boxes, strict=True)]
+    return Shapes(shapely.to_geojson(shapes).tolist(), boxes)
 
 
-@dataclass(frozen=True, slots=True)
-class Old:
+def union(boxes: Iterable[Box | None]) -> Box | None:
+    """The box around all boxes that there are."""
+    present = [box for box in boxes if box is not None]
+    if not present:
+        return None
+    wests, souths, easts, norths = zip(*present, strict=True)
+    return (min(wests), min(souths), max(easts), max(norths))
+
+
+class Xyz(msgspec.Struct, frozen=True):
+    """What is taken over from the namespace of an old state."""
+
+    uuid: str
+    puuid: str | None
+    createdAt: int  # noqa: N815 - as it is called there
+    rtcts: int
+    tags: list[str]
+    crid: str | None
+    qrid: str | None
+    mrid: str | None
+
+
+class _Properties(msgspec.Struct, frozen=True, rename={"xyz": NAMESPACE}):
+    xyz: Xyz
+
+
+class _Document(msgspec.Struct, frozen=True):
+    properties: _Properties
+
+
+_decode_xyz = msgspec.json.Decoder(_Document).decode
+
+
+class Old(NamedTuple):
     """A row of HEAD or of the deletion table."""
 
     id: str
@@ -59,12 +90,17 @@ class Old:
     def box(self) -> Box | None:
         if self.west is None:
             return None
-        return (self.west, self.south, self.east, self.north)  # type: ignore[return-value]
+        return self[9:]  # type: ignore[return-value]
 
-    def parsed(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The content, without its namespace, and the namespace."""
-        content = msgspec.json.decode(self.jsondata)
-        return content, content["properties"].pop(NAMESPACE)
+    def xyz(self) -> Xyz:
+        """Its namespace."""
+        return _decode_xyz(self.jsondata).properties.xyz
+
+    def content(self) -> dict[str, Any]:
+        """The document without its namespace."""
+        content: dict[str, Any] = _decode(self.jsondata)
+        del content["properties"][NAMESPACE]
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +118,10 @@ class Signature:
 
 def namespace(
     by: Signature,
-    *,
     i: int,
     action: str,
     version: int,
-    author: str | None,
+    author_json: str,
     puuid: str | None,
     muuid: str | None,
     created_at: int,
@@ -95,33 +130,29 @@ def namespace(
     crid: str | None,
     qrid: str | None,
 ) -> str:
-    """The text of a state's namespace. Ids of ours need no escaping."""
-    quoted = {
-        "puuid": _json(puuid),
-        "muuid": _json(muuid),
-        "author": _json(author),
-        "crid": _json(crid),
-        "qrid": _json(qrid),
-    }
-    mrid = quoted["qrid"] if crid is None else quoted["crid"]
-    tag_text = _json(tags) if tags else "[]"
+    """The text of a state's namespace. Ids of ours and quad keys need no escaping."""
+    qrid_json = "null" if qrid is None else f'"{qrid}"'
+    crid_json = "null" if crid is None else as_json(crid)
     return (
-        f'{{"action":"{action}","version":{version},"author":{quoted["author"]},'
-        f'"appId":{by.app_json},"uuid":"{by.prefix}{i}","puuid":{quoted["puuid"]},'
-        f'"muuid":{quoted["muuid"]},"txn":"{by.txn}","txn_next":"0",'
-        f'"createdAt":{created_at},"updatedAt":{by.now_ms},"rtcts":{rtcts},'
-        f'"rtuts":{by.wall_ms},"tags":{tag_text},"crid":{quoted["crid"]},'
-        f'"qrid":{quoted["qrid"]},"mrid":{mrid}}}'
+        f'{{"action":"{action}","version":{version},"author":{author_json},'
+        f'"appId":{by.app_json},"uuid":"{by.prefix}{i}",'
+        f'"puuid":{"null" if puuid is None else as_json(puuid)},'
+        f'"muuid":{"null" if muuid is None else as_json(muuid)},'
+        f'"txn":"{by.txn}","txn_next":"0","createdAt":{created_at},"updatedAt":{by.now_ms},'
+        f'"rtcts":{rtcts},"rtuts":{by.wall_ms},"tags":{as_json(tags) if tags else "[]"},'
+        f'"crid":{crid_json},"qrid":{qrid_json},'
+        f'"mrid":{qrid_json if crid is None else crid_json}}}'
     )
 
 
 def document(content: bytes, xyz: str) -> str:
     """The content with its namespace as the first property."""
-    if content.count(_PLACE) == 1:
-        start, rest = content.split(_PLACE)
-        comma = b"" if rest.startswith(b"}") else b","
-        return (start + _PLACE + _XYZ + xyz.encode() + comma + rest).decode()
-    parsed = msgspec.json.decode(content)
+    start, place, rest = content.decode().partition(_PLACE)
+    # More than once: it may be anywhere, inside of something else.
+    if place and _PLACE not in rest:
+        comma = "" if rest.startswith("}") else ","
+        return f"{start}{place}{_XYZ}{xyz}{comma}{rest}"
+    parsed = _decode(content)
     parsed["properties"] = {NAMESPACE: msgspec.Raw(xyz.encode()), **parsed["properties"]}
     return _encode(parsed).decode()
 
@@ -136,5 +167,6 @@ def raw(geometry: str | None, jsondata: str) -> bytes:
     return f'{{"geometry":{geometry or "null"},{jsondata[1:]}'.encode()
 
 
-def _json(value: object) -> str:
-    return "null" if value is None else _encode(value).decode()
+def as_json(value: object) -> str:
+    """A value as JSON text."""
+    return _encode(value).decode()

@@ -24,11 +24,12 @@ from naksha.model.txn import parse_txn
 from naksha.model.uuids import STORAGE_NUMBER_MAX, Uuid
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.clock import Clock
+from naksha.spi.locations import path_of
 from naksha.spi.storage import Page, WriteSession
 from naksha.sqlite import reading, versions
 from naksha.sqlite.bulk_storage import BulkStorage
 from naksha.sqlite.errors import Locked
-from naksha.sqlite.files import BUSY_S, open_file, path_of
+from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.maintenance import maintain
 from naksha.sqlite.readers import READERS_MAX, Readers, Snapshot
 from naksha.sqlite.rows import collection_of, dicts, transactions_of

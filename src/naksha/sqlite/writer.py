@@ -62,6 +62,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection, committed: Callable[[], None]) -> None:
         self.counters = Counters()
+        connection.execute(queries()["stage_table"])
         self._connection = connection
         self._committed = committed
         self._queue: queue.SimpleQueue[_Job] = queue.SimpleQueue()

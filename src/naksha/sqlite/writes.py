@@ -1,13 +1,12 @@
 """Create, update, delete, restore and purge: what the writer's thread does with prepared features.
 
 Every function is a step of a transaction, which may have to be done again under the same numbers.
-Rows are read in one statement, judged in Python and written with one statement per kind.
+Rows are read in one statement, judged in Python, staged, and written with one statement per table.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,20 +16,26 @@ from naksha.model import merge
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
 from naksha.model.features import PreparedFeatures
 from naksha.model.state import Outcome, State
-from naksha.sqlite.rows import collection_of
-from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.sql import queries
 from naksha.sqlite.states import (
     Old,
     Shapes,
     Signature,
+    Xyz,
+    as_json,
     document,
     document_of,
     namespace,
     raw,
+    union,
 )
+from naksha.sqlite.tables import Tables
 from naksha.sqlite.transaction import Transaction
 
 Mode = Literal["create", "update", "upsert"]
+Row = tuple[Any, ...]
+CHUNK: Final = 20_000
+"""Rows staged at once."""
 _NO_BOX: Final = (None, None, None, None)
 
 
@@ -48,62 +53,6 @@ class Batch:
         return self.muuids[position] is not None
 
 
-class Tables:
-    """The tables of one collection, as the steps of one transaction write them."""
-
-    def __init__(self, transaction: Transaction, name: str) -> None:
-        self.transaction = transaction
-        self.connection = transaction.connection
-        self.collection = collection_of(self.connection, name)
-        self._slots = self.collection.tables | {"columns": queries()["state_columns"]}
-        transaction.check_order(self.collection.txn, name)
-
-    def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each row."""
-        if rows:
-            self.connection.executemany(sql(name, **self._slots), rows)
-
-    def value(self, name: str) -> Any:
-        return self.connection.execute(sql(name, **self._slots)).fetchone()[0]
-
-    def old(self, name: str, ids: Iterable[str]) -> dict[str, Old]:
-        """Rows of `heads` or `tombstones` by id; none may be of a later transaction."""
-        wanted = msgspec.json.encode(list(ids)).decode()
-        rows = self.connection.execute(sql(name, **self._slots), (wanted,))
-        found = {row[0]: Old(*row) for row in rows}
-        if found:
-            latest = max(old.txn for old in found.values())
-            self.transaction.check_order(latest, self.collection.id)
-        return found
-
-    def signature(self) -> Signature:
-        """Draws the number of the transaction, if it has none yet."""
-        t = self.transaction
-        app = msgspec.json.encode(t.app_id).decode()
-        wall_ms = time.time_ns() // 1_000_000
-        prefix = t.guid_prefix(self.collection.id)
-        return Signature(t.txn, t.ord, prefix, t.app_id, app, t.started_ms, wall_ms)
-
-    # ---- States that are over ----------------------------------------------------------------
-
-    def retire_heads(self, olds: Sequence[Old]) -> None:
-        """Copy rows of HEAD to the history. Of those that this transaction made itself only the
-        bare state is kept: nobody can ever have seen them."""
-        if not self.collection.has_history:
-            return
-        txn, ord_ = self.transaction.txn, self.transaction.ord
-        self.many("head_to_history", [(txn, old.n) for old in olds])
-        seen = [old.n for old in olds if old.txn < txn]
-        self.many("head_to_past", [(ord_ - 1, n) for n in seen])
-        self.many("head_tags_to_past", [(n,) for n in seen])
-
-    def retire_tombs(self, olds: Sequence[Old]) -> None:
-        """Move tombstones to the history, as [deleted, now)."""
-        if self.collection.has_history:
-            self.many("tomb_to_history", [(self.transaction.txn, old.n) for old in olds])
-        self.many("delete_tomb", [(old.n,) for old in olds])
-
-
 # ---- Create, update, upsert ------------------------------------------------------------------
 
 
@@ -111,22 +60,23 @@ def put(transaction: Transaction, name: str, mode: Mode, batch: Batch, want: boo
     """Write features; see `WriteSession.create`, `update` and `upsert`."""
     tables = Tables(transaction, name)
     heads = tables.old("heads", batch.prepared.ids)
-    work = _Put(tables, batch, heads, want)
+    work = _Put(tables, batch, want)
     for position, id_ in enumerate(batch.prepared.ids):
         old = heads.get(id_)
-        lock = batch.locks[position]
-        if batch.is_merged(position) and (old is None or old.i != lock):
-            raise Retryable("HEAD changed after it was merged", feature_id=id_, collection_id=name)
-        _check(tables, id_, old, lock, mode)
+        _check(tables, id_, old, batch, position, mode)
         if old is None:
             work.new.append(position)
-        elif not work.is_equal(position, old):
-            work.changed.append((position, old))
+        else:
+            work.judge(position, old)
     return work.write()
 
 
-def _check(tables: Tables, id_: str, old: Old | None, lock: int | None, mode: Mode) -> None:
-    name = tables.collection.id
+def _check(
+    tables: Tables, id_: str, old: Old | None, batch: Batch, position: int, mode: Mode
+) -> None:
+    name, lock = tables.collection.id, batch.locks[position]
+    if batch.is_merged(position) and (old is None or old.i != lock):
+        raise Retryable("HEAD changed after it was merged", feature_id=id_, collection_id=name)
     if mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
@@ -134,7 +84,8 @@ def _check(tables: Tables, id_: str, old: Old | None, lock: int | None, mode: Mo
         )
     if mode == "update" and old is None:
         raise FeatureNotFound("There is no such feature", feature_id=id_, collection_id=name)
-    check_lock(tables, id_, old, lock)
+    if lock is not None:
+        check_lock(tables, id_, old, lock)
 
 
 def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> None:
@@ -152,7 +103,7 @@ def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> N
 
 def _feature(tables: Tables, old: Old) -> dict[str, Any]:
     """The whole feature of a row of HEAD."""
-    geometry = _geometries(tables, "head", [old.id])[old.id]
+    geometry = tables.geometries("head", [old.id])[old.id]
     feature: dict[str, Any] = msgspec.json.decode(raw(geometry, old.jsondata))
     return feature
 
@@ -160,34 +111,30 @@ def _feature(tables: Tables, old: Old) -> dict[str, Any]:
 class _Put:
     """The writing half of `put`: what is new, what changed, and what comes of it."""
 
-    def __init__(self, tables: Tables, batch: Batch, heads: dict[str, Old], want: bool) -> None:
+    def __init__(self, tables: Tables, batch: Batch, want: bool) -> None:
         self.tables = tables
         self.batch = batch
-        self.heads = heads
         self.want = want
         self.new: list[int] = []
-        self.changed: list[tuple[int, Old]] = []
-        self.parsed: dict[str, dict[str, Any]] = {}
+        self.changed: list[tuple[int, Old, Xyz]] = []
         self.outcomes: dict[str, Outcome] = {}
 
-    def is_equal(self, position: int, old: Old) -> bool:
+    def judge(self, position: int, old: Old) -> None:
         """Whether a feature says what HEAD says already; then that is the outcome."""
-        prepared = self.batch.prepared
-        content, xyz = old.parsed()
-        self.parsed[old.id] = xyz
+        prepared, xyz = self.batch.prepared, old.xyz()
         tags, crid = prepared.tags[position], prepared.crid[position]
         if (
             prepared.wkb[position] != old.geo
-            or (tags is not None and tags != xyz["tags"])
-            or (crid is not None and (crid or None) != xyz["crid"])
-            or not merge.same(msgspec.json.decode(prepared.json[position]), content)
+            or (tags is not None and tags != xyz.tags)
+            or (crid is not None and (crid or None) != xyz.crid)
+            or not _is_same(prepared.json[position], old)
         ):
-            return False
+            self.changed.append((position, old, xyz))
+            return
         state = None
         if self.want:
             state = State(old.id, raw(self.batch.shapes.geometry[position], old.jsondata))
-        self.outcomes[old.id] = Outcome(old.id, "RETAINED", xyz["uuid"], old.version, state)
-        return True
+        self.outcomes[old.id] = Outcome(old.id, "RETAINED", xyz.uuid, old.version, state)
 
     def write(self) -> list[Outcome]:
         if self.new or self.changed:
@@ -195,105 +142,97 @@ class _Put:
             first = self.tables.transaction.take(
                 self.tables.collection, len(self.new) + len(self.changed)
             )
-            self._create(by, first)
-            self._update(by, first + len(self.new))
+            if self.new:
+                self._create(by, first)
+            if self.changed:
+                self._update(by, first + len(self.new))
         return [self.outcomes[id_] for id_ in self.batch.prepared.ids]
 
     def _create(self, by: Signature, first: int) -> None:
-        if not self.new:
-            return
         tables, batch, t = self.tables, self.batch, self.tables.transaction
-        tombs = tables.old("tombstones", (batch.prepared.ids[p] for p in self.new))
-        purged = tables.connection.execute(
-            queries()["last_purge"], (tables.collection.id, by.txn)
-        ).fetchone()[0]
-        t.check_order(purged, tables.collection.id)
+        prepared = batch.prepared
+        tombs = tables.old("tombstones", [prepared.ids[p] for p in self.new])
+        row = tables.connection.execute(queries()["last_purge"], (tables.collection.id, by.txn))
+        t.check_order(row.fetchone()[0], tables.collection.id)
         author = t.author or tables.collection.author or t.app_id
+        author_json = as_json(author)
+        # Neighbours are written together: cheaper for the trees, and for readers.
+        order = sorted(self.new, key=lambda p: prepared.qrid[p] or "")
         n = tables.value("next_n")
-        rows, boxes, tags = [], [], []
+        for start in range(0, len(order), CHUNK):
+            part = order[start : start + CHUNK]
+            rows, tags = [], []
+            for position in part:
+                tomb = tombs.get(prepared.ids[position])
+                version = 1 if tomb is None else tomb.version + 1
+                given = prepared.tags[position] or ()
+                crid = prepared.crid[position] or None
+                xyz = namespace(
+                    by, first, "CREATE", version, author_json, None, batch.muuids[position],
+                    by.now_ms, by.wall_ms, given, crid, prepared.qrid[position],
+                )  # fmt: skip
+                rows.append(
+                    (n, *self._row(by, position, first, "CREATE", version, author, crid, xyz))
+                )
+                tags += [(tag, n) for tag in given]
+                self._told(by, position, "CREATED", rows[-1])
+                n += 1
+                first += 1
+            tables.stage(rows)
+            if tombs:
+                tables.retire_tombs()
+            tables.run("insert_heads")
+            tables.insert_boxes((r[0], r[6:10]) for r in rows if r[6] is not None)
+            tables.many("insert_tag", tags)
         changes = t.changes_of(tables.collection.id)
-        for i, position in enumerate(self.new, first):
-            id_ = batch.prepared.ids[position]
-            tomb = tombs.get(id_)
-            version = 1 if tomb is None else tomb.version + 1
-            crid = batch.prepared.crid[position] or None
-            row = self._row(
-                by,
-                position,
-                i,
-                "CREATE",
-                version,
-                author,
-                None,
-                by.now_ms,
-                by.wall_ms,
-                batch.prepared.tags[position] or (),
-                crid,
-            )
-            rows.append((n, *row))
-            box = batch.shapes.box[position]
-            if box is not None:
-                boxes.append((n, box[0], box[2], box[1], box[3]))
-            tags += [(tag, n) for tag in batch.prepared.tags[position] or ()]
-            changes.created += 1
-            changes.grow(box)
-            n += 1
-            self._told(position, "CREATED", row, version)
-        tables.retire_tombs(list(tombs.values()))
-        tables.many("insert_head_n", rows)
-        tables.many("insert_box", boxes)
-        tables.many("insert_tag", tags)
+        changes.created += len(order)
+        changes.grow(union(batch.shapes.box[p] for p in order))
 
     def _update(self, by: Signature, first: int) -> None:
-        if not self.changed:
-            return
         tables, batch, t = self.tables, self.batch, self.tables.transaction
-        tables.retire_heads([old for _, old in self.changed])
-        plain, moved, boxes, retagged = [], [], [], []
         changes = t.changes_of(tables.collection.id)
-        for i, (position, old) in enumerate(self.changed, first):
-            xyz = self.parsed[old.id]
-            # What this very transaction made is replaced: nobody has seen it.
-            own = old.txn == by.txn
-            action, version = ("UPDATE", old.version + 1)
-            if own:
-                action, version = old.action, old.version
-            given, crid = batch.prepared.tags[position], batch.prepared.crid[position]
-            author = t.author or old.author
-            row = self._row(
-                by,
-                position,
-                i,
-                action,
-                version,
-                author,
-                xyz["puuid"] if own else xyz["uuid"],
-                xyz["createdAt"],
-                xyz["rtcts"],
-                xyz["tags"] if given is None else given,
-                xyz["crid"] if crid is None else (crid or None),
-            )
-            common = (i, row[4], *row[9:16], row[17])
-            box = batch.shapes.box[position]
-            if batch.prepared.wkb[position] == old.geo:
-                plain.append((*common, old.n))
-            else:
-                moved.append((*common, *row[2:4], *row[5:9], row[16], old.n))
-                if box != old.box:
-                    boxes.append((old.n, box))
-            if given is not None and given != xyz["tags"]:
-                retagged.append((old.n, given))
-            if not own:
-                changes.updated += 1
-            changes.grow(old.box)
-            changes.grow(box)
-            self._told(position, "UPDATED", row, version)
-        tables.many("update_head", plain)
-        tables.many("update_head_geo", moved)
-        tables.many("delete_box", [(n,) for n, _ in boxes])
-        tables.many("insert_box", [(n, b[0], b[2], b[1], b[3]) for n, b in boxes if b is not None])
-        tables.many("delete_tags", [(n,) for n, _ in retagged])
-        tables.many("insert_tag", [(tag, n) for n, tags in retagged for tag in tags])
+        for start in range(0, len(self.changed), CHUNK):
+            part = self.changed[start : start + CHUNK]
+            rows = []
+            for i, (position, old, xyz) in enumerate(part, first + start):
+                rows.append((old.n, *self._next_row(by, position, i, old, xyz)))
+                self._told(by, position, "UPDATED", rows[-1])
+            tables.stage(rows)
+            tables.retire_heads()
+            tables.run("update_heads")
+            moved = [
+                (old.n, box)
+                for position, old, _ in part
+                if (box := batch.shapes.box[position]) != old.box
+            ]
+            tables.many("delete_box", [(n,) for n, _ in moved])
+            tables.insert_boxes(moved)
+            retagged = [
+                (old.n, given)
+                for position, old, xyz in part
+                if (given := batch.prepared.tags[position]) is not None and given != xyz.tags
+            ]
+            tables.many("delete_tags", [(n,) for n, _ in retagged])
+            tables.many("insert_tag", [(tag, n) for n, given in retagged for tag in given])
+            changes.grow(union(old.box for _, old, _ in part))
+            changes.grow(union(batch.shapes.box[position] for position, _, _ in part))
+        changes.updated += sum(old.txn != by.txn for _, old, _ in self.changed)
+
+    def _next_row(self, by: Signature, position: int, i: int, old: Old, xyz: Xyz) -> Row:
+        """The state after an old one."""
+        prepared = self.batch.prepared
+        # What this very transaction made is replaced: nobody has seen it.
+        own = old.txn == by.txn
+        action, version = (old.action, old.version) if own else ("UPDATE", old.version + 1)
+        given, crid = prepared.tags[position], prepared.crid[position]
+        new_crid = xyz.crid if crid is None else (crid or None)
+        author = self.tables.transaction.author or old.author
+        text = namespace(
+            by, i, action, version, as_json(author), xyz.puuid if own else xyz.uuid,
+            self.batch.muuids[position], xyz.createdAt, xyz.rtcts,
+            xyz.tags if given is None else given, new_crid, prepared.qrid[position],
+        )  # fmt: skip
+        return self._row(by, position, i, action, version, author, new_crid, text)
 
     def _row(
         self,
@@ -303,36 +242,19 @@ class _Put:
         action: str,
         version: int,
         author: str | None,
-        puuid: str | None,
-        created_at: int,
-        rtcts: int,
-        tags: Sequence[str],
         crid: str | None,
-    ) -> tuple[Any, ...]:
+        xyz: str,
+    ) -> Row:
         """The columns of a state, in the order of `state_columns`."""
-        prepared = self.batch.prepared
+        prepared, shapes = self.batch.prepared, self.batch.shapes
         qrid = prepared.qrid[position]
-        xyz = namespace(
-            by,
-            i=i,
-            action=action,
-            version=version,
-            author=author,
-            puuid=puuid,
-            muuid=self.batch.muuids[position],
-            created_at=created_at,
-            rtcts=rtcts,
-            tags=tags,
-            crid=crid,
-            qrid=qrid,
-        )
         return (
             i,
             prepared.ids[position],
             prepared.wkb[position],
-            self.batch.shapes.geometry[position],
+            shapes.geometry[position],
             document(prepared.json[position], xyz),
-            *(self.batch.shapes.box[position] or _NO_BOX),
+            *(shapes.box[position] or _NO_BOX),
             by.txn,
             by.ord,
             version,
@@ -344,11 +266,16 @@ class _Put:
             crid or qrid,
         )
 
-    def _told(self, position: int, action: str, row: tuple[Any, ...], version: int) -> None:
+    def _told(self, by: Signature, position: int, action: str, row: Row) -> None:
         id_ = self.batch.prepared.ids[position]
-        state = State(id_, raw(row[3], row[4])) if self.want else None
-        prefix = self.tables.transaction.guid_prefix(self.tables.collection.id)
-        self.outcomes[id_] = Outcome(id_, action, f"{prefix}{row[0]}", version, state)
+        state = State(id_, raw(row[4], row[5])) if self.want else None
+        self.outcomes[id_] = Outcome(id_, action, f"{by.prefix}{row[1]}", row[12], state)
+
+
+def _is_same(content: bytes, old: Old) -> bool:
+    new, known = msgspec.json.decode(content), old.content()
+    # Python takes true for 1, so its word counts only when it says no.
+    return new == known and merge.same(new, known)
 
 
 # ---- Delete, restore, purge ------------------------------------------------------------------
@@ -365,18 +292,20 @@ def delete(
     tables = Tables(transaction, name)
     heads = tables.old("heads", ids)
     for id_, lock in zip(ids, locks, strict=True):
-        if id_ in heads:
+        if lock is not None and id_ in heads:
             check_lock(tables, id_, heads[id_], lock)
     outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], want)
-    if heads:
-        olds = [heads[id_] for id_ in ids if id_ in heads]
-        tables.signature()
-        tables.retire_heads(olds)
-        outcomes |= _follow(tables, olds, "DELETE", want)
-        gone = [(old.n,) for old in olds]
-        for statement in ("delete_head", "delete_box", "delete_tags"):
-            tables.many(statement, gone)
-        _count(tables, olds, "deleted")
+    olds = [heads[id_] for id_ in ids if id_ in heads]
+    for start in range(0, len(olds), CHUNK):
+        part = olds[start : start + CHUNK]
+        outcomes |= _stage_following(tables, part, "DELETE", want)
+        tables.retire_heads()
+        tables.run("insert_tombs")
+        tables.run("delete_heads")
+        gone = [(old.n,) for old in part]
+        tables.many("delete_box", gone)
+        tables.many("delete_tags", gone)
+    _count(tables, olds, "deleted")
     return [outcomes[id_] for id_ in ids]
 
 
@@ -387,12 +316,17 @@ def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool)
     for id_ in ids:
         if id_ not in tombs:
             raise FeatureNotFound("There is no such feature", feature_id=id_, collection_id=name)
-    if not tombs:
-        return []
     olds = [tombs[id_] for id_ in ids]
-    tables.signature()
-    outcomes = _follow(tables, olds, "UPDATE", want)
-    tables.retire_tombs(olds)
+    outcomes: dict[str, Outcome] = {}
+    for start in range(0, len(olds), CHUNK):
+        part, n = olds[start : start + CHUNK], tables.value("next_n")
+        outcomes |= _stage_following(tables, part, "UPDATE", want, n)
+        tables.retire_tombs()
+        tables.run("insert_heads")
+        tables.insert_boxes((k, old.box) for k, old in enumerate(part, n))
+        tables.many(
+            "insert_tag", [(tag, k) for k, old in enumerate(part, n) for tag in old.xyz().tags]
+        )
     _count(tables, olds, "updated")
     return [outcomes[id_] for id_ in ids]
 
@@ -403,11 +337,11 @@ def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outco
     for id_ in tables.old("heads", ids):
         raise Conflict("The feature is not deleted", feature_id=id_, collection_id=name)
     published = tables.connection.execute(queries()["counters"]).fetchone()[2]
-    tombs = tables.old("tombstones", ids)
-    olds = [old for old in tombs.values() if old.txn <= published]
+    olds = [old for old in tables.old("tombstones", ids).values() if old.txn <= published]
     if olds:
         tables.signature()
-        tables.retire_tombs(olds)
+        tables.stage([(old.n, None, old.id, *(None,) * 16) for old in olds])
+        tables.retire_tombs()
         _count(tables, olds, "purged")
     dead = {old.id for old in olds}
     return [Outcome(id_, "PURGED" if id_ in dead else "RETAINED", None, None) for id_ in ids]
@@ -418,77 +352,53 @@ def _retained(tables: Tables, ids: Sequence[str], want: bool) -> dict[str, Outco
     outcomes = {id_: Outcome(id_, "RETAINED", None, None) for id_ in ids}
     if not ids:
         return outcomes
-    geometries = _geometries(tables, "del", ids) if want else {}
+    geometries = tables.geometries("del", ids) if want else {}
     for id_, old in tables.old("tombstones", ids).items():
-        xyz = old.parsed()[1]
         state = State(id_, raw(geometries[id_], old.jsondata)) if want else None
-        outcomes[id_] = Outcome(id_, "RETAINED", xyz["uuid"], old.version, state)
+        outcomes[id_] = Outcome(id_, "RETAINED", old.xyz().uuid, old.version, state)
     return outcomes
 
 
-def _geometries(tables: Tables, table: str, ids: Sequence[str]) -> dict[str, str | None]:
-    text = sql("geometries", table=tables.collection.tables[table])
-    wanted = msgspec.json.encode(list(ids)).decode()
-    return dict(tables.connection.execute(text, (wanted,)).fetchall())
-
-
-def _follow(
-    tables: Tables, olds: Sequence[Old], action: Literal["DELETE", "UPDATE"], want: bool
+def _stage_following(
+    tables: Tables,
+    olds: Sequence[Old],
+    action: Literal["DELETE", "UPDATE"],
+    want: bool,
+    first_n: int | None = None,
 ) -> dict[str, Outcome]:
-    """The states after old ones of the same content: tombstones of what was live, or the other
-    way round."""
+    """Stage the states after old ones of the same content: tombstones of what was live, or the
+    other way round, then with new numbers for the features."""
     t, by = tables.transaction, tables.signature()
-    source = "head" if action == "DELETE" else "del"
-    geometries = _geometries(tables, source, [old.id for old in olds])
+    geometries = tables.geometries(
+        "head" if action == "DELETE" else "del", [old.id for old in olds]
+    )
     first = t.take(tables.collection, len(olds))
-    n = tables.value("next_n") if action == "UPDATE" else 0
-    rows: list[tuple[Any, ...]] = []
-    outcomes, boxes, tags = {}, [], []
-    for i, old in enumerate(olds, first):
-        content, xyz = old.parsed()
-        author = t.author or old.author
+    done = "DELETED" if action == "DELETE" else "RESTORED"
+    rows: list[Row] = []
+    outcomes = {}
+    for k, old in enumerate(olds):
+        i, xyz, version, author = first + k, old.xyz(), old.version + 1, t.author or old.author
         text = namespace(
-            by,
-            i=i,
-            action=action,
-            version=old.version + 1,
-            author=author,
-            puuid=xyz["uuid"],
-            muuid=None,
-            created_at=xyz["createdAt"],
-            rtcts=xyz["rtcts"],
-            tags=xyz["tags"],
-            crid=xyz["crid"],
-            qrid=xyz["qrid"],
-        )
-        jsondata, geometry = document_of(content, text), geometries[old.id]
-        row = (
-            *(i, old.id, old.geo, geometry, jsondata),
-            *(old.box or _NO_BOX),
-            *(by.txn, by.ord, old.version + 1, action, author, by.app_id, by.now_ms),
-            *(xyz["qrid"], xyz["mrid"]),
-        )
-        if action == "UPDATE":
-            row = (n, *row)
-            if old.box is not None:
-                boxes.append((n, old.box[0], old.box[2], old.box[1], old.box[3]))
-            tags += [(tag, n) for tag in xyz["tags"]]
-            n += 1
-        rows.append(row)
+            by, i, action, version, as_json(author), xyz.uuid, None, xyz.createdAt, xyz.rtcts,
+            xyz.tags, xyz.crid, xyz.qrid,
+        )  # fmt: skip
+        jsondata, geometry = document_of(old.content(), text), geometries[old.id]
+        rows.append((
+            old.n if first_n is None else first_n + k,
+            i, old.id, old.geo, geometry, jsondata, *(old.box or _NO_BOX), by.txn, by.ord, version,
+            action, author, by.app_id, by.now_ms, xyz.qrid, xyz.mrid,
+        ))  # fmt: skip
         state = State(old.id, raw(geometry, jsondata)) if want else None
-        done = "DELETED" if action == "DELETE" else "RESTORED"
-        outcomes[old.id] = Outcome(old.id, done, f"{by.prefix}{i}", old.version + 1, state)
-    tables.many("insert_tomb" if action == "DELETE" else "insert_head_n", rows)
-    tables.many("insert_box", boxes)
-    tables.many("insert_tag", tags)
+        outcomes[old.id] = Outcome(old.id, done, f"{by.prefix}{i}", version, state)
+    tables.stage(rows)
     return outcomes
 
 
 def _count(
     tables: Tables, olds: Sequence[Old], what: Literal["updated", "deleted", "purged"]
 ) -> None:
-    changes = tables.transaction.changes_of(tables.collection.id)
-    setattr(changes, what, getattr(changes, what) + len(olds))
-    if what != "purged":
-        for old in olds:
-            changes.grow(old.box)
+    if olds:
+        changes = tables.transaction.changes_of(tables.collection.id)
+        setattr(changes, what, getattr(changes, what) + len(olds))
+        if what != "purged":
+            changes.grow(union(old.box for old in olds))

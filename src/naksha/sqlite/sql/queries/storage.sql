@@ -2,8 +2,9 @@
 -- What is acknowledged must survive a power failure, too.
 PRAGMA synchronous = FULL
 
--- name: connection_temporary
-PRAGMA temp_store = MEMORY
+-- name: connection_overwrite
+-- What is deleted is not overwritten: what others must not read is protected by other means.
+PRAGMA secure_delete = OFF
 
 -- name: connection_cache
 PRAGMA cache_size = -65536

@@ -1,5 +1,20 @@
 -- Statements of the library's own writes; the triggers stand aside.
 
+-- name: stage_table
+-- New rows on their way to the tables; of the connection that writes.
+CREATE TEMP TABLE naksha_stage (n INTEGER PRIMARY KEY, i, id, geo, geometry, jsondata, west, south,
+    east, north, txn, ord, version, action, author, app_id, updated_at, qrid, mrid)
+
+-- name: stage_clear
+DELETE FROM temp.naksha_stage
+
+-- name: stage_insert
+INSERT INTO temp.naksha_stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: old_columns
+o.i, o.id, o.geo, o.geometry, o.jsondata, o.west, o.south, o.east, o.north, o.txn, o.ord, o.version,
+o.action, o.author, o.app_id, o.updated_at, o.qrid, o.mrid
+
 -- name: heads
 SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east, north
   FROM {{head}} WHERE id IN (SELECT value FROM json_each(?))
@@ -8,52 +23,52 @@ SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east,
 SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east, north
   FROM {{del}} WHERE id IN (SELECT value FROM json_each(?))
 
--- name: insert_head
-INSERT INTO {{head}} ({{columns}})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING n
-
--- name: insert_head_n
-INSERT INTO {{head}} (n, {{columns}})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: geometries
+SELECT id, geometry FROM {{table}} WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: next_n
 SELECT coalesce(max(n), 0) + 1 FROM {{head}}
 
--- name: update_head
--- The geometry and its box are as they were.
-UPDATE {{head}} SET i = ?, jsondata = ?, txn = ?, ord = ?, version = ?, action = ?, author = ?,
-       app_id = ?, updated_at = ?, mrid = ? WHERE n = ?
+-- name: insert_heads
+INSERT INTO {{head}} (n, {{columns}}) SELECT n, {{columns}} FROM temp.naksha_stage
 
--- name: update_head_geo
-UPDATE {{head}} SET i = ?, jsondata = ?, txn = ?, ord = ?, version = ?, action = ?, author = ?,
-       app_id = ?, updated_at = ?, mrid = ?, geo = ?, geometry = ?, west = ?, south = ?,
-       east = ?, north = ?, qrid = ? WHERE n = ?
+-- name: update_heads
+UPDATE {{head}} AS o
+   SET i = s.i, geo = s.geo, geometry = s.geometry, jsondata = s.jsondata, west = s.west,
+       south = s.south, east = s.east, north = s.north, txn = s.txn, ord = s.ord,
+       version = s.version, action = s.action, author = s.author, app_id = s.app_id,
+       updated_at = s.updated_at, qrid = s.qrid, mrid = s.mrid
+  FROM temp.naksha_stage s WHERE o.n = s.n
 
--- name: head_to_history
-INSERT INTO {{hst}} ({{columns}}, txn_next) SELECT {{columns}}, ? FROM {{head}} WHERE n = ?
+-- name: heads_to_history
+INSERT INTO {{hst}} ({{columns}}, txn_next)
+SELECT {{old_columns}}, ? FROM temp.naksha_stage s CROSS JOIN {{head}} o ON o.n = s.n
 
--- name: tomb_to_history
-INSERT INTO {{hst}} ({{columns}}, txn_next) SELECT {{columns}}, ? FROM {{del}} WHERE n = ?
-
--- name: head_to_past
+-- name: heads_to_past
 -- The box of a state without geometry is out of the world, where only its time can be asked for.
 INSERT INTO {{past}} (i, west, east, south, north, since, until)
-SELECT i, coalesce(west, 1000), coalesce(east, 1000), coalesce(south, 1000), coalesce(north, 1000),
-       ord, ? FROM {{head}} WHERE n = ?
+SELECT o.i, coalesce(o.west, 1000), coalesce(o.east, 1000), coalesce(o.south, 1000),
+       coalesce(o.north, 1000), o.ord, ?
+  FROM temp.naksha_stage s CROSS JOIN {{head}} o ON o.n = s.n WHERE o.txn < ?
 
 -- name: head_tags_to_past
 INSERT INTO {{past_tag}} (tag, i)
-SELECT t.tag, h.i FROM {{head}} h JOIN {{tag}} t ON t.n = h.n WHERE h.n = ?
+SELECT t.tag, o.i
+  FROM temp.naksha_stage s CROSS JOIN {{head}} o ON o.n = s.n CROSS JOIN {{tag}} t ON t.n = o.n
+ WHERE o.txn < ?
 
--- name: delete_head
-DELETE FROM {{head}} WHERE n = ?
+-- name: delete_heads
+DELETE FROM {{head}} WHERE n IN (SELECT n FROM temp.naksha_stage)
 
--- name: delete_tomb
-DELETE FROM {{del}} WHERE n = ?
+-- name: tombs_to_history
+INSERT INTO {{hst}} ({{columns}}, txn_next)
+SELECT {{old_columns}}, ? FROM temp.naksha_stage s CROSS JOIN {{del}} o ON o.id = s.id
 
--- name: insert_tomb
-INSERT INTO {{del}} ({{columns}})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: delete_tombs
+DELETE FROM {{del}} WHERE id IN (SELECT id FROM temp.naksha_stage)
+
+-- name: insert_tombs
+INSERT INTO {{del}} ({{columns}}) SELECT {{columns}} FROM temp.naksha_stage
 
 -- name: insert_box
 INSERT INTO {{box}} (n, west, east, south, north) VALUES (?, ?, ?, ?, ?)
@@ -66,6 +81,3 @@ INSERT INTO {{tag}} (tag, n) VALUES (?, ?)
 
 -- name: delete_tags
 DELETE FROM {{tag}} WHERE n = ?
-
--- name: geometries
-SELECT id, geometry FROM {{table}} WHERE id IN (SELECT value FROM json_each(?))

@@ -1,0 +1,159 @@
+"""The layouts of `timetravel` on SQLite: an unversioned reference table, the single table with
+revision/expired columns, and ours, each with the same columns and indices."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from naksha.model.query import Bbox, Query
+from naksha.spi.storage import Storage
+from naksha.sqlite import SqliteStorage, statements
+from naksha.sqlite.files import connect
+from naksha.sqlite.rows import collection_of
+
+Key = tuple[str, str, str]
+Times = dict[tuple[str, str, str, str], float]
+Build = Callable[[Storage], Awaitable[dict[str, int]]]
+TABLES = """
+CREATE TABLE ref AS SELECT * FROM roads ORDER BY n;
+CREATE UNIQUE INDEX ref_n ON ref (n); CREATE UNIQUE INDEX ref_i ON ref (i);
+CREATE UNIQUE INDEX ref_id ON ref (id); CREATE INDEX ref_txn ON ref (txn);
+CREATE INDEX ref_mrid ON ref (mrid); CREATE INDEX ref_qrid ON ref (qrid);
+CREATE INDEX ref_action ON ref (action, author);
+CREATE VIRTUAL TABLE ref_box USING rtree(n, west, east, south, north);
+INSERT INTO ref_box SELECT rowid, west, east, south, north FROM ref;
+CREATE TABLE gs AS SELECT i, id, geometry, jsondata, west, south, east, north, txn AS revision,
+    9223372036854775807 AS expired FROM roads
+UNION ALL SELECT i, id, geometry, jsondata, west, south, east, north, txn, txn_next FROM roads_hst
+ORDER BY 9, 2;
+CREATE UNIQUE INDEX gs_key ON gs (revision, id); CREATE INDEX gs_expired ON gs (expired, id);
+CREATE VIRTUAL TABLE gs_box USING rtree(n, west, east, south, north);
+INSERT INTO gs_box SELECT rowid, west, east, south, north FROM gs;
+ANALYZE;
+"""
+FEATURE = (
+    "CAST('{{\"geometry\":' || coalesce({s}.geometry, 'null') || ',' || "
+    "substr({s}.jsondata, 2) AS BLOB)"
+)
+REF = f"SELECT s.id, {FEATURE.format(s='s')} FROM ref AS s"
+REF_BOX = f"SELECT s.id, {FEATURE.format(s='s')} FROM ref_box b CROSS JOIN ref s ON s.rowid = b.n"
+GS = f"SELECT s.id, {FEATURE.format(s='s')} FROM gs AS s WHERE "
+GS_BOX = f"SELECT s.id, {FEATURE.format(s='s')} FROM gs_box b CROSS JOIN gs s ON s.rowid = b.n"
+BOX = """ WHERE b.west <= ?3 AND b.east >= ?1 AND b.south <= ?4 AND b.north >= ?2
+  AND s.west <= ?3 AND s.east >= ?1 AND s.south <= ?4 AND s.north >= ?2"""
+HEAD = "s.expired = 9223372036854775807"
+PAST = "s.revision <= ?{n} AND s.expired > ?{n}"
+SESSIONS = 8
+
+
+def measure(
+    build: Build, shapes: dict[str, Bbox | None], repetitions: dict[str, int], now_ms: int
+) -> Times:
+    """Build one size and read it in every way."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.naksha"
+        txns = asyncio.run(_filled(path, build, now_ms))
+        connection = connect(path)
+        connection.executescript(TABLES)
+        layouts = _layouts(connection, txns, shapes)
+        times = _one_session(connection, layouts, repetitions)
+        times |= _fresh_connections(path, layouts)
+        times |= _eight_sessions(path, layouts)
+        connection.close()
+        return times
+
+
+async def _filled(path: Path, build: Build, now_ms: int) -> dict[str, int]:
+    storage = await SqliteStorage.open(path, "bench")
+    try:
+        txns = await build(storage)
+        await storage.maintain(now_ms)
+    finally:
+        await storage.close()
+    return txns
+
+
+def _layouts(
+    connection: sqlite3.Connection, txns: dict[str, int], shapes: dict[str, Bbox | None]
+) -> dict[Key, tuple[str, list[Any]]]:
+    roads = collection_of(connection, "roads")
+    found: dict[Key, tuple[str, list[Any]]] = {}
+    for shape, box in shapes.items():
+        edges = [] if box is None else [box.west, box.south, box.east, box.north]
+        query = Query(spatial=box)
+        found["ref", "HEAD", shape] = (REF if box is None else REF_BOX + BOX, edges)
+        head = GS + HEAD if box is None else f"{GS_BOX}{BOX} AND {HEAD}"
+        found["gs", "HEAD", shape] = (head, edges)
+        found["ours", "HEAD", shape] = statements.states(roads, query, None)
+        for version, txn in txns.items():
+            past = PAST.format(n=len(edges) + 1)
+            text = GS + past if box is None else f"{GS_BOX}{BOX} AND {past}"
+            found["gs", version, shape] = (text, [*edges, txn])
+            found["ours", version, shape] = statements.states(roads, query, txn)
+    return found
+
+
+def _seconds(connection: sqlite3.Connection, text: str, values: list[Any]) -> float:
+    start = time.perf_counter()
+    connection.execute(text, values).fetchall()
+    return time.perf_counter() - start
+
+
+def _one_session(
+    connection: sqlite3.Connection,
+    layouts: dict[Key, tuple[str, list[Any]]],
+    repetitions: dict[str, int],
+) -> Times:
+    samples: dict[Key, list[float]] = {}
+    for shape, number in repetitions.items():
+        for turn in range(number + 1):
+            for key, (text, values) in layouts.items():
+                if key[2] == shape:
+                    seconds = _seconds(connection, text, values)
+                    if turn:
+                        samples.setdefault(key, []).append(seconds)
+    return {("prepared", *key): median(values) for key, values in samples.items()}
+
+
+def _fresh_connections(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
+    samples: dict[Key, list[float]] = {}
+    for _ in range(7):
+        for key, (text, values) in layouts.items():
+            if key[2] == "full":
+                continue
+            connection = connect(path)
+            samples.setdefault(key, []).append(_seconds(connection, text, values))
+            connection.close()
+    return {("fresh", *key): median(values) for key, values in samples.items()}
+
+
+def _eight_sessions(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
+    """Eight connections, each in a thread; the time of all of them."""
+    connections = [connect(path) for _ in range(SESSIONS)]
+    samples: dict[Key, list[float]] = {}
+    for turn in range(6):
+        for key, (text, values) in layouts.items():
+            if key[2] == "full":
+                continue
+            start = time.perf_counter()
+            threads = [
+                threading.Thread(target=_seconds, args=(connection, text, values))
+                for connection in connections
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            if turn:
+                samples.setdefault(key, []).append((time.perf_counter() - start) / SESSIONS)
+    for connection in connections:
+        connection.close()
+    return {("8 sessions", *key): median(values) for key, values in samples.items()}

@@ -1,0 +1,91 @@
+"""The tables of one collection, as the steps of a transaction write them.
+
+New rows are staged in a temporary table and then written with one statement per table: a statement
+that may be refused by a trigger keeps copies of the pages it touches, so one for each row would
+copy the same pages over and over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from naksha.sqlite.rows import collection_of
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.states import Old, Signature, as_json
+from naksha.sqlite.transaction import Box, Transaction
+
+
+class Tables:
+    """A collection that is being written to."""
+
+    def __init__(self, transaction: Transaction, name: str) -> None:
+        self.transaction = transaction
+        self.connection = transaction.connection
+        self.collection = collection_of(self.connection, name)
+        self._slots = self.collection.tables | {
+            "columns": queries()["state_columns"],
+            "old_columns": queries()["old_columns"],
+        }
+        transaction.check_order(self.collection.txn, name)
+
+    def run(self, name: str, *values: Any) -> None:
+        """Run a statement."""
+        self.connection.execute(sql(name, **self._slots), values)
+
+    def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement for each row."""
+        if rows:
+            self.connection.executemany(sql(name, **self._slots), rows)
+
+    def value(self, name: str) -> Any:
+        """The one value that a statement gives."""
+        return self.connection.execute(sql(name, **self._slots)).fetchone()[0]
+
+    def old(self, name: str, ids: Iterable[str]) -> dict[str, Old]:
+        """Rows of `heads` or `tombstones` by id; none may be of a later transaction."""
+        rows = self.connection.execute(sql(name, **self._slots), (as_json([*ids]),))
+        found = {row[0]: Old(*row) for row in rows}
+        if found:
+            latest = max(old.txn for old in found.values())
+            self.transaction.check_order(latest, self.collection.id)
+        return found
+
+    def geometries(self, table: str, ids: Sequence[str]) -> dict[str, str | None]:
+        """The GeoJSON texts of some rows."""
+        text = sql("geometries", table=self.collection.tables[table])
+        return dict(self.connection.execute(text, (as_json(ids),)).fetchall())
+
+    def signature(self) -> Signature:
+        """Draws the number of the transaction, if it has none yet."""
+        t = self.transaction
+        wall_ms = time.time_ns() // 1_000_000
+        prefix = t.guid_prefix(self.collection.id)
+        return Signature(t.txn, t.ord, prefix, t.app_id, as_json(t.app_id), t.started_ms, wall_ms)
+
+    # ---- What is staged ----------------------------------------------------------------------
+
+    def stage(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Stage rows: the number of the feature, then the columns of a state."""
+        self.connection.execute(queries()["stage_clear"])
+        self.connection.executemany(queries()["stage_insert"], rows)
+
+    def retire_heads(self) -> None:
+        """Copy the rows of HEAD that are staged to the history. Of those that this transaction
+        made itself only the bare state is kept: nobody can ever have seen them."""
+        if self.collection.has_history:
+            txn, ord_ = self.transaction.txn, self.transaction.ord
+            self.run("heads_to_history", txn)
+            self.run("heads_to_past", ord_ - 1, txn)
+            self.run("head_tags_to_past", txn)
+
+    def retire_tombs(self) -> None:
+        """Move the tombstones of what is staged to the history, as [deleted, now)."""
+        if self.collection.has_history:
+            self.run("tombs_to_history", self.transaction.txn)
+        self.run("delete_tombs")
+
+    def insert_boxes(self, boxes: Iterable[tuple[int, Box | None]]) -> None:
+        """Add boxes to the tree."""
+        self.many("insert_box", [(n, b[0], b[2], b[1], b[3]) for n, b in boxes if b is not None])
