@@ -94,8 +94,8 @@ def _rows(features: list[_data.Feature], first: int, txn: int) -> list[tuple[Any
     for k, id_ in enumerate(prepared.ids):
         qrid = prepared.qrid[k]
         xyz = namespace(
-            by, i=first + k, action="CREATE", version=1, author_json='"bench"', puuid=None, muuid=None,
-            created_at=1, rtcts=1, tags=prepared.tags[k] or (), crid=None, qrid=qrid,
+            by, first + k, "CREATE", 1, '"bench"', None, None, 1, 1, prepared.tags[k] or (), None,
+            qrid,
         )  # fmt: skip
         rows.append((
             first + k, id_, prepared.wkb[k], shapes.geometry[k], document(prepared.json[k], xyz),

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from naksha.model.errors import Conflict
 from naksha.model.merge import merge3
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.model.tags import normalise_tags
-from naksha.spi.storage import Feature, Reader
+from naksha.spi.storage import Feature, Page
+
+
+class Source(Protocol):
+    """Where HEAD and single states are read from."""
+
+    async def page(self, collection: str, query: Query) -> Page: ...
+
+    async def state(self, state_id: str) -> State: ...
 
 
 class Merge(NamedTuple):
@@ -22,7 +30,7 @@ class Merge(NamedTuple):
 
 
 async def merge_into_head(
-    reader: Reader, collection: str, features: Sequence[Feature]
+    reader: Source, collection: str, features: Sequence[Feature]
 ) -> dict[str, Merge]:
     """Merges of those features whose `uuid` is not HEAD's, by id. The rows must be locked.
 

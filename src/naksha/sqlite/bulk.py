@@ -19,6 +19,7 @@ from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.limits import WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points
+from naksha.spi.sessions import WriteBatch
 from naksha.spi.storage import Feature
 from naksha.sqlite import collections, writes
 from naksha.sqlite.errors import translated
@@ -113,13 +114,13 @@ class SqliteBulkWriter:
         if self._is_new:
             collections.create(transaction, self._info, indices=False)
         check_empty(transaction.connection, self._info.id)
-        for batch in self._batches():
-            writes.put(transaction, self._info.id, "create", batch, False)
+        for batch, shapes in self._batches():
+            writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
         if self._is_new:
             made = collection_of(transaction.connection, self._info.id)
             collections.create_indices(transaction.connection, made)
 
-    def _batches(self) -> Iterator[writes.Batch]:
+    def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
             yield _batch(chunk)
@@ -147,7 +148,7 @@ def _rows(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...
         )
 
 
-def _batch(rows: list[tuple[Any, ...]]) -> writes.Batch:
+def _batch(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
         list, zip(*rows, strict=True)
@@ -168,7 +169,8 @@ def _batch(rows: list[tuple[Any, ...]]) -> writes.Batch:
         lock_uuid=[None] * count,
         lock_version=[None] * count,
     )
-    return writes.Batch(prepared, Shapes(geometry, boxes), [None] * count, [None] * count)
+    nothing = [None] * count
+    return WriteBatch(prepared, [*nothing], [*nothing]), Shapes(geometry, boxes)
 
 
 def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:

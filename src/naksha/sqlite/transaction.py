@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded, NotSupported, Retryable
 from naksha.model.txn import date_of, txn_of
@@ -233,8 +231,3 @@ def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
         connection.execute(queries()["version_insert"], (number, txn, last_ms, ord_))
         connection.execute(queries()["log_publish"], (number, last_ms, txn))
     return len(due)
-
-
-def encoded(value: object) -> str | None:
-    """A JSON attachment as text."""
-    return None if value is None else msgspec.json.encode(value).decode()

@@ -7,15 +7,14 @@ Rows are read in one statement, judged in Python, staged, and written with one s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
 from naksha.model import merge
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
-from naksha.model.features import PreparedFeatures
 from naksha.model.state import Outcome, State
+from naksha.spi.sessions import Mode, WriteBatch
 from naksha.sqlite.sql import queries
 from naksha.sqlite.states import (
     Old,
@@ -32,35 +31,28 @@ from naksha.sqlite.states import (
 from naksha.sqlite.tables import Tables
 from naksha.sqlite.transaction import Transaction
 
-Mode = Literal["create", "update", "upsert"]
 Row = tuple[Any, ...]
 CHUNK: Final = 20_000
 """Rows staged at once."""
 _NO_BOX: Final = (None, None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Prepared features with everything a write needs to know of them."""
-
-    prepared: PreparedFeatures
-    shapes: Shapes
-    locks: list[int | None]
-    muuids: list[str | None]
-
-    def is_merged(self, position: int) -> bool:
-        """Whether the feature was merged with HEAD, which then must still be the same."""
-        return self.muuids[position] is not None
-
-
 # ---- Create, update, upsert ------------------------------------------------------------------
 
 
-def put(transaction: Transaction, name: str, mode: Mode, batch: Batch, want: bool) -> list[Outcome]:
+def put(
+    transaction: Transaction,
+    name: str,
+    mode: Mode,
+    batch: WriteBatch,
+    shapes: Shapes,
+    *,
+    want: bool,
+) -> list[Outcome]:
     """Write features; see `WriteSession.create`, `update` and `upsert`."""
     tables = Tables(transaction, name)
     heads = tables.old("heads", batch.prepared.ids)
-    work = _Put(tables, batch, want)
+    work = _Put(tables, batch, shapes, want)
     for position, id_ in enumerate(batch.prepared.ids):
         old = heads.get(id_)
         _check(tables, id_, old, batch, position, mode)
@@ -72,10 +64,11 @@ def put(transaction: Transaction, name: str, mode: Mode, batch: Batch, want: boo
 
 
 def _check(
-    tables: Tables, id_: str, old: Old | None, batch: Batch, position: int, mode: Mode
+    tables: Tables, id_: str, old: Old | None, batch: WriteBatch, position: int, mode: Mode
 ) -> None:
     name, lock = tables.collection.id, batch.locks[position]
-    if batch.is_merged(position) and (old is None or old.i != lock):
+    is_merged = batch.muuids[position] is not None
+    if is_merged and (old is None or old.i != lock):
         raise Retryable("HEAD changed after it was merged", feature_id=id_, collection_id=name)
     if mode == "create" and old is not None:
         head = _feature(tables, old)
@@ -111,9 +104,10 @@ def _feature(tables: Tables, old: Old) -> dict[str, Any]:
 class _Put:
     """The writing half of `put`: what is new, what changed, and what comes of it."""
 
-    def __init__(self, tables: Tables, batch: Batch, want: bool) -> None:
+    def __init__(self, tables: Tables, batch: WriteBatch, shapes: Shapes, want: bool) -> None:
         self.tables = tables
         self.batch = batch
+        self.shapes = shapes
         self.want = want
         self.new: list[int] = []
         self.changed: list[tuple[int, Old, Xyz]] = []
@@ -133,7 +127,7 @@ class _Put:
             return
         state = None
         if self.want:
-            state = State(old.id, raw(self.batch.shapes.geometry[position], old.jsondata))
+            state = State(old.id, raw(self.shapes.geometry[position], old.jsondata))
         self.outcomes[old.id] = Outcome(old.id, "RETAINED", xyz.uuid, old.version, state)
 
     def write(self) -> list[Outcome]:
@@ -186,7 +180,7 @@ class _Put:
             tables.many("insert_tag", tags)
         changes = t.changes_of(tables.collection.id)
         changes.created += len(order)
-        changes.grow(union(batch.shapes.box[p] for p in order))
+        changes.grow(union(self.shapes.box[p] for p in order))
 
     def _update(self, by: Signature, first: int) -> None:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
@@ -203,7 +197,7 @@ class _Put:
             moved = [
                 (old.n, box)
                 for position, old, _ in part
-                if (box := batch.shapes.box[position]) != old.box
+                if (box := self.shapes.box[position]) != old.box
             ]
             tables.many("delete_box", [(n,) for n, _ in moved])
             tables.insert_boxes(moved)
@@ -215,7 +209,7 @@ class _Put:
             tables.many("delete_tags", [(n,) for n, _ in retagged])
             tables.many("insert_tag", [(tag, n) for n, given in retagged for tag in given])
             changes.grow(union(old.box for _, old, _ in part))
-            changes.grow(union(batch.shapes.box[position] for position, _, _ in part))
+            changes.grow(union(self.shapes.box[position] for position, _, _ in part))
         changes.updated += sum(old.txn != by.txn for _, old, _ in self.changed)
 
     def _next_row(self, by: Signature, position: int, i: int, old: Old, xyz: Xyz) -> Row:
@@ -246,7 +240,7 @@ class _Put:
         xyz: str,
     ) -> Row:
         """The columns of a state, in the order of `state_columns`."""
-        prepared, shapes = self.batch.prepared, self.batch.shapes
+        prepared, shapes = self.batch.prepared, self.shapes
         qrid = prepared.qrid[position]
         return (
             i,

@@ -1,0 +1,220 @@
+"""The input side of a write session: checks, id prefixes, locks and merges, as every storage has
+them. A storage says how it writes what was found to be right."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.json_rules import json_problem
+from naksha.model.names import check_feature_id, check_text
+from naksha.model.state import Outcome
+from naksha.model.write_checks import check_points, lock_of
+from naksha.spi.merging import Source, merge_into_head
+from naksha.spi.storage import Feature
+
+Mode: TypeAlias = Literal["create", "update", "upsert"]
+Locks: TypeAlias = list[int | None]
+"""The numbers (`i`) of the states that must be HEAD's, one for each feature, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBatch:
+    """Features to write, checked: the lock of each, and the state it was merged from, if any."""
+
+    prepared: PreparedFeatures
+    locks: Locks
+    muuids: list[str | None]
+
+
+class CheckedSession(ABC):
+    """A base for write sessions."""
+
+    _broken: Exception | None = None
+
+    def check_usable(self) -> None:
+        """Whoever failed can only be left."""
+        if self._broken is not None:
+            raise InvalidArgument(
+                "The session failed earlier and can only be left", field="session"
+            ) from self._broken
+
+    def _break(self, error: BaseException) -> None:
+        """Whatever goes wrong ends the session."""
+        self._broken = error if isinstance(error, Exception) else RuntimeError("cancelled")
+
+    # ---- What a storage says -----------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _storage(self) -> tuple[str, int]:
+        """Id and number of the storage."""
+
+    @abstractmethod
+    def _reader(self) -> Source:
+        """Where HEAD and states are read from, as the session sees them."""
+
+    @abstractmethod
+    async def _info(self, collection: str) -> CollectionInfo: ...
+
+    @abstractmethod
+    async def _write(
+        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
+    ) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _delete(
+        self, collection: str, ids: list[str], locks: Locks, returning: bool
+    ) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _message(
+        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
+    ) -> None: ...
+
+    @abstractmethod
+    async def _before_merge(self, collection: str, ids: list[str]) -> None:
+        """HEAD of these features must not change until the merged ones are written."""
+
+    # ---- See `naksha.spi.storage.WriteSession` -----------------------------------------------
+
+    async def create(
+        self, collection: str, features: Sequence[Feature], *, returning: bool = False
+    ) -> list[Outcome]:
+        return await self._put(collection, "create", features, False, returning)
+
+    async def update(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        merge: bool = False,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        return await self._put(collection, "update", features, merge, returning)
+
+    async def upsert(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        merge: bool = False,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        return await self._put(collection, "upsert", features, merge, returning)
+
+    async def delete(
+        self,
+        collection: str,
+        ids: Sequence[str],
+        *,
+        uuids: Sequence[str | None] | None = None,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        info = await self._info(collection)
+        if uuids is not None and len(uuids) != len(ids):
+            raise InvalidArgument("One uuid (or None) for each id is needed", field="uuids")
+        plain = plain_ids(ids, info.id_prefix)
+        cut = info.id_prefix or ""
+        given = {
+            i.removeprefix(cut): uuid
+            for i, uuid in zip(ids, uuids or (), strict=False)
+            if uuid is not None
+        }
+        locks = [lock_of(given.get(i), self._storage, info) for i in plain]
+        return await self._delete(collection, plain, locks, returning)
+
+    async def restore(
+        self, collection: str, ids: Sequence[str], *, returning: bool = False
+    ) -> list[Outcome]:
+        plain = plain_ids(ids, (await self._info(collection)).id_prefix)
+        return await self._restore(collection, plain, returning)
+
+    async def purge(self, collection: str, ids: Sequence[str]) -> list[Outcome]:
+        plain = plain_ids(ids, (await self._info(collection)).id_prefix)
+        return await self._purge(collection, plain)
+
+    async def message(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        json: Any = None,
+        binary: bytes | None = None,
+    ) -> None:
+        check_text(id, limits.MESSAGE_ID_BYTES_MAX, field="message.id")
+        if text is not None:
+            check_text(text, limits.MESSAGE_TEXT_BYTES_MAX, field="message.text")
+        problem = json_problem(json)
+        if problem is not None:
+            raise InvalidArgument(problem.message, field=f"message.json{problem.path}")
+        attachment = None if json is None else msgspec.json.encode(json).decode()
+        if attachment is not None:
+            check_text(attachment, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")
+        if binary is not None and len(binary) > limits.MESSAGE_BINARY_BYTES_MAX:
+            raise LimitExceeded("The attachment is too large", field="message.binary")
+        await self._message(id, text, attachment, binary)
+
+    # ---- Inside ------------------------------------------------------------------------------
+
+    async def _put(
+        self,
+        collection: str,
+        mode: Mode,
+        features: Sequence[Feature],
+        merge: bool,
+        returning: bool,
+    ) -> list[Outcome]:
+        info = await self._info(collection)
+        prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
+        check_points(prepared, info)
+        locks = [lock_of(uuid, self._storage, info) for uuid in prepared.lock_uuid]
+        batch = WriteBatch(prepared, locks, [None] * len(prepared))
+        if merge and any(lock is not None for lock in locks):
+            batch = await self._merged(info, features, batch)
+        return await self._write(collection, mode, batch, returning)
+
+    async def _merged(
+        self, info: CollectionInfo, features: Sequence[Feature], batch: WriteBatch
+    ) -> WriteBatch:
+        """The batch with every feature that is based on an older state merged into HEAD."""
+        ids = batch.prepared.ids
+        chosen = [
+            {**features[position], "id": id_}
+            for position, id_ in zip(batch.prepared.positions, ids, strict=True)
+        ]
+        await self._before_merge(info.id, ids)
+        locked = [f for f, lock in zip(chosen, batch.locks, strict=True) if lock is not None]
+        merges = await merge_into_head(self._reader(), info.id, locked)
+        merged = check_features(
+            [merges[i].feature if i in merges else f for i, f in zip(ids, chosen, strict=True)]
+        )
+        check_points(merged, info)
+        heads = {i: lock_of(merge.head.uuid, self._storage, info) for i, merge in merges.items()}
+        return WriteBatch(
+            merged,
+            [heads.get(i, lock) for i, lock in zip(ids, batch.locks, strict=True)],
+            [merges[i].base_uuid if i in merges else None for i in ids],
+        )
+
+
+def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
+    """Checked ids without the collection's prefix; each once, in the order of their last place."""
+    if len(ids) > limits.IDS_MAX:
+        raise LimitExceeded(f"{len(ids)} ids at once, more than {limits.IDS_MAX}", field="ids")
+    plain = [check_feature_id(i).removeprefix(prefix or "") for i in ids]
+    return list(dict.fromkeys(plain))
