@@ -196,6 +196,9 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
     ):
         if among is not None:
             yield sql("among", column=column, values=statement.texts(among))
+    if query.authors is not None and query.actions is None:
+        # The index on authors begins with the action.
+        yield sql("any_action")
     for name in ("updated_from", "updated_to", "txn_from", "txn_to"):
         bound = getattr(query, name)
         if bound is not None:

@@ -70,9 +70,9 @@ CREATE INDEX {{tag_}}n ON {{tag}} (n);
 CREATE INDEX {{del_}}txn ON {{del}} (txn);
 CREATE INDEX {{hst_}}id ON {{hst}} (id, txn_next, txn);
 CREATE INDEX {{hst_}}next ON {{hst}} (txn_next);
-CREATE INDEX {{hst_}}txn ON {{hst}} (txn) WHERE action <> 'DELETE';
-CREATE INDEX {{hst_}}mrid ON {{hst}} (mrid, txn_next) WHERE action <> 'DELETE';
-CREATE INDEX {{hst_}}qrid ON {{hst}} (qrid, txn_next) WHERE action <> 'DELETE';
+CREATE INDEX {{hst_}}txn ON {{hst}} (txn);
+CREATE INDEX {{hst_}}mrid ON {{hst}} (mrid, txn_next);
+CREATE INDEX {{hst_}}qrid ON {{hst}} (qrid, txn_next);
 CREATE INDEX {{hst_}}action ON {{hst}} (action, author, txn_next);
 CREATE INDEX {{past_tag_}}i ON {{past_tag}} (i);
 
