@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ SELECTIVE = {
 
 
 @pytest.fixture
-async def filled(storage: SqliteStorage) -> AsyncIterator[tuple[Path, int]]:
+async def filled(storage: SqliteStorage) -> tuple[Path, int]:
     """Features with some history; the path, and the txn of a version in the middle."""
     roads = Handle(storage, "roads")
     features = [with_xyz(point(f"k{n}", n / 10, n / 10, n=n), tags=["a", "b"]) for n in range(300)]
@@ -42,7 +41,7 @@ async def filled(storage: SqliteStorage) -> AsyncIterator[tuple[Path, int]]:
     version = await storage.resolve(HEAD)
     await roads.update(*(point(f"k{n}", n / 10, n / 10, n=-n) for n in range(200)))
     await roads.delete(*(f"k{n}" for n in range(50)))
-    yield storage.path, version.txn
+    return storage.path, version.txn
 
 
 def scans(path: Path, query: Query, at: int | None) -> list[str]:

@@ -7,7 +7,6 @@ copy the same pages over and over.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -60,9 +59,8 @@ class Tables:
     def signature(self) -> Signature:
         """Draws the number of the transaction, if it has none yet."""
         t = self.transaction
-        wall_ms = time.time_ns() // 1_000_000
-        prefix = t.guid_prefix(self.collection.id)
-        return Signature(t.txn, t.ord, prefix, t.app_id, as_json(t.app_id), t.started_ms, wall_ms)
+        prefix, app = t.guid_prefix(self.collection.id), as_json(t.app_id)
+        return Signature(t.txn, t.ord, prefix, t.app_id, app, t.started_ms, t.wall_ms())
 
     # ---- What is staged ----------------------------------------------------------------------
 
@@ -89,3 +87,11 @@ class Tables:
     def insert_boxes(self, boxes: Iterable[tuple[int, Box | None]]) -> None:
         """Add boxes to the tree."""
         self.many("insert_box", [(n, b[0], b[2], b[1], b[3]) for n, b in boxes if b is not None])
+
+    def move_boxes(self, moved: Iterable[tuple[int, Box | None, Box | None]]) -> None:
+        """Change boxes in the tree: the number of the feature, its old box and its new one."""
+        changed = [each for each in moved if each[1] != each[2]]
+        both = [(n, b) for n, a, b in changed if a is not None and b is not None]
+        self.many("move_box", [(b[0], b[2], b[1], b[3], n) for n, b in both])
+        self.many("delete_box", [(n,) for n, _, b in changed if b is None])
+        self.insert_boxes((n, b) for n, a, b in changed if a is None)

@@ -85,6 +85,8 @@ class Transaction:
         self.ord = 0
         self._given: list[tuple[int, int, int]] = []
         self._given_again = 0
+        self._looks: list[int] = []
+        self._looks_again = 0
         self.changes: dict[str, Changes] = {}
         self.collections: dict[str, None] = {}
         self.messages: dict[str, Message] = {}
@@ -151,6 +153,13 @@ class Transaction:
         self.connection.execute(queries()["collection_next_i"], (start + count, collection.id))
         return start
 
+    def wall_ms(self) -> int:
+        """The time on the wall; done again, it is what it was the first time."""
+        if self._looks_again == len(self._looks):
+            self._looks.append(time.time_ns() // 1_000_000)
+        self._looks_again += 1
+        return self._looks[self._looks_again - 1]
+
     def guid_prefix(self, collection: str) -> str:
         """What the GUIDs of this transaction's states begin with."""
         day = date_of(self.txn)
@@ -169,7 +178,7 @@ class Transaction:
     def begin_again(self) -> None:
         """Everything is to be done once more, under the same numbers."""
         self.changes, self.collections, self.messages = {}, {}, {}
-        self._given_again = 0
+        self._given_again = self._looks_again = 0
         if self._txn is not None:
             published = self.connection.execute(queries()["counters"]).fetchone()[2]
             # Another process may even have drawn the same number: it cannot know of ours.

@@ -194,13 +194,7 @@ class _Put:
             tables.stage(rows)
             tables.retire_heads()
             tables.run("update_heads")
-            moved = [
-                (old.n, box)
-                for position, old, _ in part
-                if (box := self.shapes.box[position]) != old.box
-            ]
-            tables.many("delete_box", [(n,) for n, _ in moved])
-            tables.insert_boxes(moved)
+            tables.move_boxes((old.n, old.box, self.shapes.box[p]) for p, old, _ in part)
             retagged = [
                 (old.n, given)
                 for position, old, xyz in part

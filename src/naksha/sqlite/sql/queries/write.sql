@@ -73,6 +73,9 @@ INSERT INTO {{del}} ({{columns}}) SELECT {{columns}} FROM temp.naksha_stage
 -- name: insert_box
 INSERT INTO {{box}} (n, west, east, south, north) VALUES (?, ?, ?, ?, ?)
 
+-- name: move_box
+UPDATE {{box}} SET west = ?, east = ?, south = ?, north = ? WHERE n = ?
+
 -- name: delete_box
 DELETE FROM {{box}} WHERE n = ?
 
