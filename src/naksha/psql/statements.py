@@ -6,25 +6,28 @@ Values never become text of the statement: each is a parameter, collected in `St
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-import shapely
-
-from naksha.model import limits, quadkey
-from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.model.query import And, Bbox, Intersects, Not, Op, Or, Predicate, Query, States, Tile
+from naksha.model import limits
+from naksha.model.errors import LimitExceeded
+from naksha.model.query import Intersects, Op, Query, Spatial, States
 from naksha.model.query import Test as PropertyTest
 from naksha.psql.sql import ident, sql
 from naksha.spi.cursor import Cursor
+from naksha.spi.query_parts import (
+    ORDER,
+    Box,
+    boxes_of,
+    check_text,
+    end_of_prefix,
+    joined,
+    json_text,
+    predicate_sql,
+)
 
-_METRES_PER_DEGREE = 110_500.0
-"""A bit less than the shortest degree of latitude, so that boxes come out too large."""
 _BOX_THIN = 0.001
 """Degrees below which a box has no inside that float32 could tell; see the fragment `box`."""
-_ORDER = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 
 
 class Statement:
@@ -38,22 +41,12 @@ class Statement:
         if len(self.values) == limits.QUERY_VALUES_MAX:
             raise LimitExceeded(f"The query has more than {limits.QUERY_VALUES_MAX} values")
         if type_ == "text":
-            _check_text(value)
+            check_text(value)
         elif type_ == "text[]":
             for each in value:
-                _check_text(each)
+                check_text(each)
         self.values.append(value)
         return f"${len(self.values)}::{type_}"
-
-
-def _check_text(text: str) -> None:
-    """Refuse what no text in a database can be equal to, and the wire cannot carry."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument("A text has a lone surrogate", field="query") from None
-    if "\0" in text:
-        raise InvalidArgument("A text has a NUL character", field="query")
 
 
 def leaf_of(feature_id: str) -> str:
@@ -192,7 +185,7 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
         alternatives = [
             sql("tags_all", tags=statement.value(list(group), "text[]")) for group in query.tags
         ]
-        yield _joined(alternatives, " OR ", "false")
+        yield joined(alternatives, " OR ", "false")
     for key, prefix in (("mrid", query.mrid_prefix), ("qrid", query.qrid_prefix)):
         if prefix is not None:
             yield _prefix(statement, key, prefix)
@@ -202,7 +195,7 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
         if bound is not None:
             yield sql(name, value=statement.value(bound, "int8"))
     if query.where is not None:
-        yield _predicate(statement, query.where)
+        yield predicate_sql(query.where, lambda test: _test(statement, test))
 
 
 def _by_whom(statement: Statement, query: Query) -> Iterable[str]:
@@ -220,127 +213,53 @@ def _by_whom(statement: Statement, query: Query) -> Iterable[str]:
 
 def _prefix(statement: Statement, key: str, prefix: str) -> str:
     """Values that start with a prefix, as a range: so an index serves any generic plan."""
-    first = statement.value(prefix, "text")
-    end = prefix.rstrip(chr(0x10FFFF))
-    if not end:
+    first, end = statement.value(prefix, "text"), end_of_prefix(prefix)
+    if end is None:
         return sql("from_value", key=key, first=first)
-    after = chr(_next_character(ord(end[-1])))
-    return sql("prefix", key=key, first=first, end=statement.value(end[:-1] + after, "text"))
+    return sql("prefix", key=key, first=first, end=statement.value(end, "text"))
 
 
-def _next_character(code: int) -> int:
-    """The next code point that text may hold: surrogates are none."""
-    return 0xE000 if code == 0xD7FF else code + 1
-
-
-def _joined(parts: Sequence[str], operator: str, empty: str) -> str:
-    return "(" + operator.join(f"({part})" for part in parts) + ")" if parts else empty
-
-
-def _spatial(statement: Statement, spatial: Bbox | Intersects | Tile) -> str:
-    if isinstance(spatial, Tile):
-        return _exact_box(statement, quadkey.bounds(spatial.quadkey))
-    if isinstance(spatial, Bbox):
-        return _bbox(statement, spatial)
-    try:
-        geometry = shapely.from_wkb(spatial.wkb)
-    except shapely.errors.GEOSException as error:
-        raise InvalidArgument(f"Not a geometry: {error}", field="spatial.wkb") from None
-    if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
-        raise InvalidArgument("The radius must not be negative", field="spatial.radius")
+def _spatial(statement: Statement, spatial: Spatial) -> str:
+    boxes = boxes_of(spatial)
+    if not isinstance(spatial, Intersects):
+        exact = [_exact_box(statement, box) for box in boxes]
+        return exact[0] if len(exact) == 1 else joined(exact, " OR ", "false")
     wkb = statement.value(spatial.wkb, "bytea")
     if spatial.radius == 0:
         return sql("intersects", wkb=wkb)
-    rough = _box(statement, _grown(shapely.bounds(geometry), spatial.radius), "rough_box")
+    rough = _box(statement, boxes[0], "rough_box")
     near = sql("near", wkb=wkb, radius=statement.value(spatial.radius, "float8"))
     return f"{rough} AND {near}"
 
 
-def _bbox(statement: Statement, box: Bbox) -> str:
-    if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
-        raise InvalidArgument("The bounding box must be finite", field="bbox")
-    if box.south > box.north:
-        raise InvalidArgument("The south of the bounding box is above its north", field="bbox")
-    if box.west <= box.east:
-        return _exact_box(statement, (box.west, box.south, box.east, box.north))
-    halves = [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
-    return _joined([_exact_box(statement, half) for half in halves], " OR ", "false")
-
-
-def _exact_box(statement: Statement, box: tuple[float, float, float, float]) -> str:
+def _exact_box(statement: Statement, box: Box) -> str:
     west, south, east, north = box
     thin = min(east - west, north - south) < _BOX_THIN
     return _box(statement, box, "thin_box" if thin else "box")
 
 
-def _box(statement: Statement, box: tuple[float, float, float, float], fragment: str) -> str:
+def _box(statement: Statement, box: Box, fragment: str) -> str:
     west, south, east, north = (statement.value(float(edge), "float8") for edge in box)
     return sql(fragment, west=west, south=south, east=east, north=north)
 
 
-def _grown(box: Sequence[float], metres: float) -> tuple[float, float, float, float]:
-    """The box grown by a distance, generously; the whole circle of longitude where it must be."""
-    west, south, east, north = box
-    grow = metres / _METRES_PER_DEGREE
-    south, north = max(south - grow, -90.0), min(north + grow, 90.0)
-    shrink = math.cos(math.radians(max(abs(south), abs(north))))
-    wide = grow / shrink if shrink > 0.01 else 360.0
-    if west - wide < -180.0 or east + wide > 180.0:
-        return -180.0, south, 180.0, north
-    return west - wide, south, east + wide, north
-
-
-def _predicate(statement: Statement, predicate: Predicate, level: int = 1) -> str:
-    if level > limits.PREDICATE_DEPTH_MAX:
-        raise LimitExceeded(
-            f"The predicate has more than {limits.PREDICATE_DEPTH_MAX} levels", field="where"
-        )
-    if isinstance(predicate, And | Or):
-        parts = [_predicate(statement, part, level + 1) for part in predicate.parts]
-        if isinstance(predicate, And):
-            return _joined(parts, " AND ", "true")
-        return _joined(parts, " OR ", "false")
-    if isinstance(predicate, Not):
-        # A test on a property that is absent is null in SQL, and "not null" would be null too.
-        return f"({_predicate(statement, predicate.part, level + 1)}) IS NOT TRUE"
-    return _test(statement, predicate)
-
-
 def _test(statement: Statement, test: PropertyTest) -> str:
-    if not _can_hold(test):
-        return "false"
     path = sql("path", path=statement.value(list(test.path), "text[]"))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op is Op.STARTS_WITH:
         return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
-    if test.op in _ORDER:
+    if test.op in ORDER:
         return _ordering(statement, path, test)
-    return sql(f"test_{test.op.value}", path=path, value=statement.value(_json(test.value), "text"))
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument("A value must be a finite number", field="where")
-    try:
-        return msgspec.json.encode(value).decode()
-    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
-        raise InvalidArgument(f"The value is no JSON: {error}", field="where") from None
-
-
-def _can_hold(test: PropertyTest) -> bool:
-    """Whether the value can be compared at all; a test that cannot hold has no parameters."""
-    if test.op is Op.STARTS_WITH:
-        return isinstance(test.value, str)
-    if test.op in _ORDER:
-        return isinstance(test.value, str | int | float) and not isinstance(test.value, bool)
-    return True
+    return sql(
+        f"test_{test.op.value}", path=path, value=statement.value(json_text(test.value), "text")
+    )
 
 
 def _ordering(statement: Statement, path: str, test: PropertyTest) -> str:
-    operator = _ORDER[test.op]
+    operator = ORDER[test.op]
     if isinstance(test.value, str):
         value = statement.value(test.value, "text")
         return sql("test_order_string", path=path, operator=operator, value=value)
-    value = statement.value(_json(test.value), "text")
+    value = statement.value(json_text(test.value), "text")
     return sql("test_order_number", path=path, operator=operator, value=value)

@@ -14,10 +14,9 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, Retryable, Unavailable, VersionNotFound
 from naksha.model.names import check_app_id, check_author, check_storage_id
 from naksha.model.transaction import PublicationStatus, Transaction
-from naksha.model.txn import parse_txn
-from naksha.model.uuids import Uuid
+from naksha.model.uuids import txn_number
 from naksha.model.version import Version, VersionSelector
-from naksha.psql import log, versions
+from naksha.psql import versions
 from naksha.psql.background import Background
 from naksha.psql.bulk_storage import BulkStorage
 from naksha.psql.driver import Connection, Pool, acquired, create_pool
@@ -32,6 +31,7 @@ from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.session import PsqlSession
 from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
+from naksha.spi.log_rows import transactions_of
 from naksha.spi.storage import WriteSession
 
 T = TypeVar("T")
@@ -251,22 +251,14 @@ class PsqlStorage(BulkStorage):
         raise AssertionError("unreachable")
 
     async def transaction(self, txn: int | str) -> Transaction:
-        number = self._txn_number(txn)
+        number = txn_number(txn, self.number)
         async with self._connection() as connection:
             rows = await connection.fetch(queries()["transaction"], number)
             if not rows:
                 await versions.check_log(connection, number)
         if not rows:
             raise VersionNotFound(f"There is no transaction {txn}")
-        return log.transactions_of(rows)[0]
-
-    def _txn_number(self, txn: int | str) -> int:
-        if isinstance(txn, str) and "-" in txn:
-            uuid = Uuid.parse(txn)
-            if uuid.storage_number != self.number:
-                raise VersionNotFound(f"Transaction {txn} is of another storage")
-            return uuid.txn
-        return parse_txn(txn)
+        return transactions_of(rows)[0]
 
     async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
         if not 1 <= limit <= limits.PAGE_MAX:
@@ -279,7 +271,7 @@ class PsqlStorage(BulkStorage):
             )
             # Afterwards, since part of it may have been dropped meanwhile.
             await versions.check_log_after(connection, after)
-        return log.transactions_of(rows)
+        return transactions_of(rows)
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         await self._publish()

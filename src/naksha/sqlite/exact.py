@@ -12,8 +12,6 @@ import shapely
 
 from naksha.model.query import Intersects
 
-METRES_PER_DEGREE: Final = 110_500.0
-"""A bit less than the shortest degree of latitude, so that boxes come out too large."""
 _EQUATOR_M: Final = 6_378_137.0
 _FLATTENING: Final = 1 / 298.257223563
 _MEAN_M: Final = 6_371_008.8
@@ -68,19 +66,3 @@ def _projection(around: Any) -> Callable[[Floats], Floats]:
         return np.column_stack([x * _MEAN_M * across, y * _MEAN_M * along])
 
     return project
-
-
-def grown(
-    box: tuple[float, float, float, float], metres: float
-) -> tuple[float, float, float, float]:
-    """The box grown by a distance, generously; the whole circle of longitude where it must be."""
-    if metres == 0:
-        return box
-    west, south, east, north = box
-    grow = metres / METRES_PER_DEGREE
-    south, north = max(south - grow, -90.0), min(north + grow, 90.0)
-    shrink = math.cos(math.radians(max(abs(south), abs(north))))
-    wide = grow / shrink if shrink > 0.01 else 360.0
-    if west - wide < -180.0 or east + wide > 180.0:
-        return -180.0, south, 180.0, north
-    return west - wide, south, east + wide, north

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
-
-import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound
-from naksha.model.transaction import Signal, Transaction
 from naksha.sqlite.sql import ident, queries
 
 
@@ -91,37 +87,3 @@ def dicts(cursor: sqlite3.Cursor) -> Iterable[dict[str, Any]]:
     """The rows of a cursor by column name."""
     names = [column[0] for column in cursor.description]
     return (dict(zip(names, row, strict=True)) for row in cursor)
-
-
-def transactions_of(rows: Iterable[Mapping[str, Any]]) -> list[Transaction]:
-    """Transactions from log rows that are ordered by txn."""
-    return [_transaction(list(group)) for _, group in groupby(rows, key=lambda row: row["txn"])]
-
-
-def _transaction(rows: Sequence[Mapping[str, Any]]) -> Transaction:
-    first = rows[0]
-    return Transaction(
-        txn=first["txn"],
-        started_ms=first["ts"],
-        seq_number=first["seq_number"],
-        published_ms=first["seq_ts"] if first["seq_number"] is not None else None,
-        app_id=first["app_id"],
-        author=first["author"],
-        signals=tuple(_signal(row) for row in rows),
-    )
-
-
-def _signal(row: Mapping[str, Any]) -> Signal:
-    box = (row["west"], row["south"], row["east"], row["north"])
-    return Signal(
-        action=row["action"],
-        id=row["id"],
-        created=row["created"],
-        updated=row["updated"],
-        deleted=row["deleted"],
-        purged=row["purged"],
-        bbox=None if box[0] is None else box,
-        text=row["msg_text"],
-        json=None if row["msg_json"] is None else msgspec.json.decode(row["msg_json"]),
-        binary=row["msg_binary"],
-    )

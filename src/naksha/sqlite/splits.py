@@ -18,12 +18,13 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import STATES
+from naksha.spi.query_parts import boxes_of, joined
 from naksha.spi.storage import Split
 from naksha.sqlite import versions
 from naksha.sqlite.exact import tester_of
 from naksha.sqlite.rows import Collection, collection_of
 from naksha.sqlite.sql import sql
-from naksha.sqlite.statements import Statement, boxes_of, filters_of, joined, tags_of
+from naksha.sqlite.statements import Statement, filters_of, tags_of
 
 SPLIT_ROWS: Final = 50_000
 """About how many states one split reads."""
@@ -141,7 +142,7 @@ def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
                 for name, edge in zip(("west", "south", "east", "north"), box, strict=True)
             },
         )
-        for box in boxes_of(part.query)
+        for box in boxes_of(part.query.spatial)
     ]
     if boxes:
         filters.append(joined(boxes, " OR ", "false"))

@@ -6,28 +6,32 @@ cannot decide (real geometries) is left to `exact`, which gets the geometries be
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-import shapely
 
-from naksha.model import limits, quadkey
-from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.model.query import And, Bbox, Intersects, Not, Op, Or, Predicate, Query, States, Tile
+from naksha.model import limits
+from naksha.model.errors import LimitExceeded
+from naksha.model.query import Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.spi.cursor import Cursor
-from naksha.sqlite.exact import grown
+from naksha.spi.query_parts import (
+    ORDER,
+    boxes_of,
+    check_text,
+    end_of_prefix,
+    joined,
+    json_text,
+    predicate_sql,
+)
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import sql
 
-_ORDER: Final = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 _PLAIN_KEY: Final = re.compile(r'[^"\\\x00-\x1f]+')
 """Keys that a JSON path of SQLite can name: it knows no escapes."""
 
-Boxes = list[tuple[float, float, float, float]]
 NOWHERE: Final = (None,)
 """In place of boxes, when there is no spatial test."""
 
@@ -43,7 +47,7 @@ class Statement:
         if len(self.values) == limits.QUERY_VALUES_MAX:
             raise LimitExceeded(f"The query has more than {limits.QUERY_VALUES_MAX} values")
         if isinstance(value, str):
-            _check_text(value)
+            check_text(value)
         elif isinstance(value, int) and abs(value) > limits.INT8_MAX:
             value = float(value)
         self.values.append(value)
@@ -53,18 +57,8 @@ class Statement:
         """Add several texts as one parameter."""
         among = list(values)
         for each in among:
-            _check_text(each)
+            check_text(each)
         return self.value(msgspec.json.encode(among).decode())
-
-
-def _check_text(text: str) -> None:
-    """Refuse what no text in a file can be equal to."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument("A text has a lone surrogate", field="query") from None
-    if "\0" in text:
-        raise InvalidArgument("A text has a NUL character", field="query")
 
 
 def states(
@@ -102,7 +96,7 @@ def _sources(
     **slots: str,
 ) -> str:
     version = None if at is None else statement.value(at)
-    boxes = boxes_of(query)
+    boxes = boxes_of(query.spatial)
     filters = list(filters_of(statement, query))
     if cursor is not None:
         place = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
@@ -204,7 +198,7 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
         if bound is not None:
             yield sql(name, value=statement.value(bound))
     if query.where is not None:
-        yield _predicate(statement, query.where)
+        yield predicate_sql(query.where, lambda test: _test(statement, test))
 
 
 def tags_of(
@@ -229,74 +223,15 @@ def tags_of(
 
 def _prefix(statement: Statement, column: str, prefix: str) -> str:
     """Values that start with a prefix, as a range for the index."""
-    first = statement.value(prefix)
-    end = prefix.rstrip(chr(0x10FFFF))
-    if not end:
+    first, end = statement.value(prefix), end_of_prefix(prefix)
+    if end is None:
         return sql("from_value", column=column, first=first)
-    code = ord(end[-1])
-    after = chr(0xE000 if code == 0xD7FF else code + 1)
-    return sql("prefix", column=column, first=first, end=statement.value(end[:-1] + after))
-
-
-def joined(parts: Sequence[str], operator: str, empty: str) -> str:
-    return "(" + operator.join(f"({part})" for part in parts) + ")" if parts else empty
-
-
-def boxes_of(query: Query) -> Boxes:
-    """The boxes that a feature's box must meet one of; none when there is no spatial test."""
-    spatial = query.spatial
-    if spatial is None:
-        return []
-    if isinstance(spatial, Tile):
-        return [quadkey.bounds(spatial.quadkey)]
-    if isinstance(spatial, Bbox):
-        return _bbox(spatial)
-    try:
-        geometry = shapely.from_wkb(spatial.wkb)
-    except shapely.errors.GEOSException as error:
-        raise InvalidArgument(f"Not a geometry: {error}", field="spatial.wkb") from None
-    if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
-        raise InvalidArgument("The radius must not be negative", field="spatial.radius")
-    west, south, east, north = shapely.bounds(geometry).tolist()
-    if math.isnan(west):
-        return [(1.0, 1.0, -1.0, -1.0)]
-    return [grown((west, south, east, north), spatial.radius)]
-
-
-def _bbox(box: Bbox) -> Boxes:
-    if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
-        raise InvalidArgument("The bounding box must be finite", field="bbox")
-    if box.south > box.north:
-        raise InvalidArgument("The south of the bounding box is above its north", field="bbox")
-    if box.west <= box.east:
-        return [(box.west, box.south, box.east, box.north)]
-    return [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
-
-
-# ---- Property predicates ---------------------------------------------------------------------
-
-
-def _predicate(statement: Statement, predicate: Predicate, level: int = 1) -> str:
-    if level > limits.PREDICATE_DEPTH_MAX:
-        raise LimitExceeded(
-            f"The predicate has more than {limits.PREDICATE_DEPTH_MAX} levels", field="where"
-        )
-    if isinstance(predicate, And | Or):
-        parts = [_predicate(statement, part, level + 1) for part in predicate.parts]
-        if isinstance(predicate, And):
-            return joined(parts, " AND ", "true")
-        return joined(parts, " OR ", "false")
-    if isinstance(predicate, Not):
-        # A test on a property that is absent is null in SQL, and "not null" would be null too.
-        return f"({_predicate(statement, predicate.part, level + 1)}) IS NOT TRUE"
-    return _test(statement, predicate)
+    return sql("prefix", column=column, first=first, end=statement.value(end))
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
-    if not _can_hold(test):
-        return "false"
     for key in test.path:
-        _check_text(key)
+        check_text(key)
     if not test.path or not all(map(_PLAIN_KEY.fullmatch, test.path)):
         return _holds(statement, test)
     path = statement.value("$" + "".join(f'."{key}"' for key in test.path))
@@ -304,8 +239,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
         return sql(f"test_{test.op.value}", path=path)
     if test.op is Op.STARTS_WITH:
         return sql("test_starts_with", path=path, value=statement.value(test.value))
-    if test.op in _ORDER or test.op is Op.EQ:
-        operator = _ORDER.get(test.op, "=")
+    if test.op in ORDER or test.op is Op.EQ:
+        operator = ORDER.get(test.op, "=")
         if isinstance(test.value, str):
             value = statement.value(test.value)
             return sql("test_order_string", path=path, operator=operator, value=value)
@@ -316,7 +251,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
 
 
 def _holds(statement: Statement, test: PropertyTest) -> str:
-    return sql("test_holds", test=statement.value(_json(test)))
+    json_text(test.value)  # It must be some.
+    return sql("test_holds", test=statement.value(json_text(test)))
 
 
 def _is_plain_number(value: Any) -> bool:
@@ -326,26 +262,3 @@ def _is_plain_number(value: Any) -> bool:
     if isinstance(value, int):
         return abs(value) <= 2**53
     return isinstance(value, float) and abs(value) <= 2.0**53
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, PropertyTest):
-        _check_finite(value.value)
-    try:
-        return msgspec.json.encode(value).decode()
-    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
-        raise InvalidArgument(f"The value is no JSON: {error}", field="where") from None
-
-
-def _check_finite(value: Any) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument("A value must be a finite number", field="where")
-
-
-def _can_hold(test: PropertyTest) -> bool:
-    """Whether the value can be compared at all; a test that cannot hold has no parameters."""
-    if test.op is Op.STARTS_WITH:
-        return isinstance(test.value, str)
-    if test.op in _ORDER:
-        return isinstance(test.value, str | int | float) and not isinstance(test.value, bool)
-    return True

@@ -20,11 +20,11 @@ from naksha.model.names import check_app_id, check_author, check_storage_id
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.transaction import PublicationStatus, Transaction
-from naksha.model.txn import parse_txn
-from naksha.model.uuids import STORAGE_NUMBER_MAX, Uuid
+from naksha.model.uuids import STORAGE_NUMBER_MAX, txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
+from naksha.spi.log_rows import transactions_of
 from naksha.spi.storage import Page, WriteSession
 from naksha.sqlite import reading, versions
 from naksha.sqlite.bulk_storage import BulkStorage
@@ -32,7 +32,7 @@ from naksha.sqlite.errors import Locked
 from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.maintenance import maintain
 from naksha.sqlite.readers import READERS_MAX, Readers, Snapshot
-from naksha.sqlite.rows import collection_of, dicts, transactions_of
+from naksha.sqlite.rows import collection_of, dicts
 from naksha.sqlite.session import SqliteSession, list_collections
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import Transaction as OpenTransaction
@@ -235,7 +235,7 @@ class SqliteStorage(BulkStorage):
     # ---- The log -----------------------------------------------------------------------------
 
     async def transaction(self, txn: int | str) -> Transaction:
-        number = self._txn_number(txn)
+        number = txn_number(txn, self.number)
 
         def find(connection: sqlite3.Connection) -> Sequence[Transaction]:
             rows = dicts(connection.execute(queries()["transaction"], (number,)))
@@ -248,14 +248,6 @@ class SqliteStorage(BulkStorage):
         if not found:
             raise VersionNotFound(f"There is no transaction {txn}")
         return found[0]
-
-    def _txn_number(self, txn: int | str) -> int:
-        if isinstance(txn, str) and "-" in txn:
-            uuid = Uuid.parse(txn)
-            if uuid.storage_number != self.number:
-                raise VersionNotFound(f"Transaction {txn} is of another storage")
-            return uuid.txn
-        return parse_txn(txn)
 
     async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
         if not 1 <= limit <= limits.PAGE_MAX:

@@ -136,10 +136,10 @@ UPDATE naksha_tx SET seq_number = ?, seq_ts = ? WHERE txn = ?
 SELECT count(DISTINCT txn) FROM naksha_tx WHERE seq_number IS NULL
 
 -- name: transaction
-SELECT * FROM naksha_tx WHERE txn = ? ORDER BY i
+SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t WHERE t.txn = ? ORDER BY t.i
 
 -- name: transactions
-SELECT t.* FROM naksha_tx t
+SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t
  WHERE t.txn IN (SELECT txn FROM naksha_version WHERE seq_number > ? ORDER BY seq_number LIMIT ?)
  ORDER BY t.txn, t.i
 

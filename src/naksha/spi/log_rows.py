@@ -1,4 +1,4 @@
-"""Rows of the transaction log as transactions."""
+"""Rows of the transaction log, which every storage keeps in the same columns, as transactions."""
 
 from __future__ import annotations
 
