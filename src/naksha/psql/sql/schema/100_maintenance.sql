@@ -143,8 +143,8 @@ END $$;
 
 -- Makes the merged table beside the old ones, under a name of its own, all in one transaction: a
 -- table that is there is complete. One that an earlier round could not bring in is taken again.
--- Rows are in the order of `geo` (PostGIS sorts along a Hilbert curve), so that a box is in few
--- pages.
+-- Rows are by the month they began in, so that what was valid at an older version lies together,
+-- then in the order of `geo` (PostGIS sorts along a Hilbert curve), so that a box is in few pages.
 CREATE OR REPLACE FUNCTION naksha_merge_build(
     parent text, label text, from_day date, to_day date) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
@@ -166,7 +166,8 @@ BEGIN
     END LOOP;
     EXECUTE format('INSERT INTO %I SELECT * FROM %I WHERE %s >= $1 AND %3$s < $2 ORDER BY %s',
         tbl, parent, CASE WHEN is_log THEN 'txn' ELSE 'naksha_xyz_txn_next(jsondata)' END,
-        CASE WHEN is_log THEN 'txn, i' ELSE 'geo, i' END)
+        CASE WHEN is_log THEN 'txn, i'
+             ELSE 'naksha_xyz_txn(jsondata) / 10000000000000, geo, i' END)
       USING naksha_day_txn(from_day), naksha_day_txn(to_day);
     IF is_log THEN
         PERFORM naksha_create_log_indices(tbl);
