@@ -256,7 +256,8 @@ def _read_namespace(prepared: PreparedFeatures, position: int, given: object) ->
         prepared.lock_version[position] = _version(version)
     if "crid" in given:
         prepared.crid[position] = _text(given, "crid", CRID_BYTES_MAX) or CRID_CLEARED
-    prepared.lock_uuid[position] = _text(given, "uuid", STATE_ID_BYTES_MAX)
+    if "uuid" in given:
+        prepared.lock_uuid[position] = _text(given, "uuid", STATE_ID_BYTES_MAX)
 
 
 def _text(namespace: Mapping[str, Any], name: str, bytes_max: int) -> str | None:

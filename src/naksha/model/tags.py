@@ -19,6 +19,8 @@ from naksha.model.names import text_problem
 from naksha.model.problems import Broken
 
 _ARRAY: Final = (list, tuple)
+_CACHED_MAX: Final = 8
+"""Features with more tags than this are looked at anew, so that the cache stays small."""
 _CASE_KEPT: Final = ("~", "#", "ref_", "sourceID_")
 
 
@@ -45,7 +47,8 @@ def checked_tags(tags: object) -> list[str]:
     if not isinstance(tags, _ARRAY):
         raise Broken("", f"must be an array of strings, not {type(tags).__name__}")
     try:
-        normalised = list(dict.fromkeys(chain.from_iterable(map(_pieces, tags))))
+        known = _cached if len(tags) <= _CACHED_MAX else _normalised
+        normalised = [*known(tuple(tags))]
     except (TypeError, ValueError):
         _raise_first_problem(tags)
         raise
@@ -54,9 +57,17 @@ def checked_tags(tags: object) -> list[str]:
     return normalised
 
 
-@lru_cache(maxsize=4096)
+def _normalised(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The tags in all texts."""
+    return tuple(dict.fromkeys(chain.from_iterable(map(_pieces, texts))))
+
+
+_cached: Final = lru_cache(maxsize=1024)(_normalised)
+"""The same few tags come again and again."""
+
+
 def _pieces(text: str) -> tuple[str, ...]:
-    """The tags in one text.  Cached, for the same few tags come again and again."""
+    """The tags in one text."""
     problem = _tag_problem(text)
     if problem is not None:
         raise ValueError(problem)
