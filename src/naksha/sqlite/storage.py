@@ -319,6 +319,9 @@ class SqliteStorage(BulkStorage):
             now_ms = self._now_ms()
         await self._publish()
         await maintain(self._writer, self._read, now_ms or time.time_ns() // 1_000_000)
+        for info in await self.collections():
+            if info.optimal_partitioning:
+                await self.partitioning(info.id)
 
 
 def _next(found: Iterator[State], size: int, _: sqlite3.Connection) -> list[State]:
