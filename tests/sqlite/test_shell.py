@@ -223,6 +223,15 @@ REFUSED = {
     'INSERT OR REPLACE INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
     'REPLACE INTO roads (n, jsondata) VALUES (1, \'{"id": "z"}\')': "Only jsondata",
     'INSERT OR IGNORE INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
+    'INSERT INTO roads (n, jsondata) VALUES (99, \'{"id": "z"}\')': "Only jsondata",
+    f"UPDATE roads SET jsondata = json_set(jsondata, '$.properties.\"{XYZ}\".tags[0]', 1)": "tags",
+    "INSERT INTO roads (jsondata) VALUES "
+    f'(\'{{"id": "z", "properties": {{"{XYZ}": {{"tags": ["a", "a"]}}}}}}\')': "tags",
+    f"UPDATE roads SET jsondata = json_set(jsondata, '$.properties.\"{XYZ}\".crid', 5)": "crid",
+    'INSERT INTO roads (jsondata) VALUES (\'{"id": "z", "properties": {}, "properties": {}}\')': (
+        "twice"
+    ),
+    'UPDATE roads SET jsondata = replace(jsondata, \'"n":2\', \'"n":"\\ud800"\')': "as they are",
     "DELETE FROM roads_hst": "not allowed",
     "UPDATE roads_hst SET txn = 1": "not allowed",
     "DELETE FROM roads_del": "not allowed",

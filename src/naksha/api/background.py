@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, TypeVar
 
+from naksha.model.errors import Unavailable
+
 T = TypeVar("T")
 CHUNK: Final = 500
 """Things handed over at once from an asynchronous iteration."""
@@ -25,6 +27,9 @@ class Background:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine; Ctrl-C cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise Unavailable("The storage is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -39,8 +44,9 @@ class Background:
                 yield from chunk
         finally:
             close = getattr(source, "aclose", None)
-            if close is not None:
-                self.call(close())
+            if close is not None and not self._loop.is_closed():
+                # Not waited for: it may be the loop itself that collects what was left half-way.
+                asyncio.run_coroutine_threadsafe(close(), self._loop)
 
     def hold(self, context: AbstractAsyncContextManager[T]) -> Held[T]:
         """Enter a context, to be left by a later call."""
@@ -61,6 +67,7 @@ class Held(Generic[T]):
     def __init__(self, background: Background, context: AbstractAsyncContextManager[T]) -> None:
         self._background = background
         self._queue: asyncio.Queue[_Job | BaseException | None] = asyncio.Queue()
+        self._ended = False
         self.inside: T = background.call(self._enter(context))
 
     def call(self, work: Callable[[T], Awaitable[Any]]) -> Any:
@@ -98,8 +105,16 @@ class Held(Generic[T]):
                     raise job
         except _Left:
             pass
+        finally:
+            self._ended = True
+            while not self._queue.empty():
+                left = self._queue.get_nowait()
+                if isinstance(left, _Job):
+                    left.answer.set_exception(Unavailable("The transaction has ended"))
 
     async def _ask(self, work: Callable[[T], Awaitable[Any]]) -> Any:
+        if self._ended:
+            raise Unavailable("The transaction has ended")
         job = _Job(work)
         self._queue.put_nowait(job)
         return await job.answer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from naksha.api.background import Background, Held, undo
 from naksha.api.queries import At, query_of, selector
@@ -19,6 +19,7 @@ from naksha.model.version import Version, VersionSelector
 from naksha.spi.storage import Storage, WriteSession
 
 Feature = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def connect(
@@ -99,13 +100,13 @@ class Database:
 
     def create_collection(self, name: str, **settings: Any) -> Collection:
         """A new collection; settings as in `CollectionInfo`: `author`, `max_age`, …"""
-        with self.transaction() as transaction:
-            return transaction.create_collection(name, **settings)
+        info = CollectionInfo(id=name, **settings)
+        self.run(lambda session: session.create_collection(info))
+        return Collection(self, name)
 
     def drop_collection(self, name: str) -> None:
         """Drop softly; `restore_collection` of a transaction brings it back until maintenance."""
-        with self.transaction() as transaction:
-            transaction.call(lambda session: session.drop_collection(name))
+        self.run(lambda session: session.drop_collection(name))
 
     # ---- Transactions and versions -----------------------------------------------------------
 
@@ -117,14 +118,21 @@ class Database:
         author: str | None = None,
     ) -> Transaction:
         """A transaction: committed when its `with` block ends, undone when that fails."""
+        context = self.storage.write(self._signed(app_id), author or self._author)
+        return Transaction(self, context, message)
+
+    def run(self, work: Callable[[WriteSession], Awaitable[T]]) -> T:
+        """Do something as a transaction of its own, repeated when others got in between."""
+        return self._background.call(self.storage.run(work, self._signed(None), self._author))
+
+    def _signed(self, app_id: str | None) -> str:
         app = app_id or self._app_id
         if app is None:
             raise InvalidArgument(
                 "Writing needs an app id: connect(…, app_id=…) or transaction(app_id=…)",
                 field="app_id",
             )
-        context = self.storage.write(app, author or self._author)
-        return Transaction(self, context, message)
+        return app
 
     def version(self, at: At = None) -> Version:
         """The last published version, or the one that is meant."""
@@ -203,7 +211,7 @@ class Transaction:
         """A new collection; settings as in `CollectionInfo`."""
         info = CollectionInfo(id=name, **settings)
         self.call(lambda session: session.create_collection(info))
-        return Collection(self._database, name)
+        return Collection(self._database, name, transaction=self)
 
     def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
         """Change settings: `history_enabled`, `max_age`, …"""
@@ -309,18 +317,15 @@ class Collection:
     def _write(self, how: str, what: Sequence[Any], options: dict[str, Any]) -> list[Outcome]:
         if self._at is not None:
             raise InvalidArgument("The past cannot be changed", field="at")
-        if self._transaction is not None:
-            return self._do(self._transaction, how, what, options)
-        with self._database.transaction() as transaction:
-            return self._do(transaction, how, what, options)
 
-    def _do(
-        self, transaction: Transaction, how: str, what: Sequence[Any], options: dict[str, Any]
-    ) -> list[Outcome]:
-        done: list[Outcome] = transaction.call(
-            lambda session: getattr(session, how)(self.name, what, **options)
-        )
-        return done
+        async def work(session: WriteSession) -> list[Outcome]:
+            done: list[Outcome] = await getattr(session, how)(self.name, what, **options)
+            return done
+
+        if self._transaction is None:
+            return self._database.run(work)
+        found: list[Outcome] = self._transaction.call(work)
+        return found
 
 
 def _many(features: Iterable[Feature] | Feature) -> list[Feature]:

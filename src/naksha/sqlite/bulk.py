@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Conflict, InvalidArgument
+from naksha.model.errors import Conflict, InvalidArgument, Retryable
 from naksha.model.features import PreparedFeatures, check_features
-from naksha.model.limits import WRITE_FEATURES_MAX
+from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points
 from naksha.spi.sessions import WriteBatch
 from naksha.spi.storage import Feature
@@ -35,21 +33,16 @@ CHUNK: Final = 10_000
 class SqliteBulkWriter:
     """See `naksha.spi.storage.BulkWriter`."""
 
-    def __init__(
-        self, writer: Writer, entry: Entry, info: CollectionInfo, is_new: bool, beside: Path
-    ) -> None:
+    def __init__(self, writer: Writer, entry: Entry, info: CollectionInfo, is_new: bool) -> None:
         self._writer = writer
         self._entry = entry
         self._info = info
         self._is_new = is_new
-        self._folder = tempfile.TemporaryDirectory(prefix=".naksha-stage-", dir=beside.parent)
-        self._stage = sqlite3.connect(
-            Path(self._folder.name) / "stage",
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        self._stage.execute(queries()["stage_unsafe"])
-        self._stage.execute(queries()["stage_create"])
+        with translated():
+            # A file without a name, which is gone with us, whatever happens.
+            self._stage = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._stage.execute(queries()["stage_unsafe"])
+            self._stage.execute(queries()["stage_create"])
         self._turn = asyncio.Lock()
         self._is_open = True
 
@@ -75,34 +68,51 @@ class SqliteBulkWriter:
     def _keep(self, rows: list[tuple[Any, ...]]) -> None:
         with translated():
             self._stage.execute(queries()["begin"])
-            self._stage.executemany(queries()["stage_put"], rows)
-            self._stage.execute(queries()["commit"])
+            try:
+                self._stage.executemany(queries()["stage_put"], rows)
+                self._stage.execute(queries()["commit"])
+            except BaseException:
+                if self._stage.in_transaction:
+                    self._stage.execute(queries()["rollback"])
+                raise
 
     async def commit(self) -> int:
         self._check_open()
         async with self._turn:
-            try:
-                await self._writer.step(self._entry, self._load)
-                txn = self._entry.transaction.txn
-                await self._writer.commit(self._entry)
-            except BaseException:
-                await self._end()
-                raise
-            self._close()
+            txn = await self._written()
+            await self._close()
         return txn
+
+    async def _written(self) -> int:
+        for attempt in range(RETRY_COUNT_MAX):
+            try:
+                txn = await self._writer.step(self._entry, self._load)
+                await self._writer.commit(self._entry)
+                return txn
+            except Retryable:
+                # What is staged is still there.
+                if attempt + 1 == RETRY_COUNT_MAX:
+                    raise
+            await self._writer.rollback(self._entry)
+            self._entry = self._again()
+        raise AssertionError("unreachable")
 
     async def abort(self) -> None:
         if self._is_open:
-            await self._end()
+            async with self._turn:
+                await self._writer.rollback(self._entry)
+                await self._close()
 
-    async def _end(self) -> None:
-        await self._writer.rollback(self._entry)
-        self._close()
-
-    def _close(self) -> None:
+    async def _close(self) -> None:
         self._is_open = False
-        self._stage.close()
-        self._folder.cleanup()
+        await asyncio.to_thread(self._stage.close)
+
+    def _again(self) -> Entry:
+        """A new transaction in place of one that others got in the way of."""
+        message = self._entry.transaction.messages
+        entry = Entry(self._entry.transaction.fresh(), keeps_place=True)
+        entry.transaction.messages = dict(message)
+        return entry
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -110,7 +120,7 @@ class SqliteBulkWriter:
 
     # ---- In the writer's thread --------------------------------------------------------------
 
-    def _load(self, transaction: Transaction) -> None:
+    def _load(self, transaction: Transaction) -> int:
         if self._is_new:
             collections.create(transaction, self._info, indices=False)
         check_empty(transaction.connection, self._info.id)
@@ -119,6 +129,8 @@ class SqliteBulkWriter:
         if self._is_new:
             made = collection_of(transaction.connection, self._info.id)
             collections.create_indices(transaction.connection, made)
+        transaction.changes_of(self._info.id)  # Also a load of nothing is in the log.
+        return transaction.txn
 
     def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
         rows = self._stage.execute(queries()["stage_all"])

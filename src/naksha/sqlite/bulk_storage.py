@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -28,7 +27,6 @@ T = TypeVar("T")
 class BulkStorage:
     """The part of `SqliteStorage` that works on whole collections."""
 
-    path: Path
     _info: tuple[str, int]
     _readers: Readers
     _writer: Writer
@@ -74,12 +72,18 @@ class BulkStorage:
         transaction = Transaction(
             self._info[0], self._writer.counters, app_id, author, self._now_ms(), dated=False
         )
-        entry = Entry(transaction)
-        if message is not None:
-            await self._writer.step(entry, bulk.message_step(message, draws=exclusive))
-        elif exclusive:
-            await self._writer.step(entry, lambda t: t.txn)
-        return bulk.SqliteBulkWriter(self._writer, entry, known or info, known is None, self.path)
+        # It is large: to do it again would cost more than to wait for it.
+        entry = Entry(transaction, keeps_place=True)
+        loader = bulk.SqliteBulkWriter(self._writer, entry, known or info, known is None)
+        try:
+            if message is not None:
+                await self._writer.step(entry, bulk.message_step(message, draws=exclusive))
+            elif exclusive:
+                await self._writer.step(entry, lambda t: t.txn)
+        except BaseException:
+            await loader.abort()
+            raise
+        return loader
 
     async def _known(self, name: str) -> CollectionInfo | None:
         def find(connection: sqlite3.Connection) -> CollectionInfo | None:

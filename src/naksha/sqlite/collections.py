@@ -39,7 +39,7 @@ def create(
     if connection.execute(queries()["table_exists"], (info.id,)).fetchone() is not None:
         raise InvalidArgument(f"The file uses the name {info.id!r} already", field="id")
     txn = transaction.txn
-    number = connection.execute(queries()["collection_number"]).fetchone()[0]
+    number = transaction.take_collection()
     connection.execute(
         queries()["collection_insert"],
         (

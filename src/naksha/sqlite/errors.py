@@ -36,6 +36,10 @@ def translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise of(error) from error
+    except OverflowError as error:
+        raise errors.InvalidArgument(f"A number is too large: {error}") from error
+    except UnicodeEncodeError as error:
+        raise errors.InvalidArgument(f"A text holds what no text may: {error.reason}") from error
 
 
 def of(error: sqlite3.Error) -> errors.NakshaError:

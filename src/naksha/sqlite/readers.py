@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,6 +17,12 @@ from naksha.sqlite.sql import queries
 
 T = TypeVar("T")
 READERS_MAX: Final = 8
+WAIT_S: Final = 30.0
+"""How long anybody waits for a connection; who holds all of them would wait for ever."""
+
+
+class NoReaderFree(Unavailable):
+    """All connections are in use, perhaps by the one who asks: repeating cannot help."""
 
 
 class Snapshot:
@@ -43,8 +49,11 @@ class Snapshot:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._connection.interrupt()
-            await asyncio.wait([task])
+            # However often we are told to go: the thread has to be done with the connection.
+            while not task.done():
+                self._connection.interrupt()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()  # Seen, so that nobody complains that it was not.
             raise
@@ -66,7 +75,12 @@ class Readers:
         """A snapshot of what is committed now."""
         if self._closed:
             raise Unavailable("The storage is closed")
-        async with self._places:
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NoReaderFree(f"No reader was free within {WAIT_S:g} seconds") from None
+        try:
             connection = self._free.pop() if self._free else self._open()
             try:
                 with translated():
@@ -74,6 +88,8 @@ class Readers:
                 yield Snapshot(connection, self._threads)
             finally:
                 self._give_back(connection)
+        finally:
+            self._places.release()
 
     def _open(self) -> sqlite3.Connection:
         with translated():

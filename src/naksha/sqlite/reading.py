@@ -14,7 +14,7 @@ from naksha.model.limits import INT8_MAX
 from naksha.model.query import Intersects, Query
 from naksha.model.state import State
 from naksha.model.uuids import parse_state_id
-from naksha.model.version import Head, VersionSelector
+from naksha.model.version import AtTxn, Head, VersionSelector
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.storage import Page
 from naksha.sqlite import statements, versions
@@ -48,8 +48,7 @@ class Request:
         if self.cursor is not None and self.cursor.at:
             if not 0 < self.cursor.at <= INT8_MAX:
                 raise InvalidArgument("Not a cursor of this storage", field="cursor")
-            versions.check_history(self.connection, self.collection, self.cursor.at)
-            return self.cursor.at
+            return versions.resolve(self.connection, AtTxn(self.cursor.at), self.collection).txn
         if isinstance(at, Head) and (self.query.limit is None or not pins_head):
             return None
         return versions.resolve(self.connection, at, self.collection).txn

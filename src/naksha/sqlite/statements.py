@@ -48,8 +48,9 @@ class Statement:
             raise LimitExceeded(f"The query has more than {limits.QUERY_VALUES_MAX} values")
         if isinstance(value, str):
             check_text(value)
-        elif isinstance(value, int) and abs(value) > limits.INT8_MAX:
-            value = float(value)
+        elif isinstance(value, int):
+            # What is beyond every number of ours is as good as the last of them.
+            value = max(-limits.INT8_MAX, min(value, limits.INT8_MAX))
         self.values.append(value)
         return f"?{len(self.values)}"
 

@@ -31,7 +31,7 @@ from naksha.sqlite.bulk_storage import BulkStorage
 from naksha.sqlite.errors import Locked
 from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.maintenance import maintain
-from naksha.sqlite.readers import READERS_MAX, Readers, Snapshot
+from naksha.sqlite.readers import READERS_MAX, NoReaderFree, Readers, Snapshot
 from naksha.sqlite.rows import collection_of, dicts
 from naksha.sqlite.session import SqliteSession, list_collections
 from naksha.sqlite.sql import queries
@@ -93,7 +93,11 @@ class SqliteStorage(BulkStorage):
             open_file, place, storage_id, number, busy_s
         )
         storage = cls(place, connection, (id_, known), clock, busy_s, readers_max)
-        await storage._publish()
+        try:
+            await storage._publish()
+        except BaseException:
+            await storage.close()
+            raise
         return storage
 
     @property
@@ -208,8 +212,8 @@ class SqliteStorage(BulkStorage):
         if entry.steps:
             try:
                 await self._writer.commit(entry)
-            except Retryable:
-                await self._writer.rollback(entry)
+            except BaseException:
+                await asyncio.shield(self._writer.rollback(entry))
                 raise
 
     async def run(
@@ -226,7 +230,10 @@ class SqliteStorage(BulkStorage):
                 async with self._session(app_id, author, at_ms, keeps_place=stays) as session:
                     return await work(session)
             except Retryable as error:
-                if isinstance(error, Locked) or attempt + 1 == limits.RETRY_COUNT_MAX:
+                if (
+                    isinstance(error, Locked | NoReaderFree)
+                    or attempt + 1 == limits.RETRY_COUNT_MAX
+                ):
                     raise
             pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
             await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
@@ -290,9 +297,8 @@ class SqliteStorage(BulkStorage):
             return last, connection.execute(queries()["unpublished"]).fetchone()[0]
 
         last, unpublished = await self._read(find)
-        holder = None
-        if unpublished and self._writer.counters.open:
-            holder = self._writer.counters.open[min(self._writer.counters.open)]
+        held = dict(self._writer.counters.open)  # A copy: the writer goes on.
+        holder = held[min(held)] if unpublished and held else None
         return PublicationStatus(
             last_seq_number=last.seq_number,
             last_txn=last.txn,

@@ -6,11 +6,11 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Final
 
 from naksha.model import limits
-from naksha.model.errors import LimitExceeded, NotSupported, Retryable
+from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported, Retryable
 from naksha.model.txn import date_of, txn_of
 from naksha.model.uuids import ROW_NUMBER_MAX
 from naksha.sqlite.rows import Collection
@@ -26,9 +26,18 @@ class Counters:
 
     txn: int = 0
     ord: int = 0
+    collection: int = 0
     i: dict[int, int] = field(default_factory=dict)
     open: dict[int, Transaction] = field(default_factory=dict)
     """Transactions that have a number and may still commit, by it."""
+
+    def keep(self, connection: sqlite3.Connection) -> None:
+        """Write down what was given out, so that nobody else gives it out."""
+        connection.execute(queries()["counters_set"], (self.txn, self.ord))
+        connection.execute(queries()["collection_number_set"], (self.collection,))
+        connection.executemany(
+            queries()["next_i_set"], [(i, number) for number, i in self.i.items()]
+        )
 
 
 @dataclass(slots=True)
@@ -92,6 +101,17 @@ class Transaction:
         self.messages: dict[str, Message] = {}
         self.connection: sqlite3.Connection
 
+    def fresh(self) -> Transaction:
+        """Another one by the same hand."""
+        return Transaction(
+            self.storage_id,
+            self._counters,
+            self.app_id,
+            self.author,
+            self.dated_ms,
+            dated=self._is_import,
+        )
+
     # ---- Numbers -----------------------------------------------------------------------------
 
     @property
@@ -114,15 +134,23 @@ class Transaction:
 
     def _draw(self) -> None:
         last, last_ord, _ = self.connection.execute(queries()["counters"]).fetchone()
-        day = datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
+        day = self._day()
         if self._is_import:
             self._check_import(last)
         counters = self._counters
-        self._txn = max(last + 1, counters.txn + 1, txn_of(day, 1))
+        # An import is as old as it says: what was given up today does not count.
+        taken = max(counters.open, default=0) if self._is_import else counters.txn
+        self._txn = max(last + 1, taken + 1, txn_of(day, 1))
         self.ord = max(last_ord, counters.ord) + 1
-        counters.txn, counters.ord = self._txn, self.ord
+        counters.txn, counters.ord = max(counters.txn, self._txn), self.ord
         counters.open[self._txn] = self
         self._keep_counters()
+
+    def _day(self) -> date:
+        try:
+            return datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
+        except (OverflowError, OSError, ValueError) as error:
+            raise InvalidArgument(f"No time is {self.started_ms} ms", field="at_ms") from error
 
     def _keep_counters(self) -> None:
         self.connection.execute(queries()["counters_set"], (self._txn, self.ord))
@@ -130,11 +158,25 @@ class Transaction:
     def _check_import(self, last: int) -> None:
         """A history import must come after everything that is there."""
         row = self.connection.execute(queries()["last_version"]).fetchone()
-        day = datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
+        day = self._day()
         if (row is not None and self.started_ms < row[2]) or (last and day < date_of(last)):
             raise NotSupported(
                 "The storage has transactions later than the one to import", field="at_ms"
             )
+
+    def take_collection(self) -> int:
+        """The number for a new collection."""
+        if self._given_again == len(self._given):
+            row = self.connection.execute(queries()["collection_last"]).fetchone()
+            number = max(row[0], self._counters.collection) + 1
+            self._counters.collection = number
+            self._given.append((number, 0, 0))
+        number, _, count = self._given[self._given_again]
+        if count:
+            raise Retryable("Something else was written meanwhile")
+        self._given_again += 1
+        self.connection.execute(queries()["collection_number_set"], (number,))
+        return number
 
     def take(self, collection: Collection, count: int) -> int:
         """The first of so many numbers for states."""

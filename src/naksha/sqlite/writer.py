@@ -17,12 +17,13 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from naksha.model.errors import NakshaError, Retryable, Unavailable
+from naksha.model.state import Outcome
 from naksha.sqlite.errors import of, translated
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import INT8_MAX, Counters, Transaction, publish
@@ -32,6 +33,8 @@ GRACE_S: Final = 0.005
 """How long a transaction that is in may do nothing while others wait."""
 GRACE_ALONE_S: Final = 0.2
 """The same when nobody waits in this process; but perhaps in another one."""
+GRACE_LONG_S: Final = 5.0
+"""The same for one that has been overtaken too often."""
 GROUP_MAX: Final = 256
 GROUP_S: Final = 0.02
 """How many transactions are committed together, and how long the first of them waits."""
@@ -41,12 +44,12 @@ Kind = Literal["step", "look", "commit", "rollback", "task", "close"]
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A transaction as the writer knows it."""
+    """A transaction as the writer knows it: its steps, each with what it gave."""
 
     transaction: Transaction
-    steps: list[Callable[[Transaction], Any]] = field(default_factory=list)
+    steps: list[tuple[Callable[[Transaction], Any], Any]] = field(default_factory=list)
     keeps_place: bool = False
-    """Whether it does not step aside: it has been overtaken too often."""
+    """Whether it steps aside late: it is large, or has been overtaken too often."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +58,7 @@ class _Job:
     entry: Entry | None
     work: Callable[[Any], Any] | None
     answer: Future[Any] = field(default_factory=Future)
+    result: Any = None
 
 
 class Writer:
@@ -62,6 +66,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection, committed: Callable[[], None]) -> None:
         self.counters = Counters()
+        connection.execute(queries()["writer_cache"])
         connection.execute(queries()["stage_table"])
         self._connection = connection
         self._committed = committed
@@ -72,6 +77,7 @@ class Writer:
         self._ended: list[_Job] = []
         self._group_since = 0.0
         self._is_open = False
+        self._is_first = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="naksha-sqlite-writer", daemon=True)
         self._thread.start()
@@ -93,41 +99,74 @@ class Writer:
         await self._ask("commit", entry, None)
 
     async def rollback(self, entry: Entry) -> None:
-        await self._ask("rollback", entry, None)
+        """Give the transaction up; a closed storage has done so already."""
+        if not self._closed:
+            await self._ask("rollback", entry, None)
 
     async def task(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do something of the storage's own, in a transaction of SQLite's."""
+        """Do something of the storage's own; returns when it is on the disk."""
         result: T = await self._ask("task", None, work)
         return result
 
     async def close(self) -> None:
         """End the thread, after what was asked for before."""
         if not self._closed:
-            await self._ask("close", None, None)
             self._closed = True
+            await self._enqueue("close", None, None)
 
     async def _ask(self, kind: Kind, entry: Entry | None, work: Callable[[Any], Any] | None) -> Any:
         if self._closed:
             raise Unavailable("The storage is closed")
+        return await self._enqueue(kind, entry, work)
+
+    def _enqueue(
+        self, kind: Kind, entry: Entry | None, work: Callable[[Any], Any] | None
+    ) -> asyncio.Future[Any]:
         job = _Job(kind, entry, work)
         self._queue.put(job)
         # Not to be cancelled half-way: whoever is cancelled rolls back next.
-        return await asyncio.shield(asyncio.wrap_future(job.answer))
+        return asyncio.shield(asyncio.wrap_future(job.answer))
 
     # ---- The thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            job = self._next()
-            if job is None:
-                continue
-            if job.kind == "close":
-                self._step_aside()
-                self._commit_group()
-                self._connection.close()
-                job.answer.set_result(None)
-                return
+        is_running = True
+        while is_running:
+            try:
+                is_running = self._round()
+            except BaseException as error:  # noqa: BLE001 - the thread must not die
+                self._fail(error)
+        self._waiting += self._arrived()
+        for job in self._waiting:
+            job.answer.set_exception(Unavailable("The storage is closed"))
+
+    def _round(self) -> bool:
+        """Do one thing; whether there is more to come."""
+        job = self._next()
+        if job is None:
+            return True
+        if job.kind != "close":
             self._do(job)
+            return True
+        self._step_aside()
+        self._commit_group()
+        self._connection.close()
+        job.answer.set_result(None)
+        return False
+
+    def _fail(self, error: BaseException) -> None:
+        """Something broke that is nobody's: what is not on the disk is lost, and told so."""
+        self._roll_back_all()
+        ended, self._ended = self._ended, []
+        for job in ended:
+            job.answer.set_exception(Unavailable(f"The file could not be written: {error}"))
+
+    def _arrived(self) -> Iterator[_Job]:
+        while True:
+            try:
+                yield self._queue.get_nowait()
+            except queue.Empty:
+                return
 
     def _next(self) -> _Job | None:
         """The next job that can be done now; None when something else was done instead."""
@@ -147,30 +186,26 @@ class Writer:
 
     def _pick(self) -> _Job | None:
         """Take over what has come, and choose: the one inside goes first."""
-        while True:
-            try:
-                self._waiting.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
+        self._waiting += self._arrived()
         if self._inside is None:
-            if self._ended and len(self._ended) >= GROUP_MAX:
+            if len(self._ended) >= GROUP_MAX:
                 return None
             return self._waiting.popleft() if self._waiting else None
         for position, job in enumerate(self._waiting):
-            if job.entry is self._inside:
+            # To give up costs nothing, and somebody inside may wait for it.
+            if job.entry is self._inside or job.kind == "rollback":
                 del self._waiting[position]
                 return job
         return None
 
     def _patience(self) -> float | None:
         """How long to wait for more; None: as long as it takes."""
-        now = time.monotonic()
         if self._inside is None:
             return 0.0 if self._ended else None
-        if self._inside.keeps_place:
-            return None
         grace = GRACE_S if self._waiting or self._ended else GRACE_ALONE_S
-        return max(0.0, self._idle_since + grace - now)
+        if self._inside.keeps_place:
+            grace = GRACE_LONG_S
+        return max(0.0, self._idle_since + grace - time.monotonic())
 
     def _make_room(self) -> None:
         """Whoever is inside and idle steps aside; what has ended is committed."""
@@ -180,12 +215,13 @@ class Writer:
     def _do(self, job: _Job) -> None:
         try:
             result = getattr(self, f"_do_{job.kind}")(job)
-        except sqlite3.Error as error:
-            job.answer.set_exception(of(error))
         except BaseException as error:  # noqa: BLE001 - it is the caller's
-            job.answer.set_exception(error)
+            if job.kind == "commit" and job.entry is not None:
+                job.entry.transaction.end()
+            self._abandon()
+            job.answer.set_exception(of(error) if isinstance(error, sqlite3.Error) else error)
         else:
-            if job.kind != "commit":
+            if job.kind not in ("commit", "task"):
                 job.answer.set_result(result)
         self._idle_since = time.monotonic()
         if self._ended and (
@@ -199,18 +235,20 @@ class Writer:
         entry = job.entry
         self._enter(entry)
         try:
-            result = job.work(entry.transaction)
+            with translated():
+                result = job.work(entry.transaction)
         except BaseException:
             self._undo()
             raise
-        entry.steps.append(job.work)
+        entry.steps.append((job.work, result))
         return result
 
     def _do_look(self, job: _Job) -> Any:
         assert job.entry is not None
         assert job.work is not None
         self._enter(job.entry)
-        return job.work(self._connection)
+        with translated():
+            return job.work(self._connection)
 
     def _do_commit(self, job: _Job) -> None:
         assert job.entry is not None
@@ -221,80 +259,108 @@ class Writer:
         except BaseException:
             self._undo()
             raise
-        self._connection.execute(queries()["release"])
-        self._inside = None
+        self._leave()
         entry.transaction.end()
-        if not self._ended:
-            self._group_since = time.monotonic()
-        self._ended.append(job)
+        self._end(job)
 
     def _do_rollback(self, job: _Job) -> None:
         assert job.entry is not None
         if self._inside is job.entry:
             self._undo()
         job.entry.transaction.end()
-        if not self._ended:
-            self._abandon()
+        self._abandon()
 
-    def _do_task(self, job: _Job) -> Any:
+    def _do_task(self, job: _Job) -> None:
         assert job.work is not None
         self._begin()
-        self._connection.execute(queries()["savepoint"])
+        self._open_savepoint()
         try:
-            result = job.work(self._connection)
+            with translated():
+                job.result = job.work(self._connection)
         except BaseException:
             self._undo()
             raise
-        self._connection.execute(queries()["release"])
+        self._leave()
+        self._end(job)
         self._commit_group()
-        return result
+
+    def _end(self, job: _Job) -> None:
+        """It is done, and will be told when it is on the disk."""
+        if not self._ended:
+            self._group_since = time.monotonic()
+        self._ended.append(job)
 
     # ---- SQLite's transaction ----------------------------------------------------------------
 
     def _begin(self) -> None:
-        if not self._is_open:
-            self._connection.execute(queries()["begin"])
-            self._is_open = True
+        if self._is_open:
+            return
+        self._connection.execute(queries()["begin"])
+        self._is_open = True
+        try:
             self._connection.execute(queries()["managed"], (1,))
+        except BaseException:
+            self._roll_back_all()
+            raise
 
     def _enter(self, entry: Entry) -> None:
         """Let a transaction in, doing again what it did before it stepped aside."""
         if self._inside is entry:
             return
         assert self._inside is None
+        if entry.keeps_place and self._ended:
+            self._commit_group()  # Nobody else is to wait for it.
         self._begin()
-        self._connection.execute(queries()["savepoint"])
+        self._open_savepoint()
         self._inside = entry
         entry.transaction.connection = self._connection
         try:
-            entry.transaction.begin_again()
-            for step in entry.steps:
-                step(entry.transaction)
-        except (NakshaError, sqlite3.IntegrityError) as error:
-            self._undo()
-            if isinstance(error, Retryable) or not entry.steps:
-                raise
-            raise Retryable(f"A later transaction changed what was read: {error}") from error
+            self._do_again(entry)
         except BaseException:
             self._undo()
             raise
 
+    def _do_again(self, entry: Entry) -> None:
+        entry.transaction.begin_again()
+        for step, result in entry.steps:
+            try:
+                with translated():
+                    again = step(entry.transaction)
+            except Retryable:
+                raise
+            except NakshaError as error:
+                raise Retryable(f"Others changed what was read: {error}") from error
+            if told(again) != told(result):
+                raise Retryable("Others changed what was read; repeat the transaction")
+
+    def _open_savepoint(self) -> None:
+        """The first of a group needs none, which spares it a copy of every page it touches."""
+        self._is_first = not self._ended
+        if not self._is_first:
+            self._connection.execute(queries()["savepoint"])
+
+    def _leave(self) -> None:
+        """What the transaction inside has done stays."""
+        if not self._is_first:
+            self._connection.execute(queries()["release"])
+        self._inside = None
+
     def _undo(self) -> None:
         """Forget what the transaction inside has done."""
         self._inside = None
-        if self._connection.in_transaction:
-            self._connection.execute(queries()["rollback_to"])
-            self._connection.execute(queries()["release"])
+        if self._is_first or not self._connection.in_transaction:
+            # A full or broken disk made SQLite forget everything, also what had ended already.
+            self._fail(Unavailable("the disk failed"))
             return
-        # A full or broken disk made SQLite forget everything, also what had ended already.
-        self._is_open = False
-        ended, self._ended = self._ended, []
-        for job in ended:
-            job.answer.set_exception(Unavailable("The disk failed; nothing was written"))
+        self._connection.execute(queries()["rollback_to"])
+        self._connection.execute(queries()["release"])
 
     def _step_aside(self) -> None:
+        """Undo the one inside; the numbers it was given stay its own, in every process."""
         if self._inside is not None:
             self._undo()
+            self._begin()
+            self.counters.keep(self._connection)
 
     def _commit_group(self) -> None:
         """Publish, commit and tell everybody."""
@@ -317,7 +383,7 @@ class Writer:
             return
         self._is_open = False
         for job in ended:
-            job.answer.set_result(None)
+            job.answer.set_result(job.result)
         if published or ended:
             self._committed()
 
@@ -327,7 +393,16 @@ class Writer:
             self._roll_back_all()
 
     def _roll_back_all(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute(queries()["rollback"])
         self._is_open = False
         self._inside = None
+        if self._connection.in_transaction:
+            self._connection.execute(queries()["rollback"])
+
+
+def told(result: object) -> object:
+    """What a step told its caller, in a form that can be compared."""
+    if isinstance(result, list):
+        return [told(each) for each in result]
+    if isinstance(result, Outcome):
+        return (result.id, result.action, result.uuid, result.version)
+    return result

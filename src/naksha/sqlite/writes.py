@@ -185,6 +185,7 @@ class _Put:
     def _update(self, by: Signature, first: int) -> None:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
         changes = t.changes_of(tables.collection.id)
+        self.changed.sort(key=lambda each: each[1].n)  # As they lie in the table.
         for start in range(0, len(self.changed), CHUNK):
             part = self.changed[start : start + CHUNK]
             rows = []
@@ -283,7 +284,7 @@ def delete(
         if lock is not None and id_ in heads:
             check_lock(tables, id_, heads[id_], lock)
     outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], want)
-    olds = [heads[id_] for id_ in ids if id_ in heads]
+    olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):
         part = olds[start : start + CHUNK]
         outcomes |= _stage_following(tables, part, "DELETE", want)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
@@ -17,6 +17,7 @@ from naksha.testing import strategies
 from naksha.testing.brute_force import quad_key_of
 from naksha.testing.json_values import same
 from naksha.testing.suite_support import (
+    SUITE_CHECKS_OFF,
     Handle,
     content,
     feature,
@@ -27,11 +28,10 @@ from naksha.testing.suite_support import (
     seq,
 )
 
-# Each example is a few round trips to a server; the fixtures' data is shared on purpose.
 PROPERTY = settings(
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SUITE_CHECKS_OFF,
 )
 
 EXTREMES = (

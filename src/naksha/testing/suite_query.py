@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import shapely
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapely.geometry import Point, Polygon
 
@@ -18,6 +18,7 @@ from naksha.spi.storage import Storage
 from naksha.testing import strategies
 from naksha.testing.brute_force import cell, distance_m, select
 from naksha.testing.suite_support import (
+    SUITE_CHECKS_OFF,
     Handle,
     feature,
     ids_of,
@@ -34,7 +35,7 @@ NAMES = ("app-1", "app-2", "ann", "bob")
 PROPERTY = settings(
     max_examples=150,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SUITE_CHECKS_OFF,
 )
 
 VALUES: Sequence[Any] = strategies.SMALL_VALUES

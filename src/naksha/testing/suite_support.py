@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from hypothesis import HealthCheck
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.query import Query, States
@@ -26,6 +27,14 @@ T = TypeVar("T")
 APP = "test-app"
 SECONDS = 1_000
 DAY_MS = 86_400_000
+
+SUITE_CHECKS_OFF = (
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.too_slow,
+    HealthCheck.differing_executors,
+)
+"""Each example is a few round trips to a server, on data that is shared on purpose; and one run may
+hold the suite several times, once for each storage."""
 
 _numbers = itertools.count(1)
 

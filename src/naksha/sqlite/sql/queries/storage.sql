@@ -9,6 +9,10 @@ PRAGMA secure_delete = OFF
 -- name: connection_cache
 PRAGMA cache_size = -65536
 
+-- name: writer_cache
+-- Pages that do not fit are written before their time, and read again.
+PRAGMA cache_size = -262144
+
 -- name: wal
 PRAGMA journal_mode = WAL
 
@@ -74,13 +78,21 @@ SELECT * FROM naksha_collection WHERE id = ?
 -- name: collection_by_number
 SELECT id FROM naksha_collection WHERE number = ? AND delete_at = 0
 
--- name: collection_number
-UPDATE naksha_storage SET last_collection = last_collection + 1 RETURNING last_collection
+-- name: collection_last
+SELECT last_collection FROM naksha_storage
+
+-- name: collection_number_set
+UPDATE naksha_storage SET last_collection = max(last_collection, ?)
+
+-- name: next_i_set
+UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE number = ?
 
 -- name: collection_insert
-INSERT INTO naksha_collection (id, number, txn, off_since, next_i, max_age, id_prefix, author,
-                               optimal_partitioning, points_only)
+-- A name that was there before goes on numbering, and has no past before its new beginning.
+INSERT INTO naksha_collection (id, number, txn, off_since, next_i, floor_txn, max_age, id_prefix,
+                               author, optimal_partitioning, points_only)
 VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?1), 1),
+        CASE WHEN EXISTS (SELECT 1 FROM naksha_removed WHERE id = ?1) THEN ?3 ELSE 0 END,
         ?5, ?6, ?7, ?8, ?9)
 
 -- name: collection_change

@@ -74,6 +74,19 @@ WHEN json_type(NEW.jsondata, '$.properties') NOT IN ('object', 'null')
 THEN RAISE(ABORT, 'properties must be an object')
 WHEN json_type(NEW.jsondata, '$.properties."@ns:com:here:xyz".tags') NOT IN ('array', 'null')
 THEN RAISE(ABORT, 'tags must be an array')
+WHEN EXISTS (SELECT 1 FROM json_each(NEW.jsondata, '$.properties."@ns:com:here:xyz".tags') t
+              WHERE t.type <> 'text')
+  OR (SELECT count(*) <> count(DISTINCT t.value)
+        FROM json_each(NEW.jsondata, '$.properties."@ns:com:here:xyz".tags') t)
+THEN RAISE(ABORT, 'tags must be texts, each of them once')
+WHEN json_type(NEW.jsondata, '$.properties."@ns:com:here:xyz".crid') NOT IN ('text', 'null')
+  OR json_extract(NEW.jsondata, '$.properties."@ns:com:here:xyz".crid') = ''
+THEN RAISE(ABORT, 'crid must be a text')
+WHEN (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.jsondata) k)
+  OR (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.jsondata, '$.properties') k)
+THEN RAISE(ABORT, 'A member is there twice')
+WHEN NEW.jsondata GLOB '*\u[dD][89abAB]*'
+THEN RAISE(ABORT, 'Characters are written as they are, not as \ud…')
 WHEN json_type(NEW.jsondata, '$.geometry') <> 'null' THEN RAISE(ABORT, {{no_geometry}})
 
 -- name: shell_document
@@ -188,7 +201,7 @@ BEGIN
     WHEN NEW.i IS NOT NULL OR NEW.id IS NOT NULL OR NEW.txn IS NOT NULL OR NEW.ord IS NOT NULL
       OR NEW.version IS NOT NULL OR NEW.action IS NOT NULL OR NEW.author IS NOT NULL
       OR NEW.app_id IS NOT NULL OR NEW.updated_at IS NOT NULL OR NEW.qrid IS NOT NULL
-      OR NEW.mrid IS NOT NULL OR EXISTS (SELECT 1 FROM {{head}} h WHERE h.n = NEW.n)
+      OR NEW.mrid IS NOT NULL OR NEW.n IS NOT -1
     THEN RAISE(ABORT, 'Only jsondata can be given; the rest follows from it')
     {{refuse_document}}
     WHEN json_type(NEW.jsondata, '$.id') IS NOT 'text' OR json_extract(NEW.jsondata, '$.id') = ''
