@@ -20,6 +20,7 @@ from naksha.model.errors import (
     InvalidArgument,
     NotSupported,
     NotYetPublished,
+    Unavailable,
 )
 from naksha.model.query import Op
 from naksha.model.query import Test as PropertyTest
@@ -222,3 +223,33 @@ def test_no_storage_there(tmp_path: Path) -> None:
         naksha.connect("town.naksha")
     with pytest.raises(InvalidArgument, match="known are"):
         naksha.connect("oracle://here")
+
+
+def test_a_new_collection_inside_its_transaction(db: Database) -> None:
+    with db.transaction() as transaction:
+        roads = transaction.create_collection("roads")
+        roads.create(point("a", n=1))
+        assert roads.count() == 1
+    assert db["roads"].count() == 1
+
+
+def test_iterations_left_half_way(db: Database) -> None:
+    db["places"].create(point(f"k{n:03}", n=n) for n in range(200))
+    for _ in range(30):
+        next(db["places"].query(limit=100))
+    open_ones = [db["places"].query() for _ in range(3)]
+    assert all(next(each) for each in open_ones)
+    assert db["places"].count() == 200
+
+
+def test_after_the_end(location: str) -> None:
+    db = naksha.connect(location, app_id="test")
+    places = db.create_collection("places")
+    places.create(point("a"))
+    half = places.query()
+    next(half)
+    db.close()
+    with pytest.raises(Unavailable):
+        places.count()
+    with pytest.raises((Unavailable, StopIteration)):
+        next(half)

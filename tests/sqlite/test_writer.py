@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from naksha.model.errors import FeatureExists, Retryable, Unavailable
-from naksha.model.query import Query
+from naksha.model.errors import (
+    CollectionNotFound,
+    Expired,
+    FeatureExists,
+    NakshaError,
+    Retryable,
+    Unavailable,
+)
+from naksha.model.query import Bbox, Query
+from naksha.model.version import HEAD, AtTime, AtTxn
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.writer import Writer
 from naksha.testing.suite_concurrency import check_history, check_log
-from naksha.testing.suite_support import Handle, ids_of, point
+from naksha.testing.suite_support import DAY_MS, Handle, ids_of, point
 
 WRITERS = 40
 
@@ -129,3 +141,137 @@ async def test_readers_do_not_wait_for_a_writer(storage: SqliteStorage, path: Pa
         assert ids_of(await roads.live()) == ["x"]
     other.execute("ROLLBACK")
     other.close()
+
+
+async def test_a_task_that_fails_gives_the_file_free(storage: SqliteStorage, path: Path) -> None:
+    with pytest.raises(CollectionNotFound):
+        await storage.pin("x", await storage.resolve(HEAD), "nothing")
+    other = sqlite3.connect(path, timeout=1, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.close()
+
+
+async def test_a_task_whose_commit_fails_is_told(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("naksha.sqlite.writer.publish", full)
+    with pytest.raises(NakshaError, match="full"):
+        await storage.pin("x", await storage.resolve(HEAD))
+    monkeypatch.undo()
+    assert await storage._read(lambda c: c.execute("SELECT * FROM naksha_pin").fetchall()) == []
+    await Handle(storage, "roads").create(point("x"))
+
+
+async def test_the_thread_survives_what_breaks_in_it(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roads = Handle(storage, "roads")
+
+    def broken(_: Writer) -> None:
+        raise RuntimeError("broken")
+
+    async with storage.write("app") as session:
+        await session.create("roads", [point("mine")])
+        monkeypatch.setattr(Writer, "_step_aside", broken)
+        await asyncio.sleep(0.4)
+        monkeypatch.undo()
+        await session.create("roads", [point("more")])
+    await roads.create(point("x"))
+    assert ids_of(await roads.live()) == ["mine", "more", "x"]
+    await check_log(storage)
+
+
+async def test_closing_while_others_wait(path: Path, storage: SqliteStorage) -> None:
+    second = await SqliteStorage.open(path)
+    roads = Handle(second, "roads")
+    calls = [roads.create(point(f"k{n}")) for n in range(5)]
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(
+            *calls, second.close(), second.close(), roads.create(point("late")),
+            return_exceptions=True,
+        )  # fmt: skip
+    done = {f"k{n}" for n in range(5) if not isinstance(results[n], BaseException)}
+    assert all(isinstance(r, Unavailable) for r in results if isinstance(r, BaseException))
+    assert done <= set(ids_of(await Handle(storage, "roads").live()))
+
+
+async def test_numbers_of_a_session_that_stepped_aside_are_nobody_elses(
+    storage: SqliteStorage, path: Path
+) -> None:
+    other = await SqliteStorage.open(path)
+    roads, others = Handle(storage, "roads"), Handle(other, "roads")
+    await roads.create(point("first"))
+    for _ in range(3):
+        with pytest.raises(FeatureExists):
+            await roads.create(point("first"))
+    uuids: list[str | None] = []
+    try:
+        async with storage.write("app") as session:
+            (mine,) = await session.create("roads", [point("mine")])
+            uuids.append(mine.uuid)
+            await asyncio.sleep(0.5)
+            uuids += [o.uuid for o in await others.create(point("f", n=1))]
+            uuids += [o.uuid for o in await others.update(point("f", n=2))]
+    except Retryable:
+        uuids.pop(0)
+    assert len(set(uuids)) == len(uuids)
+    await roads.update(point("f", n=3))
+    await check_history(roads)
+    await check_log(storage)
+    await other.close()
+
+
+async def test_done_again_it_must_give_the_same(storage: SqliteStorage) -> None:
+    """Somebody with a lower number creates what we were told was ours to create."""
+    roads = Handle(storage, "roads")
+    with pytest.raises(Retryable):
+        async with storage.write("two") as two, storage.write("one") as one:
+            await one.create("places", [point("number")])
+            (told,) = await two.upsert("roads", [point("g", n=2)])
+            assert told.action == "CREATED"
+            await one.create("roads", [point("g", n=1)])
+            # The inner one commits first, then the outer one is done again.
+    await check_history(roads)
+    await check_log(storage)
+
+
+async def test_a_cursor_whose_version_is_gone(storage: SqliteStorage, path: Path) -> None:
+    roads = Handle(storage, "roads")
+    await roads.create(point("a"), point("b", n=1))
+    query = Query(spatial=Bbox(-180, -90, 180, 90), limit=1)
+    page = await storage.page("roads", query)
+    await roads.update(point("b", n=2))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("UPDATE naksha_storage SET tx_log_days = 1")
+    other.close()
+    await storage.maintain(time.time_ns() // 1_000_000 + 5 * DAY_MS)
+    with pytest.raises(Expired):
+        await storage.page("roads", msgspec.structs.replace(query, cursor=page.cursor))
+
+
+HUGE = 2**70
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.wait_published(HUGE, 0),
+        lambda s: s.transactions(HUGE),
+        lambda s: s.resolve(AtTime(-HUGE)),
+        lambda s: s.resolve(AtTxn(-HUGE)),
+        lambda s: s.page("roads", Query(updated_from=10**400)),
+        lambda s: s.page("roads", Query(txn_to=-(10**400))),
+        lambda s: s.collection("\ud800"),
+        lambda s: s.run(lambda t: t.drop_collection("roads", HUGE), "app"),
+        lambda s: s.run(lambda t: t.create("roads", [point("x")]), "app", at_ms=10**18),
+    ],
+)
+async def test_numbers_and_texts_beyond_all_measure(
+    storage: SqliteStorage, call: Callable[[SqliteStorage], Awaitable[object]]
+) -> None:
+    with contextlib.suppress(NakshaError):
+        await call(storage)
+    await Handle(storage, "places").create(point("after"))

@@ -24,6 +24,7 @@ class Background:
             target=self._loop.run_forever, name="naksha-api", daemon=True
         )
         self._thread.start()
+        self._sources: list[AsyncIterator[Any]] = []
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine; Ctrl-C cancels it."""
@@ -39,14 +40,26 @@ class Background:
 
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
         """What an asynchronous iteration gives, fetched in chunks."""
+        self._sources.append(source)
         try:
             while chunk := self.call(_take(source)):
                 yield from chunk
         finally:
-            close = getattr(source, "aclose", None)
-            if close is not None and not self._loop.is_closed():
+            if not self._loop.is_closed():
                 # Not waited for: it may be the loop itself that collects what was left half-way.
-                asyncio.run_coroutine_threadsafe(close(), self._loop)
+                asyncio.run_coroutine_threadsafe(self._end(source), self._loop)
+
+    async def _end(self, source: AsyncIterator[Any]) -> None:
+        if source in self._sources:
+            self._sources.remove(source)
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                await close()
+
+    def end_iterations(self) -> None:
+        """End what was left half-way."""
+        for source in list(self._sources):
+            self.call(self._end(source))
 
     def hold(self, context: AbstractAsyncContextManager[T]) -> Held[T]:
         """Enter a context, to be left by a later call."""

@@ -81,6 +81,7 @@ class Database:
         if not self._closed:
             self._closed = True
             try:
+                self._background.end_iterations()
                 self._held.leave()
             finally:
                 self._background.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from naksha.model.collection import MAX_AGE_DEFAULT, CollectionChange, CollectionInfo
-from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
+from naksha.model.errors import CollectionExists, CollectionNotFound, Expired, InvalidArgument
 from naksha.model.query import Query
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.suite_support import (
@@ -309,3 +309,18 @@ class TestDroppingCollections:
             await create(places.storage, CollectionInfo(id=places.name))
             found += await states()
         assert len(set(found)) == len(found) == 9
+
+    async def test_a_namesake_of_a_removed_collection_has_no_past(self, places: Handle) -> None:
+        await places.create(point("x", n=1))
+        before = await places.published()
+        await drop(places, 1)
+        await places.published()
+        await places.storage.maintain()
+        await create(places.storage, CollectionInfo(id=places.name))
+        begun = await places.published()
+        await places.create(point("y"))
+        assert ids_of(await places.live(seq(await places.published()))) == ["y"]
+        assert await places.live(seq(begun)) == []
+        with pytest.raises(Expired) as caught:
+            await places.live(seq(before))
+        assert caught.value.oldest == begun.seq_number

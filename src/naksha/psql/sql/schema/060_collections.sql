@@ -130,7 +130,10 @@ BEGIN
     PERFORM naksha_check_collection_id(collection_id);
     INSERT INTO naksha_collection (id, txn, floor_txn, off_since, max_age, id_prefix, author,
                                    optimal_partitioning, points_only)
-    VALUES (collection_id, new_txn, 0,
+    -- A name that was there before has no past before its new beginning.
+    VALUES (collection_id, new_txn,
+            CASE WHEN EXISTS (SELECT FROM naksha_former f WHERE f.id = collection_id)
+                 THEN new_txn ELSE 0 END,
             CASE WHEN (settings->>'historyEnabled')::bool IS FALSE THEN new_txn END,
             coalesce((settings->>'maxAge')::int8, 36500), nullif(settings->>'idPrefix', ''),
             settings->>'author', coalesce((settings->>'optimalPartitioning')::bool, false),
