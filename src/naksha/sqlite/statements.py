@@ -144,10 +144,11 @@ def _from(
         return sql("from_box", **tables), f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
     live_past = table == "hst" and version is not None and query.states is States.LIVE
     if live_past and not picked and (box is not None or _is_unselective(query)):
-        conditions = [sql("live_past_at", at=str(version))]
+        in_tree = "" if box is None else " AND " + sql("tree_box", **edges)
+        conditions = [sql("live_past_at", at=str(version), box=in_tree, past=tables["past"])]
         if box is not None:
-            conditions += [sql("tree_box", **edges), sql("box", **edges)]
-        return sql("from_past", **tables), " AND ".join(conditions)
+            conditions.append(sql("box", **edges))
+        return sql("from_table", table=tables["hst"]), " AND ".join(conditions)
     if box is not None:
         condition = f"{condition} AND {sql('box', **edges)}"
     return sql("from_table", table=tables[table]), condition

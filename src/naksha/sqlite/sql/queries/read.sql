@@ -40,8 +40,6 @@ CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
 -- First the tree, which holds boxes of float32 rounded outward, then the rows.
 {{box}} AS b CROSS JOIN {{head}} AS s ON s.n = b.n
 
--- name: from_past
-{{past}} AS b CROSS JOIN {{hst}} AS s ON s.i = b.i
 
 -- name: true
 true
@@ -54,10 +52,12 @@ true
 s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 
 -- name: live_past_at
--- The tree knows transactions by their count; what it gives is tested exactly.
-b.since <= (SELECT ord FROM naksha_version WHERE txn = {{at}})
-AND b.until >= (SELECT ord FROM naksha_version WHERE txn = {{at}})
-AND s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
+-- The tree knows transactions by their count; what it gives is tested exactly. In a list the states
+-- are sorted, so that the table is read from its beginning to its end.
+s.i IN (SELECT b.i FROM {{past}} b
+         WHERE b.since <= (SELECT ord FROM naksha_version WHERE txn = {{at}})
+           AND b.until >= (SELECT ord FROM naksha_version WHERE txn = {{at}}){{box}})
+AND +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
 
 -- name: dead_hst_at
 s.action = 'DELETE' AND s.txn <= {{at}} AND s.txn_next > {{at}}
