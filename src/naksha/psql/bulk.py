@@ -29,6 +29,8 @@ from naksha.psql.splits import LEAVES
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.storage import Feature
 
+CLOSE_S: Final = 10.0
+"""How long a server may take to end a statement that was cancelled."""
 LANES: Final = 4
 """Connections that copy and index side by side, besides the coordinator's."""
 MESSAGE_ID: Final = "bulk-load"
@@ -81,8 +83,13 @@ class Lanes:
         self._locks.append(asyncio.Lock())
 
     async def close(self) -> None:
+        """End the connections. A cancelled statement is waited for: what it made would come after
+        everything was dropped."""
         for connection in self._connections:
-            connection.terminate()
+            try:
+                await connection.close(timeout=CLOSE_S)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+                connection.terminate()
 
     async def each(self, work: Callable[[Direct, int], Awaitable[Any]]) -> list[Any]:
         """Do something for each of the 16 leaves; a free connection takes the next leaf."""
