@@ -116,7 +116,7 @@ def _plain(
     connection.execute(TABLE.format(t=name, types=queries()["state_column_types"]))
     connection.executescript(INDICES.format(t=name))
     places = ", ".join("?" * (len(columns) + 1))
-    insert = f"INSERT INTO {name} VALUES ({places})"
+    insert = f"INSERT INTO {name} (n, {', '.join(columns)}) VALUES ({places})"
     update = f"UPDATE {name} SET {', '.join(f'{c} = ?' for c in columns)} WHERE id = ?"
     boxes = [(n, r[5], r[7], r[6], r[8]) for n, r in enumerate(first, 1)]
     moved = [(r[5], r[7], r[6], r[8], n) for n, r in enumerate(second, 1)]

@@ -6,15 +6,9 @@ i, id, geo, geometry, jsondata, west, south, east, north, txn, ord, version, act
 updated_at, qrid, mrid
 
 -- name: state_column_types
+-- What is asked for comes before what is long: who reads a table to the end looks at it only.
 i          INTEGER UNIQUE,
 id         TEXT UNIQUE,
-geo        BLOB,
-geometry   TEXT,
-jsondata   TEXT NOT NULL,
-west       REAL,
-south      REAL,
-east       REAL,
-north      REAL,
 txn        INTEGER,
 ord        INTEGER,
 version    INTEGER,
@@ -23,7 +17,14 @@ author     TEXT,
 app_id     TEXT,
 updated_at INTEGER,
 qrid       TEXT,
-mrid       TEXT
+mrid       TEXT,
+west       REAL,
+south      REAL,
+east       REAL,
+north      REAL,
+geo        BLOB,
+geometry   TEXT,
+jsondata   TEXT NOT NULL
 
 -- name: create_tables
 -- `n` is the number of the feature, which stays; `i` is the number of the state.
@@ -38,14 +39,8 @@ CREATE TABLE {{del}} (n INTEGER PRIMARY KEY, {{column_types}});
 CREATE TABLE {{hst}} (
 i          INTEGER PRIMARY KEY,
 id         TEXT NOT NULL,
-geo        BLOB,
-geometry   TEXT,
-jsondata   TEXT NOT NULL,
-west       REAL,
-south      REAL,
-east       REAL,
-north      REAL,
 txn        INTEGER NOT NULL,
+txn_next   INTEGER NOT NULL,
 ord        INTEGER NOT NULL,
 version    INTEGER NOT NULL,
 action     TEXT NOT NULL,
@@ -54,7 +49,13 @@ app_id     TEXT NOT NULL,
 updated_at INTEGER NOT NULL,
 qrid       TEXT,
 mrid       TEXT,
-txn_next   INTEGER NOT NULL
+west       REAL,
+south      REAL,
+east       REAL,
+north      REAL,
+geo        BLOB,
+geometry   TEXT,
+jsondata   TEXT NOT NULL
 );
 CREATE VIRTUAL TABLE {{past}} USING rtree(i, west, east, south, north, since, until);
 CREATE TABLE {{past_tag}} (tag TEXT, i INTEGER, PRIMARY KEY (tag, i)) WITHOUT ROWID;
