@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import pyarrow as pa
@@ -24,21 +25,24 @@ from naksha.sqlite.writer import Entry, Writer
 T = TypeVar("T")
 
 
-class BulkStorage:
+class BulkStorage(ABC):
     """The part of `SqliteStorage` that works on whole collections."""
 
     _info: tuple[str, int]
     _readers: Readers
     _writer: Writer
 
+    @abstractmethod
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        raise NotImplementedError
+        """Read on a snapshot of what is committed now."""
 
-    def _publish(self) -> Awaitable[None]:
-        raise NotImplementedError
+    @abstractmethod
+    async def _publish(self) -> None:
+        """Publish what can be published."""
 
+    @abstractmethod
     def _now_ms(self) -> int | None:
-        raise NotImplementedError
+        """The time of the storage's own clock, if it has one."""
 
     async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
         await self._publish()

@@ -45,12 +45,12 @@ def union(boxes: Iterable[Box | None]) -> Box | None:
     return (min(wests), min(souths), max(easts), max(norths))
 
 
-class Xyz(msgspec.Struct, frozen=True):
+class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
     """What is taken over from the namespace of an old state."""
 
     uuid: str
     puuid: str | None
-    createdAt: int  # noqa: N815 - as it is called there
+    created_at: int
     rtcts: int
     tags: list[str]
     crid: str | None
@@ -88,9 +88,10 @@ class Old(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        if self.west is None:
+        west, south, east, north = self.west, self.south, self.east, self.north
+        if west is None or south is None or east is None or north is None:
             return None
-        return self[9:]  # type: ignore[return-value]
+        return west, south, east, north
 
     def xyz(self) -> Xyz:
         """Its namespace."""

@@ -218,7 +218,7 @@ class _Put:
         author = self.tables.transaction.author or old.author
         text = namespace(
             by, i, action, version, as_json(author), xyz.puuid if own else xyz.uuid,
-            self.batch.muuids[position], xyz.createdAt, xyz.rtcts,
+            self.batch.muuids[position], xyz.created_at, xyz.rtcts,
             xyz.tags if given is None else given, new_crid, prepared.qrid[position],
         )  # fmt: skip
         return self._row(by, position, i, action, version, author, new_crid, text)
@@ -368,7 +368,7 @@ def _stage_following(
     for k, old in enumerate(olds):
         i, xyz, version, author = first + k, old.xyz(), old.version + 1, t.author or old.author
         text = namespace(
-            by, i, action, version, as_json(author), xyz.uuid, None, xyz.createdAt, xyz.rtcts,
+            by, i, action, version, as_json(author), xyz.uuid, None, xyz.created_at, xyz.rtcts,
             xyz.tags, xyz.crid, xyz.qrid,
         )  # fmt: skip
         jsondata, geometry = document_of(old.content(), text), geometries[old.id]
