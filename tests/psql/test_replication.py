@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Unavailable
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
@@ -68,11 +69,11 @@ class Page:
             ["bash", "-euo", "pipefail", "-c", script], env=environment, check=True, stdout=-3
         )
 
-    def run(self, title: str) -> str:
+    def run(self, title: str, more: str = "") -> str:
         (text,) = [text for _, text in self._blocks if text.startswith(f"-- {title}\n")]
         where = title.split(" ")[2].rstrip(",")
         command = text.replace("$SOURCE", self._dsn["source"])
-        return self._databases[where].execute(command, "store")
+        return self._databases[where].execute(command.rstrip().rstrip(";") + " " + more, "store")
 
     async def is_copied(self) -> bool:
         return self.run("on the replica, tables still being copied") == "0"
@@ -114,10 +115,13 @@ async def test_a_replica_answers_the_same_reads(
     await source.write_days(TODAY - timedelta(days=2), 2)
     page.copy_schema()
     page.run("on the source")
-    page.run("on the replica")
+    page.run("on the replica", "WITH (enabled = false)")
+    with pytest.raises(Unavailable, match="is still being copied"):
+        await PsqlStorage.open(clusters[1].dsn("store"), "test")
+    clusters[1].execute("ALTER SUBSCRIPTION naksha ENABLE", "store")
+    await until(page.is_copied)
     replica = await PsqlStorage.open(clusters[1].dsn("store"), "test")
     try:
-        await until(page.is_copied)
         await same_everywhere(source, replica, "roads")
         # New days, for which the source makes partitions; updates, deletes, and a merge.
         await source.write_days(TODAY, 3)

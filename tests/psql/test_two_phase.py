@@ -14,9 +14,6 @@ from naksha.psql.driver import Direct
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.support import begin, check_log, connect_to, insert, until
 
-ASLEEP = """SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2
-    AND objid = 3 AND mode = 'ExclusiveLock' AND classid = 'naksha_tx_object_id_seq'::regclass)"""
-
 pytestmark = pytest.mark.postgres
 
 
@@ -37,17 +34,13 @@ async def storage(dsn: str) -> AsyncIterator[PsqlStorage]:
 
 @pytest.fixture
 async def shell(dsn: str, storage: PsqlStorage) -> AsyncIterator[Direct]:
-    """A session in a transaction that wrote, with the sequencer asleep since before."""
+    """A session beside a storage whose sequencer has nothing to do."""
     connection = await connect_to(dsn)
     await begin(connection)
     if await connection.fetchval("SELECT to_regclass('roads') IS NULL"):
         await connection.execute("SELECT naksha_collection_create('roads')")
     await connection.execute("COMMIT")
-
-    async def asleep() -> bool:
-        return bool(await connection.fetchval(ASLEEP))
-
-    await until(asleep)
+    await connection.execute("SELECT naksha_publish()")
     yield connection
     connection.terminate()
 
@@ -71,8 +64,17 @@ async def test_a_transaction_that_says_so_can_be_prepared(
 async def test_one_that_does_not_is_refused_while_the_sequencer_sleeps(
     shell: Direct, storage: PsqlStorage
 ) -> None:
-    await begin(shell)
-    await insert(shell, "roads", "b")
-    with pytest.raises(asyncpg.FeatureNotSupportedError, match="NOTIFY"):
-        await shell.execute("PREPARE TRANSACTION 'b'")
+    async def is_refused() -> bool:
+        await begin(shell)
+        await insert(shell, "roads", "b")
+        try:
+            await shell.execute("PREPARE TRANSACTION 'b'")
+        except asyncpg.FeatureNotSupportedError as error:
+            assert "NOTIFY" in str(error)
+            return True
+        # The sequencer was still awake: there was nobody to notify.
+        await shell.execute("ROLLBACK PREPARED 'b'")
+        return False
+
+    await until(is_refused)
     assert await storage.count("roads", Query(ids=("b",))) == 0

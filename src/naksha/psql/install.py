@@ -14,7 +14,7 @@ from typing import Final
 
 import asyncpg
 
-from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, queries, schema_files, sql
 
@@ -54,6 +54,7 @@ async def install(
         await connection.execute(sql("schema_create", schema=ident(schema)))
         path = await search_path(connection, schema)
         await connection.fetchval(queries()["search_path_set"], path, True)
+        await _need_all_rows(connection)
         await _bring_up_to_date(connection, migrations() if steps is None else steps)
         name = storage_id or STORAGE_ID
         await connection.execute(queries()["storage_insert"], name, number)
@@ -74,6 +75,15 @@ async def _need_postgis(connection: Connection) -> None:
         pass  # somebody else created it at the same moment
     except asyncpg.PostgresError as error:
         raise NotSupported(f"The database has no PostGIS and it cannot be made: {error}") from error
+
+
+async def _need_all_rows(connection: Connection) -> None:
+    """A replica whose rows are still on their way would be given another name, and read in part."""
+    table = await connection.fetchval(queries()["table_being_copied"])
+    if table is not None:
+        raise Unavailable(
+            f"The replica is not complete: table {table!r} is still being copied; try again later"
+        )
 
 
 async def _bring_up_to_date(connection: Connection, steps: Steps) -> None:

@@ -263,6 +263,7 @@ class PsqlStorage(BulkStorage):
     async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
         if not 1 <= limit <= limits.PAGE_MAX:
             raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+        await self._publish()
         async with self._connection() as connection:
             window = await connection.fetchrow(queries()["version_window"], after, limit)
             assert window is not None

@@ -14,6 +14,12 @@ SELECT pg_advisory_xact_lock(hashtext('naksha install'), hashtext($1))
 -- name: schema_installed
 SELECT to_regclass('naksha_migration') IS NOT NULL
 
+-- name: table_being_copied
+-- On a logical replica, until the first copy of all tables is done.
+SELECT c.relname FROM pg_subscription_rel r JOIN pg_class c ON c.oid = r.srrelid
+ WHERE r.srsubstate <> 'r' AND c.relnamespace = current_schema()::regnamespace
+ ORDER BY c.relname LIMIT 1
+
 -- name: postgis_schema
 SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
  WHERE e.extname = 'postgis'
