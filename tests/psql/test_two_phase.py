@@ -70,8 +70,7 @@ async def test_one_that_does_not_is_refused_while_the_sequencer_sleeps(
         try:
             await shell.execute("PREPARE TRANSACTION 'b'")
         except asyncpg.FeatureNotSupportedError as error:
-            assert "NOTIFY" in str(error)
-            return True
+            return "NOTIFY" in str(error)
         # The sequencer was still awake: there was nobody to notify.
         await shell.execute("ROLLBACK PREPARED 'b'")
         return False
