@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.garbage import uncollected
 from naksha.model.geometry import encode_geometries
 from naksha.model.json_rules import json_problem
 from naksha.model.limits import (
@@ -86,6 +87,7 @@ class PreparedFeatures:
         return len(self.ids)
 
 
+@uncollected
 def check_features(
     features: Sequence[Feature], *, id_prefix: str | None = None, generate_ids: bool = False
 ) -> PreparedFeatures:

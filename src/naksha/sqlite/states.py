@@ -11,6 +11,7 @@ import numpy as np
 import shapely
 
 from naksha.model.features import NAMESPACE, PreparedFeatures
+from naksha.model.garbage import uncollected
 from naksha.sqlite.transaction import Box
 
 _encode = msgspec.json.Encoder().encode
@@ -27,10 +28,12 @@ class Shapes:
     box: list[Box | None]
 
 
+@uncollected
 def shapes_of(prepared: PreparedFeatures) -> Shapes:
     """GeoJSON texts and boxes of the geometries."""
     shapes = shapely.from_wkb(np.array(prepared.wkb, dtype=object))
-    boxes: list[Box | None] = [*map(tuple, shapely.bounds(shapes).reshape(-1, 4).tolist())]
+    edges = shapely.bounds(shapes).reshape(-1, 4).T.tolist()
+    boxes: list[Box | None] = [*zip(*edges, strict=True)]
     if None in prepared.wkb:
         boxes = [None if w is None else box for w, box in zip(prepared.wkb, boxes, strict=True)]
     return Shapes(shapely.to_geojson(shapes).tolist(), boxes)

@@ -13,6 +13,7 @@ import msgspec
 
 from naksha.model import merge
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
+from naksha.model.garbage import uncollected
 from naksha.model.state import Outcome, State
 from naksha.spi.sessions import Mode, WriteBatch
 from naksha.sqlite.sql import queries
@@ -40,6 +41,7 @@ _NO_BOX: Final = (None, None, None, None)
 # ---- Create, update, upsert ------------------------------------------------------------------
 
 
+@uncollected
 def put(
     transaction: Transaction,
     name: str,
@@ -270,6 +272,7 @@ def _is_same(content: bytes, old: Old) -> bool:
 # ---- Delete, restore, purge ------------------------------------------------------------------
 
 
+@uncollected
 def delete(
     transaction: Transaction,
     name: str,
@@ -298,6 +301,7 @@ def delete(
     return [outcomes[id_] for id_ in ids]
 
 
+@uncollected
 def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool) -> list[Outcome]:
     """See `WriteSession.restore`."""
     tables = Tables(transaction, name)
@@ -320,6 +324,7 @@ def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool)
     return [outcomes[id_] for id_ in ids]
 
 
+@uncollected
 def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outcome]:
     """See `WriteSession.purge`."""
     tables = Tables(transaction, name)
