@@ -16,26 +16,29 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_lock = threading.Lock()
-_pauses = 0
-_was_enabled = False
+class _Pause:
+    """One pause for all who need one, in whatever thread; it ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._was_enabled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._was_enabled:
+                gc.enable()
 
 
-def _pause() -> None:
-    global _pauses, _was_enabled
-    with _lock:
-        if _pauses == 0:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _pauses += 1
-
-
-def _go_on() -> None:
-    global _pauses
-    with _lock:
-        _pauses -= 1
-        if _pauses == 0 and _was_enabled:
-            gc.enable()
+_pause = _Pause()
 
 
 def uncollected(work: Callable[P, R]) -> Callable[P, R]:
@@ -43,10 +46,7 @@ def uncollected(work: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(work)
     def paused(*args: P.args, **kwargs: P.kwargs) -> R:
-        _pause()
-        try:
+        with _pause:
             return work(*args, **kwargs)
-        finally:
-            _go_on()
 
     return paused
