@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
+
 class _Pause:
     """One pause for all who need one, in whatever thread; it ends with the last of them."""
 
