@@ -17,7 +17,7 @@ SELECT to_regclass('naksha_migration') IS NOT NULL
 -- name: table_being_copied
 -- On a logical replica, until the first copy of all tables is done.
 SELECT c.relname FROM pg_subscription_rel r JOIN pg_class c ON c.oid = r.srrelid
- WHERE r.srsubstate <> 'r' AND c.relnamespace = current_schema()::regnamespace
+ WHERE r.srsubstate <> 'r' AND c.relnamespace = quote_ident(current_schema())::regnamespace
  ORDER BY c.relname LIMIT 1
 
 -- name: postgis_schema
