@@ -12,12 +12,15 @@ from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.storage_suite import *  # noqa: F403
 from naksha.testing.storage_suite import StorageMaker
 
+SCHEMA = 'All our "maps"'
+"""A name that is right only where it is quoted."""
+
 
 @pytest.fixture(scope="class")
 async def storage(database_factory: DatabaseFactory) -> AsyncIterator[Storage]:
     """One storage for all tests of a class."""
     with database_factory.fresh() as dsn:
-        opened = await PsqlStorage.open(dsn, "suite")
+        opened = await PsqlStorage.open(dsn, "suite", schema=SCHEMA)
         OPENED[id(opened)] = dsn
         yield opened
         await opened.close()
@@ -34,7 +37,7 @@ async def make_storage(database_factory: DatabaseFactory) -> AsyncIterator[Stora
                 dsn = databases.enter_context(database_factory.fresh())
             else:
                 dsn = OPENED[id(beside)]
-            storage = await PsqlStorage.open(dsn, "suite", clock=clock)
+            storage = await PsqlStorage.open(dsn, "suite", schema=SCHEMA, clock=clock)
             OPENED[id(storage)] = dsn
             opened.append(storage)
             return storage
@@ -52,7 +55,7 @@ def open_storage(
     with database_factory.fresh() as dsn:
 
         async def open_() -> Storage:
-            return await PsqlStorage.open(dsn, "suite")
+            return await PsqlStorage.open(dsn, "suite", schema=SCHEMA)
 
         yield open_
 

@@ -17,7 +17,12 @@ SCHEMA_VERSION: Final = 1
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
-_PRAGMAS: Final = ("connection_synchronous", "connection_overwrite", "connection_cache")
+_PRAGMAS: Final = (
+    "connection_synchronous",
+    "connection_overwrite",
+    "connection_cache",
+    "connection_map",
+)
 GUARDED: Final = {
     "naksha_tx": ("INSERT", "UPDATE", "DELETE"),
     "naksha_version": ("INSERT", "UPDATE", "DELETE"),

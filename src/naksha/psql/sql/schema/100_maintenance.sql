@@ -347,7 +347,7 @@ BEGIN
                     to_regclass(quote_ident(m.part[1])) IS NULL AS is_orphan
                FROM pg_class k, regexp_match(k.relname,
                         '^(.+_hst|naksha_tx)_(new_)?\d{2,4}(_\d\d){0,2}$') AS m(part)
-              WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+              WHERE k.relnamespace = quote_ident(current_schema())::regnamespace AND k.relkind = 'r'
                 AND NOT k.relispartition AND m.part IS NOT NULL LOOP
         stale := t.is_orphan;
         IF NOT stale AND t.parent = 'naksha_tx' AND NOT t.is_new THEN
@@ -372,7 +372,8 @@ DECLARE
     name text;
 BEGIN
     FOR name IN SELECT k.relname FROM pg_class k
-                 WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                 WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
+                   AND k.relkind = 'r'
                    AND NOT k.relispartition AND starts_with(k.relname, parent || '_new_') LOOP
         EXECUTE format('DROP TABLE %I', name);
     END LOOP;

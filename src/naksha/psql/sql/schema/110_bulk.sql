@@ -240,7 +240,8 @@ DECLARE
     dropped int := 0;
 BEGIN
     FOR name IN SELECT k.relname FROM pg_class k
-                 WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                 WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
+                   AND k.relkind = 'r'
                    AND k.relname ~ ('^naksha_stage_' || job || '_[sp][0-9a-f]$') LOOP
         EXECUTE format('DROP TABLE IF EXISTS %I', name);
         dropped := dropped + 1;
@@ -258,7 +259,8 @@ DECLARE
 BEGIN
     FOR job IN SELECT DISTINCT substring(k.relname, '^naksha_stage_(\d+)_[sp][0-9a-f]$')::int
                  FROM pg_class k
-                WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
+                  AND k.relkind = 'r'
                   AND k.relname ~ '^naksha_stage_\d+_[sp][0-9a-f]$' LOOP
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(naksha_lock_class(), naksha_stage_key(job));
         BEGIN

@@ -36,7 +36,8 @@ BEGIN
                        'naksha_adopted_' || source::oid || '_i_seq');
     END IF;
     SELECT string_agg(c.relname, ', ') INTO taken FROM pg_class c
-     WHERE c.relnamespace = current_schema()::regnamespace AND c.relname IN (collection_id,
+     WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
+       AND c.relname IN (collection_id,
         collection_id || '_i_seq', collection_id || '_hst', collection_id || '_del',
         collection_id || '_meta');
     IF taken IS NOT NULL AND NOT EXISTS (SELECT FROM naksha_collection WHERE id = collection_id)

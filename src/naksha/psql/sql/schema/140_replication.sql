@@ -61,7 +61,8 @@ BEGIN
     END LOOP;
     -- By catalog, because at first the tables are there while the rows are not.
     FOR parent IN SELECT k.relname FROM pg_class k
-                   WHERE k.relnamespace = quote_ident(current_schema())::regnamespace AND k.relkind = 'p'
+                   WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
+                     AND k.relkind = 'p'
                      AND k.relname ~ '_hst$|^naksha_tx$' LOOP
         FOR day IN 0..days LOOP
             CONTINUE WHEN naksha_partition_of(parent, naksha_day_txn(first + day)) IS NOT NULL;

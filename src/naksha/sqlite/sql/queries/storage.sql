@@ -9,9 +9,18 @@ PRAGMA secure_delete = OFF
 -- name: connection_cache
 PRAGMA cache_size = -65536
 
+-- name: connection_map
+-- Pages are read where the system keeps them, for all connections and processes once, instead of
+-- being copied for each: reading takes half the time. SQLite maps no more than 2 GiB.
+PRAGMA mmap_size = 2147418112
+
 -- name: writer_cache
 -- Pages that do not fit are written before their time, and read again.
 PRAGMA cache_size = -262144
+
+-- name: writer_temporary
+-- What is staged, and the copies of pages that a statement keeps until it ends, are in memory.
+PRAGMA temp_store = MEMORY
 
 -- name: wal
 PRAGMA journal_mode = WAL
