@@ -10,6 +10,7 @@ from naksha.psql import PsqlStorage
 from naksha.psql.install import install
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.postgres import PostgresCluster
+from tests.psql.branches import Branch, edited_branch
 from tests.psql.support import Connect, connect_to
 
 TEMPLATE = "naksha_psql_template"
@@ -59,3 +60,9 @@ async def storage(bare: str) -> AsyncIterator[PsqlStorage]:
     opened = await PsqlStorage.open(bare, "test")
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def branch(storage: PsqlStorage) -> Branch:
+    """A branch of the collection `roads` that was edited before it was made, and after."""
+    return await edited_branch(storage)

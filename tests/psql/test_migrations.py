@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from typing import Any
 
 import asyncpg
 import pytest
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.query import Query
+from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql import install as installer
 from naksha.psql.driver import Direct
 from naksha.psql.install import install
 from naksha.psql.sql import schema_files
+from naksha.spi.storage import Layer
 from naksha.testing.fixtures import DatabaseFactory
 from tests.psql.aging import place
 from tests.psql.support import by_force, connect_to, until_blocked
@@ -263,3 +267,56 @@ async def test_many_processes_may_install_at_once(database_factory: DatabaseFact
         assert outputs == [b"test 7\n"] * 3
         await set_up(alone, installer.migrations())
         assert await catalog(dsn) == await catalog(alone)
+
+
+OLDER = """
+DROP TABLE naksha_kept, naksha_overlay CASCADE;
+DROP SEQUENCE naksha_overlay_seq, naksha_hidden_number_seq CASCADE;
+DROP FUNCTION naksha_pin_set(text, int8, text, bool), naksha_last_purge(naksha_collection, int8);
+CREATE FUNCTION naksha_pin_set(text, int8, text DEFAULT NULL) RETURNS void RETURN NULL;
+CREATE FUNCTION naksha_last_purge(text, int8) RETURNS int8 RETURN 0;
+DROP INDEX naksha_tx_author_txn, naksha_tx_app_id_txn, naksha_tx_overlay_txn, naksha_tx_messages;
+ALTER TABLE naksha_tx DROP COLUMN overlay CASCADE;
+ALTER TABLE naksha_pin DROP COLUMN guards;
+ALTER TABLE naksha_collection DROP COLUMN created_txn, DROP COLUMN overlay CASCADE,
+    DROP COLUMN base CASCADE;
+CREATE TABLE naksha_tx_new_2020 (LIKE naksha_tx);
+DELETE FROM naksha_migration
+"""
+"""Takes back what branches brought, as far as they changed what was there before."""
+
+
+async def test_a_storage_from_before_branches_is_brought_up_to_date(
+    database_factory: DatabaseFactory,
+) -> None:
+    with database_factory.fresh() as fresh, database_factory.fresh() as older:
+        await set_up(fresh, installer.migrations())
+        await set_up(older, installer.migrations())
+        storage = await PsqlStorage.open(older, "test")
+        await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app", "me")
+        await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app", "me")
+        version = await storage.resolve(HEAD)
+        log = await storage.transactions()
+        await storage.close()
+        connection = await connect_to(older)
+        await by_force(connection, OLDER)
+        await connection.close()
+
+        storage = await PsqlStorage.open(older, "test")
+        try:
+            assert await storage.transactions(0, 10, LogFilter(authors=("me",))) == log
+            await storage.pin("base", version, "roads", guards=True)
+            overlay = await storage.run(lambda s: s.new_overlay(), "app")
+            branch = storage.on_branch([Layer(overlay, None), Layer(MAIN, version.txn)])
+            await branch.run(lambda s: s.upsert("roads", [place("x", 2)]), "app")
+            assert [state.xyz["version"] async for state in branch.states("roads", Query())] == [2]
+            await storage.run(lambda s: s.drop_overlay(overlay), "app")
+            await storage.unpin("base")
+            await storage.run(lambda s: s.drop_collection("roads"), "app")
+            await storage.maintain(version.published_ms + 10**9)
+        finally:
+            await storage.close()
+        day = re.compile(r"naksha_tx_\d{4}_\d\d_\d\d")
+        assert {row for row in await catalog(older) if not day.search(row[1])} == {
+            row for row in await catalog(fresh) if not day.search(row[1])
+        }

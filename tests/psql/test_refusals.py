@@ -237,6 +237,8 @@ async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct)
         ("naksha_former", "number", ["naksha_collection_drop"]),
         ("naksha_pin", "txn", ["naksha_pin_set", "naksha_pin_remove"]),
         ("naksha_storage", "number", ["naksha_storage_keep_log"]),
+        ("naksha_kept", "revision", ["naksha_keep", "naksha_forget"]),
+        ("naksha_overlay", "number", ["naksha_overlay_new", "naksha_overlay_drop"]),
         ("naksha_migration", "name", ["naksha_migration_done"]),
         ("roads_meta", "i", ["naksha_meta_put"]),
     ],

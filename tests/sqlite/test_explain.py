@@ -11,7 +11,9 @@ from naksha.model.query import Bbox, Intersects, Query, States, Tile
 from naksha.model.version import HEAD
 from naksha.sqlite import SqliteStorage, statements
 from naksha.sqlite.files import connect
+from naksha.sqlite.layers import MAIN_ONLY, Layers, readable
 from naksha.sqlite.rows import collection_of
+from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_support import Handle, point, with_xyz
 
 SELECTIVE = {
@@ -44,18 +46,26 @@ async def filled(storage: SqliteStorage) -> tuple[Path, int]:
     return storage.path, version.txn
 
 
-def scans(path: Path, query: Query, at: int | None) -> list[str]:
-    """The steps of the plan that read a table of features from end to end."""
+def plan_of(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY) -> list[str]:
+    """The steps that SQLite takes."""
     connection = connect(path)
     try:
-        collection = collection_of(connection, "roads")
-        text, values = statements.states(collection, query, at)
+        levels = readable(connection, layers, collection_of(connection, "roads"), at)
+        text, values = statements.states(levels, query)
         rows = connection.execute("EXPLAIN QUERY PLAN " + text, values).fetchall()
     finally:
         connection.close()
-    plan = [str(row[3]) for row in rows]
+    return [str(row[3]) for row in rows]
+
+
+def scans(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY) -> list[str]:
+    """The steps of the plan that read a table of features from end to end."""
     # A tree is searched by its own rules, and shown as a scan with an index.
-    return [step for step in plan if step == "SCAN s" or step.startswith("SCAN s USING INTEGER")]
+    return [
+        step
+        for step in plan_of(path, query, at, layers)
+        if step == "SCAN s" or step.startswith("SCAN s USING INTEGER")
+    ]
 
 
 @pytest.mark.parametrize("query", SELECTIVE.values(), ids=SELECTIVE)
@@ -77,9 +87,34 @@ async def test_a_whole_version_reads_only_what_was_valid(filled: tuple[Path, int
 async def test_deleted_features_of_a_version(filled: tuple[Path, int]) -> None:
     path, txn = filled
     assert scans(path, Query(states=States.DELETED, ids=("k1",)), txn) == []
-    connection = connect(path)
-    collection = collection_of(connection, "roads")
-    text, values = statements.states(collection, Query(states=States.DELETED), txn)
-    plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, values)]
-    connection.close()
+    plan = plan_of(path, Query(states=States.DELETED), txn)
     assert any("roads_hst" not in step and "_hst_action" in step for step in plan), plan
+
+
+@pytest.fixture
+async def branched(
+    filled: tuple[Path, int], storage: SqliteStorage
+) -> tuple[Path, int, list[Layers]]:
+    """A branch and a branch of it, both with changes of their own; and a version of both."""
+    one = await branch_of(storage)
+    features = [with_xyz(point(f"k{n}", n / 10, n / 10, n=0), tags=["a"]) for n in range(100)]
+    await one.on(Handle(storage, "roads")).upsert(*features)
+    two = await one.branch()
+    await two.on(Handle(storage, "roads")).delete(*(f"k{n}" for n in range(60, 90)))
+    version = await storage.resolve(HEAD)
+    await Handle(storage, "roads").update(*(point(f"k{n}", n=7) for n in range(150, 200)))
+    return filled[0], version.txn, [one.layers, two.layers]
+
+
+@pytest.mark.parametrize("query", SELECTIVE.values(), ids=SELECTIVE)
+@pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
+async def test_no_scan_on_a_branch(
+    branched: tuple[Path, int, list[Layers]], query: Query, past: bool
+) -> None:
+    path, txn, branches = branched
+    for layers in branches:
+        at = txn if past else None
+        assert scans(path, query, at, layers) == []
+        masks = [s for s in plan_of(path, query, at, layers) if s.split()[1] == "m"]
+        assert masks
+        assert all(step.startswith("SEARCH m USING") for step in masks), masks

@@ -12,7 +12,8 @@
     ├── Conflict                 somebody else was first; carries the head state
     │   ├── CollectionExists
     │   ├── FeatureExists
-    │   └── InUse                still needed by something that is named
+    │   ├── InUse                still needed by something that is named
+    │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   └── Unavailable          the storage cannot be reached
     ├── LimitExceeded            too much at once; the limit is named
@@ -137,6 +138,25 @@ class InUse(Conflict):
     """Still needed by something that the message names."""
 
     code = "in_use"
+
+
+class MergeConflict(Conflict):
+    """Two sides changed the same places differently, and nobody said which one counts.
+    `undecided` has a report for each such feature; `id` is that of the stored conflict, if any."""
+
+    code = "merge_conflict"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        undecided: list[dict[str, Any]],
+        id: str | None = None,
+        **where: Any,
+    ) -> None:
+        super().__init__(message, **where)
+        self.undecided = undecided
+        self.id = id
 
 
 class Retryable(NakshaError):

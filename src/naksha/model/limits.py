@@ -105,6 +105,24 @@ MESSAGE_JSON_BYTES_MAX: Final = 1 * MIB
 MESSAGE_BINARY_BYTES_MAX: Final = 1 * MIB
 """The binary attachment of a message."""
 
+# ---- Kept beside the data ------------------------------------------------------------------------
+
+KEPT_KIND_BYTES_MAX: Final = 64
+"""What kind of object it is: a word of the program, not of its users."""
+
+KEPT_ID_BYTES_MAX: Final = 512
+"""As long as a feature id may be; it is indexed together with the kind."""
+
+KEPT_JSON_BYTES_MAX: Final = 10 * MIB
+"""As large as a feature: an open conflict holds the states it is about."""
+
+PIN_NAME_BYTES_MAX: Final = 512
+"""A pin is named after the object that needs it."""
+
+LAYERS_MAX: Final = 9
+"""Layers of a branch: at most 8 overlays, and main. Every overlay is one more anti-join of a
+read."""
+
 # ---- Trying again --------------------------------------------------------------------------------
 
 RETRY_COUNT_MAX: Final = 10

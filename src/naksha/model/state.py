@@ -11,6 +11,26 @@ XYZ: Final = "@ns:com:here:xyz"
 """Key of the namespace inside `properties`."""
 
 
+class Heading(msgspec.Struct, frozen=True):
+    """What tells states of a feature apart."""
+
+    uuid: str
+    puuid: str | None
+    txn: str
+    action: str
+
+
+class _Properties(msgspec.Struct, frozen=True, rename={"xyz": XYZ}):
+    xyz: Heading
+
+
+class _Feature(msgspec.Struct, frozen=True):
+    properties: _Properties
+
+
+_decode_heading = msgspec.json.Decoder(_Feature).decode
+
+
 class State:
     """A state: its id and its GeoJSON as bytes, parsed only when somebody looks inside."""
 
@@ -25,6 +45,10 @@ class State:
         """The whole GeoJSON feature, geometry and namespace included."""
         parsed: dict[str, Any] = msgspec.json.decode(self.raw)
         return parsed
+
+    def heading(self) -> Heading:
+        """The most important parts of the namespace, without parsing the rest."""
+        return _decode_heading(self.raw).properties.xyz
 
     @property
     def xyz(self) -> dict[str, Any]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+from naksha.model.query import Bbox
+
+MAIN: Final = 0
+"""The number of no overlay: what is not on a branch."""
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +32,10 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed transaction with all its signals; `seq_number` is None until published."""
+    """A committed transaction with all its signals; `seq_number` is None until published.
+
+    `overlay` is the overlay that its features were written to, MAIN when it was none.
+    """
 
     txn: int
     started_ms: int
@@ -36,6 +44,31 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     app_id: str
     author: str | None
     signals: tuple[Signal, ...]
+    overlay: int = MAIN
+
+
+class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which transactions of the log are asked for. All given parts must hold.
+
+    `collections`: one of them was touched (features or the collection itself). `from_ms` and
+    `to_ms` (inclusive, exclusive; epoch milliseconds) test the time of publication. `text`: a
+    message contains it, in whatever case. `bbox` meets the box around the changes of one of the
+    collections (of `collections`, when given); transactions that changed no geometry have none.
+    `overlays`: where the transaction wrote, None for everywhere.
+    """
+
+    collections: tuple[str, ...] | None = None
+    authors: tuple[str, ...] | None = None
+    app_ids: tuple[str, ...] | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    text: str | None = None
+    bbox: Bbox | None = None
+    overlays: tuple[int, ...] | None = (MAIN,)
+
+
+MAIN_LOG: Final = LogFilter()
+"""All transactions on main."""
 
 
 class PublicationStatus(msgspec.Struct, frozen=True, kw_only=True):

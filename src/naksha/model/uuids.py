@@ -145,7 +145,7 @@ class Uuid:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads the usual text form: 32 hexadecimal digits in five groups."""
-        if not _TEXT.fullmatch(text):
+        if not is_uuid(text):
             raise InvalidArgument(f"{text!r:.64} is no UUID", field="uuid")
         return cls.of_uuid(uuid.UUID(text))
 
@@ -154,9 +154,14 @@ StateRef: TypeAlias = Guid | Uuid
 """A state id in either form."""
 
 
+def is_uuid(text: str) -> bool:
+    """Whether a text has the form of a UUID, ours or not."""
+    return _TEXT.fullmatch(text) is not None
+
+
 def parse_state_id(text: str) -> StateRef:
     """Reads the id of a feature's state in either form."""
-    if not _TEXT.fullmatch(text):
+    if not is_uuid(text):
         return Guid.parse(text)
     found = Uuid.parse(text)
     if found.type != TYPE_FEATURE:

@@ -100,10 +100,12 @@ class BulkStorage(PsqlReader):
         if split.storage != self._storage[0]:
             raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
         part = splits.part_of(split)
-        await self._check_floor(split.collection, part.at)
+        await self._check_floor(split, part)
         begun = False
         for last in (*(False for _ in self._servers.replicas), True):
-            server = await self._servers.server_at(part.published)
+            server = self._servers.primary
+            if not part.sources:
+                server = await self._servers.server_at(part.published)
             before, query = splits.statements(
                 server.settings["search_path"], split.collection, part
             )
@@ -113,15 +115,16 @@ class BulkStorage(PsqlReader):
                     yield batch
                 break
             except NakshaError as error:
-                await self._check_floor(split.collection, part.at)
+                await self._check_floor(split, part)
                 if begun or last or not isinstance(error, Retryable):
                     raise
                 self._servers.leave_out(server)
-        await self._check_floor(split.collection, part.at)
+        await self._check_floor(split, part)
 
-    async def _check_floor(self, collection: str, txn: int) -> None:
+    async def _check_floor(self, split: Split, part: splits.Part) -> None:
+        wanted = [(source.table, source.at) for source in part.sources]
         async with self._connection() as connection:
-            await versions.check_history(connection, collection, txn)
+            await versions.check_histories(connection, wanted or [(split.collection, part.at)])
 
     # ---- Bulk load -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors as ours. The schema's functions raise SQLSTATE N0000–N0009 with a JSON
+"""PostgreSQL's errors as ours. The schema's functions raise SQLSTATE N0000–N0012 with a JSON
 detail that names collection, feature and field, and carries the head state of a conflict."""
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "N0007": errors.InUse,
     "N0008": errors.NotSupported,
     "N0009": errors.NotSupported,
+    "N0011": errors.NotFound,
+    "N0012": errors.Expired,
     "40001": errors.Retryable,
     "40P01": errors.Retryable,
     "55P03": errors.Retryable,

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Expired, Retryable
 from naksha.model.version import HEAD, AtTxn, Version
@@ -160,7 +161,7 @@ class Partitionings:
 
 
 async def _info(connection: Connection, collection: str) -> CollectionInfo:
-    text = await connection.fetchval(queries()["collection"], collection, False)
+    text = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if text is None:
         raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
     return msgspec.json.decode(text, type=CollectionInfo)

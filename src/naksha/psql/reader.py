@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, NotFound
 from naksha.model.guid import Guid
@@ -19,19 +20,36 @@ from naksha.model.version import HEAD, Head, VersionSelector
 from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
+from naksha.psql.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.sql import ident, queries, sql
+from naksha.psql.statements import Source
 from naksha.psql.steady import SteadyHistory
-from naksha.psql.versions import check_history, resolve
+from naksha.psql.versions import check_histories, check_history, resolve
 from naksha.spi.cursor import Cursor, decode_cursor
-from naksha.spi.storage import Page
+from naksha.spi.query_parts import end_of_prefix
+from naksha.spi.sessions import check_kept
+from naksha.spi.storage import KeptObject, Page
 
 T = TypeVar("T")
 PREFETCH: Final = 500
 """Rows fetched ahead when states are streamed."""
 
 
+class Moment(NamedTuple):
+    """When a collection is read: at a transaction (None for HEAD), and where that is found."""
+
+    txn: int | None
+    sources: list[Source]
+
+    def reads_history(self, query: Query) -> bool:
+        return self.txn is not None or query.states is not States.LIVE or len(self.sources) > 1
+
+
 class PsqlReader(ABC):
     """What storage and session have in common. A subclass says which connection to read on."""
+
+    _branch: Branch = NO_BRANCH
+    """The layers that are read; main alone, unless this is a branch."""
 
     def __init__(self) -> None:
         self._history = SteadyHistory()
@@ -54,15 +72,14 @@ class PsqlReader(ABC):
     async def _steady(
         self,
         connection: Connection,
-        collection: str,
         query: Query,
-        txn: int | None,
+        moment: Moment,
         read: Callable[[], Awaitable[T]],
     ) -> T:
         """What `read` gives, where the history is read with all of its partitions."""
-        if txn is None and query.states is States.LIVE:
+        if not moment.reads_history(query):
             return await read()
-        return await self._history.read(connection, collection, txn, read)
+        return await self._history.read(connection, moment.sources, read)
 
     @abstractmethod
     async def _publish(self) -> None:
@@ -80,46 +97,60 @@ class PsqlReader(ABC):
 
     async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
         async with self._connection() as connection:
-            rows = await connection.fetch(queries()["collections"], dropped)
+            rows = await connection.fetch(queries()["collections"], dropped, self._last_seen)
         return [msgspec.json.decode(row[0], type=CollectionInfo) for row in rows]
 
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         async with self._connection() as connection:
-            info = await connection.fetchval(queries()["collection"], collection, dropped)
+            info = await self._info_of(connection, collection, dropped)
         if info is None:
             raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
         return msgspec.json.decode(info, type=CollectionInfo)
 
+    @property
+    def _last_seen(self) -> int:
+        """The last transaction of main that is seen."""
+        txn = self._branch[-1].txn
+        return limits.INT8_MAX if txn is None else txn
+
+    async def _info_of(
+        self, connection: Connection, collection: str, dropped: bool = False
+    ) -> str | None:
+        info: str | None = await connection.fetchval(
+            queries()["collection"], collection, dropped, self._last_seen
+        )
+        return info
+
     async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
         cursor = decode_cursor(query.cursor)
-        txn = await self._txn_of(collection, query, at, cursor)
-        text, values = statements.states(collection, query, txn, cursor)
-        async with self._reading(txn) as connection, planned(connection, query):
+        moment = await self._moment(collection, query, at, cursor)
+        text, values = statements.layered_states(moment.sources, query, cursor)
+        async with self._reading(moment.txn) as connection, planned(connection, query):
             rows = await self._steady(
-                connection, collection, query, txn, lambda: connection.fetch(text, *values)
+                connection, query, moment, lambda: connection.fetch(text, *values)
             )
         found = [State(row["id"], row["feature"]) for row in rows]
         if query.limit is None or len(found) <= query.limit:
             return Page(found, None)
         del found[query.limit :]
         last = found[-1]
-        return Page(found, Cursor(txn or 0, last.id, last.txn).encoded())
+        return Page(found, Cursor(moment.txn or 0, last.id, last.txn).encoded())
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
         cursor = decode_cursor(query.cursor)
-        txn = await self._txn_of(collection, query, at, cursor)
-        text, values = statements.states(collection, query, txn, cursor)
+        moment = await self._moment(collection, query, at, cursor)
+        text, values = statements.layered_states(moment.sources, query, cursor)
         left = query.limit
         async with (
-            self._reading(txn) as connection,
+            self._reading(moment.txn) as connection,
             connection.transaction(),
             planned(connection, query),
         ):
             # What a cursor gives is settled when it is opened.
             rows = await self._steady(
-                connection, collection, query, txn, lambda: _open(connection, text, values)
+                connection, query, moment, lambda: _open(connection, text, values)
             )
             while left != 0:
                 found = await rows.fetch(PREFETCH if left is None else min(PREFETCH, left))
@@ -130,29 +161,24 @@ class PsqlReader(ABC):
                 left = None if left is None else left - len(found)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
-        txn = await self._txn_of(collection, msgspec.structs.replace(query, limit=None), at, None)
-        text, values = statements.count(collection, query, txn)
-        async with self._reading(txn) as connection, planned(connection, query):
+        whole = msgspec.structs.replace(query, limit=None)
+        moment = await self._moment(collection, whole, at, None)
+        text, values = statements.layered_count(moment.sources, query)
+        async with self._reading(moment.txn) as connection, planned(connection, query):
             return await self._steady(
-                connection, collection, query, txn, lambda: _number(connection, text, values)
+                connection, query, moment, lambda: _number(connection, text, values)
             )
 
     async def state(self, state_id: str) -> State:
         reference = parse_state_id(state_id)
         async with self._connection() as connection:
             collection = await self._collection_of(connection, reference, state_id)
-            text = sql(
-                "state_by_i",
-                head=ident(collection),
-                del_=ident(collection + "_del"),
-                hst=ident(collection + "_hst"),
-            )
             with translated():
-                row = await connection.fetchrow(text, reference.i, reference.txn_min)
+                row = await _find_state(connection, collection, reference)
                 if row is None:
                     # It may have gone into a new partition of the history at this moment.
                     await check_history(connection, collection, None)
-                    row = await connection.fetchrow(text, reference.i, reference.txn_min)
+                    row = await _find_state(connection, collection, reference)
         if row is None:
             raise NotFound(f"No state {state_id!r}", collection_id=collection)
         return State(row["id"], row["feature"])
@@ -169,30 +195,46 @@ class PsqlReader(ABC):
             known = await connection.fetchval(
                 queries()["collection_by_number"], reference.collection_number
             )
-        if known is None or not await connection.fetchval(queries()["collection"], known, False):
+        if known is None or not await self._info_of(connection, known):
             raise NotFound(f"No state {state_id!r} in storage {storage_id!r}")
         return known
 
-    async def _txn_of(
+    async def kept(self, kind: str, id: str) -> KeptObject | None:
+        check_kept(kind, id)
+        async with self._connection() as connection:
+            row = await connection.fetchrow(queries()["kept"], kind, id)
+        return None if row is None else _kept(row)
+
+    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
+        check_kept(kind, prefix or "any")
+        end = end_of_prefix(prefix)
+        values = (kind, prefix) if end is None else (kind, prefix, end)
+        name = "all_kept" if end is None else "kept_between"
+        async with self._connection() as connection:
+            rows = await connection.fetch(queries()[name], *values)
+        return [_kept(row) for row in rows]
+
+    async def _moment(
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
-    ) -> int | None:
-        """The transaction to read at; None for HEAD. Checks that the collection is there and
-        can be read at that version."""
+    ) -> Moment:
+        """When to read. Checks that the collection is there and can be read then."""
         if cursor is not None and cursor.at == 0:
             cursor = None
         if cursor is None and not (isinstance(at, Head) and self._reads_head(query)):
             await self._publish()
         async with self._connection() as connection:
-            info = await connection.fetchval(queries()["collection"], collection, False)
-            if info is None:
+            if await self._info_of(connection, collection) is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
             if cursor is not None:
-                await check_history(connection, collection, cursor.at)
-                return cursor.at
-            if isinstance(at, Head) and self._reads_head(query):
-                return None
-            version = await resolve(connection, at, collection)
-            return version.txn
+                txn: int | None = cursor.at
+            elif isinstance(at, Head) and self._reads_head(query):
+                txn = None
+            else:
+                txn = (await resolve(connection, at)).txn
+            sources = await sources_of(connection, self._branch, collection, txn)
+            if txn is not None:
+                await check_histories(connection, [(s.table, s.at) for s in sources])
+            return Moment(txn, sources)
 
     def _reads_head(self, query: Query) -> bool:
         return query.limit is None or not self._pins_head
@@ -204,6 +246,13 @@ async def planned(connection: Connection, query: Query) -> AsyncIterator[None]:
     if not statements.depends_on_values(query):
         yield
         return
+    async with planned_for_values(connection):
+        yield
+
+
+@asynccontextmanager
+async def planned_for_values(connection: Connection) -> AsyncIterator[None]:
+    """Statements are planned for their values."""
     async with connection.transaction():
         await connection.execute(queries()["plan_for_values"], True)
         yield
@@ -217,3 +266,22 @@ async def _number(connection: Connection, text: str, values: Sequence[Any]) -> i
 
 async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Rows:
     return await connection.cursor(text, *values)
+
+
+def _kept(row: Any) -> KeptObject:
+    return KeptObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])
+
+
+async def _find_state(connection: Connection, collection: str, reference: Guid | Uuid) -> Any:
+    text = sql(
+        "state_by_i",
+        head=ident(collection),
+        del_=ident(collection + "_del"),
+        hst=ident(collection + "_hst"),
+    )
+    row = await connection.fetchrow(text, reference.i, reference.txn_min)
+    if row is not None:
+        return row
+    return await connection.fetchrow(
+        queries()["overlay_state"], collection, reference.i, reference.txn_min
+    )

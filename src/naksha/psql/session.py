@@ -11,9 +11,12 @@ import msgspec
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.names import check_collection_id
 from naksha.model.state import Outcome, State
+from naksha.model.version import Version
+from naksha.psql import versions
 from naksha.psql.batch import Batch
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
+from naksha.psql.layers import NO_BRANCH, Branch
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch
@@ -24,8 +27,11 @@ _INFO: Final = msgspec.json.Decoder(CollectionInfo)
 class PsqlSession(PsqlReader, CheckedSession):
     """See `naksha.spi.storage.WriteSession`."""
 
-    def __init__(self, connection: Connection, storage: tuple[str, int]) -> None:
+    def __init__(
+        self, connection: Connection, storage: tuple[str, int], branch: Branch = NO_BRANCH
+    ) -> None:
         super().__init__()
+        self._branch = branch
         self._own = connection
         self._storage_info = storage
         self._txn: int | None = None
@@ -86,6 +92,14 @@ class PsqlSession(PsqlReader, CheckedSession):
         rows = await self._call("collection_restore", collection, collection)
         return _INFO.decode(rows[0][0])
 
+    async def new_overlay(self) -> int:
+        rows = await self._call("overlay_new", None)
+        overlay: int = rows[0][0]
+        return overlay
+
+    async def drop_overlay(self, overlay: int) -> None:
+        await self._call("overlay_drop", None, overlay)
+
     # ---- What was found to be right ----------------------------------------------------------
 
     def _reader(self) -> PsqlSession:
@@ -135,6 +149,27 @@ class PsqlSession(PsqlReader, CheckedSession):
         self, id: str, text: str | None, attachment: str | None, binary: bytes | None
     ) -> None:
         await self._call("tx_message", None, id, text, attachment, binary)
+
+    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+        rows = await self._call("keep", None, kind, id, json, expected)
+        revision: int = rows[0][0]
+        return revision
+
+    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+        await self._call("forget", None, kind, id, expected)
+
+    async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
+        await self._call("pin", None, name, at.txn, collection, guards)
+        try:
+            with translated():
+                # Expiry holds the pins still: what is there now stays.
+                await versions.check_kept(self._own, at, collection)
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    async def _unpin(self, name: str) -> None:
+        await self._call("unpin", None, name)
 
 
 def _outcomes(rows: Sequence[Any], ids: Sequence[str]) -> list[Outcome]:

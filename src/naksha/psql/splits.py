@@ -13,13 +13,21 @@ from typing import Final
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.version import VersionSelector
 from naksha.psql import versions
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, inlined, queries, sql
-from naksha.psql.statements import Statement, filters_of, ids_of, leaf_of
+from naksha.psql.statements import (
+    Source,
+    Statement,
+    filters_of,
+    ids_of,
+    layer_tables,
+    leaf_of,
+)
 from naksha.spi.storage import Split
 
 LEAVES: Final = "0123456789abcdef"
@@ -39,6 +47,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     `source` is HEAD ("") or the deletion table ("_del"), each together with what left it for the
     history after `published`; or the history ("_hst") that ended after `after`, up to `until`.
+    On a branch it is what all `sources` have.
     """
 
     source: str
@@ -48,6 +57,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     after: int = 0
     until: int = 0
+    sources: tuple[Source, ...] = ()
 
 
 def part_of(split: Split) -> Part:
@@ -62,9 +72,9 @@ async def plan(
     connection: Connection, storage_id: str, collection: str, query: Query, at: VersionSelector
 ) -> list[Split]:
     """See `Storage.plan`; the caller has published what can be."""
-    if query.limit is not None or query.cursor is not None:
-        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
-    if await connection.fetchval(queries()["collection"], collection, False) is None:
+    _check_whole(query)
+    info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
+    if info is None:
         raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
     last = await connection.fetchrow(queries()["last_version"])
     published: int = 0 if last is None else last["txn"]
@@ -77,6 +87,23 @@ async def plan(
     whole = Part("", version.txn, published, leaves, query)
     parts = await _parts(connection, collection, whole) if leaves else []
     return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+
+
+def plan_layers(
+    storage_id: str, collection: str, query: Query, at: int, sources: Sequence[Source]
+) -> list[Split]:
+    """The plan of a read through several layers: a split for each leaf, which reads all layers in
+    one snapshot. A feature that is written to on a branch for the first time moves to a layer
+    above, so layers that are read one after the other might both have it, or none."""
+    _check_whole(query)
+    leaves = LEAVES if query.ids is None else "".join(sorted({leaf_of(i) for i in query.ids}))
+    parts = [Part("", at, at, leaf, query, sources=tuple(sources)) for leaf in leaves]
+    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+
+
+def _check_whole(query: Query) -> None:
+    if query.limit is not None or query.cursor is not None:
+        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
 
 
 async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
@@ -119,12 +146,10 @@ def _by_leaves(part: Part, size: int) -> Iterator[Part]:
 def statements(search_path: str, collection: str, part: Part) -> tuple[list[str], str]:
     """The statements that prepare a connection, and the query of a split."""
     statement = Statement()
-    at = statement.value(part.at, "int8")
     filters = list(filters_of(statement, part.query))
     sources = []
-    for table, conditions in _tables(statement, collection, part, at):
-        past = table == collection + "_hst"
-        feature = sql("split_feature_at", at=at) if past else sql("split_feature")
+    for table, at, conditions in _tables(statement, collection, part):
+        feature = sql("split_feature") if at is None else sql("split_feature_at", at=at)
         every = [*conditions, *filters, *ids_of(statement, part.query, False)]
         sources.append(
             sql(
@@ -134,7 +159,8 @@ def statements(search_path: str, collection: str, part: Part) -> tuple[list[str]
                 conditions="\n   AND ".join(every),
             )
         )
-    tables = ", ".join(ident(collection + suffix) for suffix in ("", "_del", "_hst"))
+    names = [source.table for source in part.sources] or [collection]
+    tables = ", ".join(ident(name + suffix) for name in names for suffix in ("", "_del", "_hst"))
     before = [
         sql("split_begin"),
         sql("split_path", path=search_path),
@@ -145,25 +171,34 @@ def statements(search_path: str, collection: str, part: Part) -> tuple[list[str]
 
 
 def _tables(
-    statement: Statement, collection: str, part: Part, at: str
-) -> Iterator[tuple[str, list[str]]]:
-    """The tables of a split and the conditions on each."""
+    statement: Statement, collection: str, part: Part
+) -> Iterator[tuple[str, str | None, list[str]]]:
+    """The tables of a split, the version that their states are seen from where that matters, and
+    the conditions on each."""
     of_leaves: list[str] = []
     if len(part.leaves) < len(LEAVES):
         leaves = statement.value(list(part.leaves), "text[]")
         of_leaves = [sql("split_leaves", leaves=leaves)]
+    if part.sources:
+        for source in part.sources:
+            seen = statement.value(source.at, "int8")
+            for suffix, _, conditions in layer_tables(statement, source, part.query):
+                past_at = seen if suffix == "_hst" else None
+                yield source.table + suffix, past_at, [*conditions, *of_leaves]
+        return
+    at = statement.value(part.at, "int8")
     current = sql("split_current", at=at)
     history = collection + "_hst"
     if part.source == "_hst":
         past = sql("split_past", at=at, after=statement.value(part.after, "int8"))
         until = sql("split_until", until=statement.value(part.until, "int8"))
-        yield history, [past, until, *of_leaves, sql(_TESTS[part.query.states])]
+        yield history, at, [past, until, *of_leaves, sql(_TESTS[part.query.states])]
         return
     since = sql("split_past", at=at, after=statement.value(part.published, "int8"))
     if part.source == "_del":
-        yield collection + "_del", [current, *of_leaves]
-        yield history, [since, *of_leaves, sql("split_dead")]
+        yield collection + "_del", None, [current, *of_leaves]
+        yield history, at, [since, *of_leaves, sql("split_dead")]
         return
     for leaf in part.leaves:
-        yield f"{collection}_p{leaf}", [current]
-    yield history, [since, *of_leaves, sql("split_live")]
+        yield f"{collection}_p{leaf}", None, [current]
+    yield history, at, [since, *of_leaves, sql("split_live")]

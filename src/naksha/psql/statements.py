@@ -6,8 +6,8 @@ Values never become text of the statement: each is a parameter, collected in `St
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
@@ -49,6 +49,16 @@ class Statement:
         return f"${len(self.values)}::{type_}"
 
 
+class Source(NamedTuple):
+    """One layer that a statement reads: how its tables are called, the transaction it is read at
+    (None for HEAD), and the tables of the ids that are hidden in it because a layer above has
+    them."""
+
+    table: str
+    at: int | None
+    masks: tuple[str, ...] = ()
+
+
 def leaf_of(feature_id: str) -> str:
     """The leaf of a feature id, as the partition key computes it."""
     return hashlib.md5(feature_id.encode(), usedforsecurity=False).hexdigest()[0]
@@ -58,38 +68,46 @@ def states(
     collection: str, query: Query, at: int | None, cursor: Cursor | None = None
 ) -> tuple[str, list[Any]]:
     """The statement that gives (id, feature) of all states of the query."""
+    return layered_states([Source(collection, at)], query, cursor)
+
+
+def layered_states(
+    layers: Sequence[Source], query: Query, cursor: Cursor | None = None
+) -> tuple[str, list[Any]]:
+    """The same, of a collection that lies in several layers, topmost first."""
     statement = Statement()
     if query.limit is None:
-        sources = _sources(statement, collection, query, at, cursor, "source")
+        sources = _sources(statement, layers, query, cursor, "source")
         return sql("select_states", sources=sources, order=""), statement.values
     # As text: with an unknown limit the planner might sort the whole collection.
     limit = str(query.limit + 1)
     # Live or dead, a feature is found once; only of all its states there are several.
     then = sql("then_txn") if query.states is States.ALL else ""
-    sources = _sources(
-        statement, collection, query, at, cursor, "source_page", then=then, limit=limit
-    )
+    sources = _sources(statement, layers, query, cursor, "source_page", then=then, limit=limit)
     order = sql("order_page", limit=limit)
     return sql("select_states", sources=sources, order=order), statement.values
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
     """The statement that counts them."""
+    return layered_count([Source(collection, at)], query)
+
+
+def layered_count(layers: Sequence[Source], query: Query) -> tuple[str, list[Any]]:
+    """The same, of a collection that lies in several layers, topmost first."""
     statement = Statement()
-    sources = _sources(statement, collection, query, at, None, "source_count")
+    sources = _sources(statement, layers, query, None, "source_count")
     return sql("select_count", sources=sources), statement.values
 
 
 def _sources(
     statement: Statement,
-    collection: str,
+    layers: Sequence[Source],
     query: Query,
-    at: int | None,
     cursor: Cursor | None,
     source: str,
     **slots: str,
 ) -> str:
-    version = None if at is None else statement.value(at, "int8")
     filters = list(filters_of(statement, query))
     if cursor is not None:
         place = {
@@ -97,23 +115,39 @@ def _sources(
             "txn": statement.value(cursor.txn, "int8"),
         }
         filters.append(sql("after_cursor", **place))
-    parts = []
-    for suffix, condition in _tables(query, version):
-        feature = sql("feature")
-        if suffix == "_hst" and version is not None:
-            every = query.states is States.ALL
-            feature = sql("feature_at", at=version) if every else sql("feature_open")
-        conditions = [condition, *filters, *ids_of(statement, query, suffix == "")]
-        parts.append(
-            sql(
-                source,
-                table=ident(collection + suffix),
-                feature=feature,
-                conditions="\n   AND ".join(conditions),
-                **slots,
-            )
+    parts = [
+        sql(
+            source,
+            table=ident(layer.table + suffix),
+            feature=feature,
+            conditions="\n   AND ".join(
+                [*conditions, *filters, *ids_of(statement, query, suffix == "")]
+            ),
+            **slots,
         )
+        for layer in layers
+        for suffix, feature, conditions in layer_tables(statement, layer, query)
+    ]
     return "\nUNION ALL\n".join(parts)
+
+
+def layer_tables(
+    statement: Statement, layer: Source, query: Query
+) -> Iterable[tuple[str, str, list[str]]]:
+    """The tables of a layer, what is given of them and under which conditions."""
+    at = None if layer.at is None else statement.value(layer.at, "int8")
+    masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
+    every = query.states is States.ALL
+    for suffix, condition in _tables(query, at):
+        if suffix != "_hst" or at is None:
+            yield suffix, sql("feature"), [condition, *masks]
+        elif not every:
+            yield suffix, sql("feature_open"), [condition, *masks]
+        elif masks:
+            unmasked = joined([sql("ended", at=at), " AND ".join(masks)], " OR ", "true")
+            yield suffix, sql("feature_at", at=at), [condition, unmasked]
+        else:
+            yield suffix, sql("feature_at", at=at), [condition]
 
 
 def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:

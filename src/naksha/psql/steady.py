@@ -9,11 +9,12 @@ there before, and reads again if not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from naksha.psql.driver import Connection
-from naksha.psql.versions import Partitions, check_history
+from naksha.psql.statements import Source
+from naksha.psql.versions import Partitions, check_histories
 
 T = TypeVar("T")
 
@@ -26,24 +27,21 @@ class SteadyHistory:
         self._known: dict[str, Partitions] = {}
 
     async def read(
-        self,
-        connection: Connection,
-        collection: str,
-        txn: int | None,
-        read: Callable[[], Awaitable[T]],
+        self, connection: Connection, sources: Sequence[Source], read: Callable[[], Awaitable[T]]
     ) -> T:
         """What `read` gives, done with all the partitions there are.
 
         Raises:
-            Expired: History that the version `txn` needs was dropped, perhaps while we read.
+            Expired: History that a source needs was dropped, perhaps while we read.
         """
-        known = self._known.get(collection)
-        if known is None:
-            known = await check_history(connection, collection, txn)
+        wanted = [(source.table, source.at) for source in sources]
+        if not all(table in self._known for table, _ in wanted):
+            self._known |= await check_histories(connection, wanted)
+        known = {table: self._known[table] for table, _ in wanted}
         while True:
             result = await read()
-            now = await check_history(connection, collection, txn)
-            self._known[collection] = now
+            now = await check_histories(connection, wanted)
+            self._known |= now
             if now == known:
                 return result
             known = now

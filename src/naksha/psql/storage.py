@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Final, Self, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Self
 
 import asyncpg
 
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, Retryable, Unavailable, VersionNotFound
-from naksha.model.names import check_app_id, check_author, check_storage_id
-from naksha.model.transaction import PublicationStatus, Transaction
+from naksha.model.errors import VersionNotFound
+from naksha.model.names import check_storage_id, check_text
+from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
 from naksha.model.version import Version, VersionSelector
-from naksha.psql import versions
+from naksha.psql import log, versions
 from naksha.psql.background import Background
+from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.driver import Connection, Pool, acquired, create_pool
-from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
+from naksha.psql.driver import Connection, Pool, create_pool
+from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
+from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import maintain
 from naksha.psql.partitioner import Partitioner
 from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.servers import Replica, Server, Servers
-from naksha.psql.session import PsqlSession
 from naksha.psql.sql import queries
+from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
-from naksha.spi.storage import WriteSession
+from naksha.spi.storage import Layer, Storage
 
-T = TypeVar("T")
 POOL_MAX: Final = 16
 """Connections of one open storage."""
 STORAGE_NUMBER_BITS: Final = 40
@@ -54,7 +55,7 @@ def session_settings(path: str, storage_id: str) -> dict[str, str]:
     }
 
 
-class PsqlStorage(BulkStorage):
+class PsqlStorage(BulkStorage, Writing):
     """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
 
     def __init__(
@@ -130,18 +131,6 @@ class PsqlStorage(BulkStorage):
             task.start()
         return storage
 
-    @property
-    def id(self) -> str:
-        return self._info[0]
-
-    @property
-    def number(self) -> int:
-        return self._info[1]
-
-    @property
-    def _storage(self) -> tuple[str, int]:
-        return self._info
-
     async def close(self) -> None:
         for task in self._background:
             await task.close()
@@ -154,12 +143,6 @@ class PsqlStorage(BulkStorage):
 
     def _written(self) -> None:
         self._sequencer.poke()
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        with translated():
-            async with acquired(self._pool) as connection:
-                yield connection
 
     def _primary(self, _: int) -> AbstractAsyncContextManager[Connection]:
         """A connection to the primary, which knows every version."""
@@ -176,80 +159,6 @@ class PsqlStorage(BulkStorage):
         async with self._connection() as connection:
             yield connection
 
-    async def _publish(self) -> None:
-        with translated():
-            await self._sequencer.publish()
-
-    @asynccontextmanager
-    async def write(
-        self, app_id: str, author: str | None = None, *, at_ms: int | None = None
-    ) -> AsyncIterator[WriteSession]:
-        async with self._session(app_id, author, at_ms, ()) as session:
-            yield session
-
-    @asynccontextmanager
-    async def _session(
-        self, app_id: str, author: str | None, at_ms: int | None, gates: tuple[str, ...]
-    ) -> AsyncIterator[PsqlSession]:
-        check_app_id(app_id)
-        check_author(author)
-        if at_ms is not None:
-            await self._publish()
-        now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
-        async with acquired(self._pool) as connection:
-            session = PsqlSession(connection, self._info)
-            transaction = connection.transaction()
-            with translated():
-                await transaction.start()
-            try:
-                with translated():
-                    await connection.fetchval(
-                        queries()["tx_start"], app_id, author, now_ms, at_ms is not None
-                    )
-                    for collection in gates:
-                        await connection.fetchval(queries()["close_gate"], collection)
-                # What the caller's own code raises is nobody's but the caller's.
-                yield session
-                session.check_usable()
-            except BaseException:
-                # A connection that is gone has rolled back by itself.
-                with suppress(*DRIVER_ERRORS):
-                    await transaction.rollback()
-                raise
-            session.is_committing = True
-            with translated():
-                await transaction.commit()
-        self._sequencer.poke()
-
-    async def run(
-        self,
-        work: Callable[[WriteSession], Awaitable[T]],
-        app_id: str,
-        author: str | None = None,
-        *,
-        at_ms: int | None = None,
-    ) -> T:
-        touched: set[str] = set()
-        for attempt in range(limits.RETRY_COUNT_MAX):
-            gates = tuple(sorted(touched)) if attempt >= limits.RETRY_GATE_COUNT else ()
-            session: PsqlSession | None = None
-            try:
-                async with self._session(app_id, author, at_ms, gates) as session:
-                    return await work(session)
-            except Retryable as error:
-                # Nobody knows whether a commit that got no answer took place.
-                is_unsure = session is not None and session.is_committing
-                if is_unsure and isinstance(error, Unavailable):
-                    raise
-                if isinstance(error, PoolExhausted) or attempt + 1 == limits.RETRY_COUNT_MAX:
-                    raise
-            finally:
-                if session is not None:
-                    touched |= session.collections_written
-            pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
-            await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
-        raise AssertionError("unreachable")
-
     async def transaction(self, txn: int | str) -> Transaction:
         number = txn_number(txn, self.number)
         async with self._connection() as connection:
@@ -260,19 +169,17 @@ class PsqlStorage(BulkStorage):
             raise VersionNotFound(f"There is no transaction {txn}")
         return transactions_of(rows)[0]
 
-    async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
-        if not 1 <= limit <= limits.PAGE_MAX:
-            raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+    async def transactions(
+        self,
+        after: int = 0,
+        limit: int = 1000,
+        where: LogFilter = MAIN_LOG,
+        *,
+        newest_first: bool = False,
+    ) -> list[Transaction]:
         await self._publish()
         async with self._connection() as connection:
-            window = await connection.fetchrow(queries()["version_window"], after, limit)
-            assert window is not None
-            rows = await connection.fetch(
-                queries()["transactions"], window["after_txn"], window["last_txn"]
-            )
-            # Afterwards, since part of it may have been dropped meanwhile.
-            await versions.check_log_after(connection, after)
-        return transactions_of(rows)
+            return await log.transactions(connection, after, limit, where, newest_first)
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         await self._publish()
@@ -294,15 +201,22 @@ class PsqlStorage(BulkStorage):
         with translated():
             return await self._sequencer.status()
 
-    async def pin(self, name: str, at: Version, collection: str | None = None) -> None:
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
         async with self._connection() as connection, connection.transaction():
-            await connection.execute(queries()["pin"], name, collection, at.txn)
+            await connection.execute(queries()["pin"], name, at.txn, collection, guards)
             # Expiry holds the pins still: what is there now stays.
             await versions.check_kept(connection, at, collection)
 
     async def unpin(self, name: str) -> None:
         async with self._connection() as connection:
             await connection.execute(queries()["unpin"], name)
+
+    def on_branch(self, layers: Sequence[Layer]) -> Storage:
+        branch = check_layers(layers)
+        return self if branch == NO_BRANCH else PsqlBranch(self, branch)
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         return await self._partitionings.of(collection)

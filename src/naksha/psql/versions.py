@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Expired, NotYetPublished, VersionNotFound
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.psql.driver import Connection
@@ -87,18 +89,28 @@ async def _gone(connection: Connection, what: str) -> Version:
 async def check_history(connection: Connection, collection: str, txn: int | None) -> Partitions:
     """Expired when history that the version `txn` needs is gone. Gives the partitions there are;
     the connection knows them afterwards."""
-    row = await connection.fetchrow(queries()["history_now"], collection)
-    if row is None:
-        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
-    if txn is not None and txn < row["floor"]:
-        oldest = await _version(connection, "version_from_txn", row["floor"])
-        seq_number = None if oldest is None else oldest.seq_number
-        raise Expired(
-            f"History before version {seq_number} is gone",
-            oldest=seq_number,
-            collection_id=collection,
-        )
-    return Partitions(row["partitions"], row["youngest"])
+    return (await check_histories(connection, [(collection, txn)]))[collection]
+
+
+async def check_histories(
+    connection: Connection, wanted: Sequence[tuple[str, int | None]]
+) -> dict[str, Partitions]:
+    """The same for several collections at once, overlays among them."""
+    names = [collection for collection, _ in wanted]
+    rows = {row["id"]: row for row in await connection.fetch(queries()["history_now"], names)}
+    for collection, txn in wanted:
+        row = rows.get(collection)
+        if row is None:
+            raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+        if txn is not None and txn < row["floor"]:
+            oldest = await _version(connection, "version_from_txn", row["floor"])
+            seq_number = None if oldest is None else oldest.seq_number
+            raise Expired(
+                f"History before version {seq_number} is gone",
+                oldest=seq_number,
+                collection_id=row["name"],
+            )
+    return {name: Partitions(row["partitions"], row["youngest"]) for name, row in rows.items()}
 
 
 async def check_kept(connection: Connection, version: Version, collection: str | None) -> None:
@@ -115,11 +127,13 @@ async def check_log(connection: Connection, txn: int) -> None:
         await _gone(connection, f"Transaction {txn}")
 
 
-async def check_log_after(connection: Connection, after: int) -> None:
-    """Expired when the log does not go back to the version after this one."""
+async def check_log_window(connection: Connection, after: int, newest_first: bool) -> None:
+    """Expired when the log does not go back to the version after this one. Newest first, it ends
+    where it ends; only who asks from a version on that is gone is told so."""
     first = await _version(connection, "first_version")
-    if first is not None and after + 1 < first.seq_number:
-        await _gone(connection, f"Version {after + 1}")
+    wanted = (after or limits.INT8_MAX) if newest_first else after + 1
+    if first is not None and wanted < first.seq_number:
+        await _gone(connection, f"Version {wanted}")
 
 
 async def _version(connection: Connection, query: str, *values: Any) -> Version | None:

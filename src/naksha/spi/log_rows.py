@@ -1,4 +1,5 @@
-"""Rows of the transaction log, which every storage keeps in the same columns, as transactions."""
+"""The transaction log, which every storage keeps in the same columns: rows as transactions, and
+what may be asked for."""
 
 from __future__ import annotations
 
@@ -8,11 +9,15 @@ from typing import Any
 
 import msgspec
 
-from naksha.model.transaction import Signal, Transaction
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.names import check_text
+from naksha.model.transaction import LogFilter, Signal, Transaction
+from naksha.spi.query_parts import Box, boxes_of
 
 
 def transactions_of(rows: Iterable[Mapping[str, Any]]) -> list[Transaction]:
-    """Transactions from log rows that are ordered by txn."""
+    """Transactions from log rows that are ordered by txn, upwards or downwards."""
     return [_transaction(list(group)) for _, group in groupby(rows, key=lambda row: row["txn"])]
 
 
@@ -26,6 +31,7 @@ def _transaction(rows: list[Mapping[str, Any]]) -> Transaction:
         app_id=first["app_id"],
         author=first["author"],
         signals=tuple(_signal(row) for row in rows),
+        overlay=first["overlay"],
     )
 
 
@@ -43,3 +49,24 @@ def _signal(row: Mapping[str, Any]) -> Signal:
         json=None if row["msg_json"] is None else msgspec.json.decode(row["msg_json"]),
         binary=row["msg_binary"],
     )
+
+
+def check_log_query(after: int, limit: int, where: LogFilter) -> list[Box]:
+    """Refuse what cannot be asked for. Gives the boxes that the changes must meet one of, none
+    when there is no spatial test."""
+    if not 1 <= limit <= limits.PAGE_MAX:
+        raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+    if not 0 <= after <= limits.INT8_MAX:
+        raise InvalidArgument("A version is not negative", field="after")
+    for name in ("collections", "authors", "app_ids", "overlays"):
+        among = getattr(where, name)
+        if among is not None and len(among) > limits.QUERY_VALUES_MAX:
+            raise LimitExceeded(
+                f"{len(among)} values, more than {limits.QUERY_VALUES_MAX}", field=name
+            )
+    for name in ("collections", "authors", "app_ids"):
+        for text in getattr(where, name) or ():
+            check_text(text, limits.MESSAGE_TEXT_BYTES_MAX, field=name)
+    if where.text:
+        check_text(where.text, limits.MESSAGE_TEXT_BYTES_MAX, field="text")
+    return boxes_of(where.bbox)

@@ -51,8 +51,8 @@ async def merge_into_head(
 
 
 def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
-    started = _content(base.feature)
-    merged = merge3(started, _content(head.feature), _content(sent, started[XYZ]))
+    started = content_of(base.feature)
+    merged = merge3(started, content_of(head.feature), content_of(sent, started[XYZ]))
     if merged.conflicts:
         conflict = merged.conflicts[0]
         raise Conflict(
@@ -67,7 +67,7 @@ def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
     return value
 
 
-def _content(feature: Feature, unless: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def content_of(feature: Feature, unless: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What is merged: everything but the namespace, of which only the client's parts count;
     those it does not give are taken from `unless`."""
     content = dict(feature)

@@ -17,9 +17,10 @@ from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.json_rules import json_problem
 from naksha.model.names import check_feature_id, check_text
 from naksha.model.state import Outcome
+from naksha.model.version import Version
 from naksha.model.write_checks import check_points, lock_of
 from naksha.spi.merging import Source, merge_into_head
-from naksha.spi.storage import Feature
+from naksha.spi.storage import Feature, KeptObject
 
 Mode: TypeAlias = Literal["create", "update", "upsert"]
 Locks: TypeAlias = list[int | None]
@@ -28,11 +29,13 @@ Locks: TypeAlias = list[int | None]
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """Features to write, checked: the lock of each, and the state it was merged from, if any."""
+    """Features to write, checked: the lock of each, and the state it was merged from, if any.
+    `is_merged`: they were merged with what HEAD was a moment ago, whose states the locks are."""
 
     prepared: PreparedFeatures
     locks: Locks
     muuids: list[str | None]
+    is_merged: bool = False
 
 
 class CheckedSession(ABC):
@@ -87,6 +90,19 @@ class CheckedSession(ABC):
     ) -> None: ...
 
     @abstractmethod
+    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+        """Keep an object; gives its new revision."""
+
+    @abstractmethod
+    async def _forget(self, kind: str, id: str, expected: int | None) -> None: ...
+
+    @abstractmethod
+    async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None: ...
+
+    @abstractmethod
+    async def _unpin(self, name: str) -> None: ...
+
+    @abstractmethod
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         """HEAD of these features must not change until the merged ones are written."""
 
@@ -113,9 +129,12 @@ class CheckedSession(ABC):
         features: Sequence[Feature],
         *,
         merge: bool = False,
+        muuids: Sequence[str | None] | None = None,
         returning: bool = False,
     ) -> list[Outcome]:
-        return await self._put(collection, "upsert", features, merge, returning)
+        if muuids is not None:
+            check_muuids(muuids, len(features), merge)
+        return await self._put(collection, "upsert", features, merge, returning, muuids)
 
     async def delete(
         self,
@@ -159,15 +178,34 @@ class CheckedSession(ABC):
         check_text(id, limits.MESSAGE_ID_BYTES_MAX, field="message.id")
         if text is not None:
             check_text(text, limits.MESSAGE_TEXT_BYTES_MAX, field="message.text")
-        problem = json_problem(json)
-        if problem is not None:
-            raise InvalidArgument(problem.message, field=f"message.json{problem.path}")
-        attachment = None if json is None else msgspec.json.encode(json).decode()
-        if attachment is not None:
-            check_text(attachment, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")
+        attachment = None
+        if json is not None:
+            attachment = checked_json(json, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")
         if binary is not None and len(binary) > limits.MESSAGE_BINARY_BYTES_MAX:
             raise LimitExceeded("The attachment is too large", field="message.binary")
         await self._message(id, text, attachment, binary)
+
+    async def keep(
+        self, kind: str, id: str, value: Any, *, expected: int | None = None
+    ) -> KeptObject:
+        check_kept(kind, id, expected)
+        json = checked_json(value, limits.KEPT_JSON_BYTES_MAX, field="value")
+        revision = await self._keep(kind, id, json, expected)
+        return KeptObject(kind, id, msgspec.json.decode(json), revision)
+
+    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
+        check_kept(kind, id, expected)
+        await self._forget(kind, id, expected)
+
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        await self._pin(name, at, collection, guards)
+
+    async def unpin(self, name: str) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        await self._unpin(name)
 
     # ---- Inside ------------------------------------------------------------------------------
 
@@ -178,12 +216,14 @@ class CheckedSession(ABC):
         features: Sequence[Feature],
         merge: bool,
         returning: bool,
+        muuids: Sequence[str | None] | None = None,
     ) -> list[Outcome]:
         info = await self._info(collection)
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
         check_points(prepared, info)
         locks = [lock_of(uuid, self._storage, info) for uuid in prepared.lock_uuid]
-        batch = WriteBatch(prepared, locks, [None] * len(prepared))
+        merged_from = [muuids[at] if muuids else None for at in prepared.positions]
+        batch = WriteBatch(prepared, locks, merged_from)
         if merge and any(lock is not None for lock in locks):
             batch = await self._merged(info, features, batch)
         return await self._write(collection, mode, batch, returning)
@@ -209,6 +249,7 @@ class CheckedSession(ABC):
             merged,
             [heads.get(i, lock) for i, lock in zip(ids, batch.locks, strict=True)],
             [merges[i].base_uuid if i in merges else None for i in ids],
+            is_merged=True,
         )
 
 
@@ -218,3 +259,30 @@ def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
         raise LimitExceeded(f"{len(ids)} ids at once, more than {limits.IDS_MAX}", field="ids")
     plain = [check_feature_id(i).removeprefix(prefix or "") for i in ids]
     return list(dict.fromkeys(plain))
+
+
+def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:
+    """Refuse states merged into features that are not one for each, or that the call finds out."""
+    if merge:
+        raise InvalidArgument("Either merge or muuids, not both", field="muuids")
+    if len(muuids) != count:
+        raise InvalidArgument("One muuid (or None) for each feature is needed", field="muuids")
+    for muuid in muuids:
+        if muuid is not None:
+            check_text(muuid, limits.STATE_ID_BYTES_MAX, field="muuids")
+
+
+def check_kept(kind: str, id: str, expected: int | None = None) -> None:
+    """Refuse what nothing can be kept under."""
+    check_text(kind, limits.KEPT_KIND_BYTES_MAX, field="kind")
+    check_text(id, limits.KEPT_ID_BYTES_MAX, field="id")
+    if expected is not None and not 0 <= expected <= limits.INT8_MAX:
+        raise InvalidArgument("A revision is not negative", field="expected")
+
+
+def checked_json(value: Any, bytes_max: int, *, field: str) -> str:
+    """A value as JSON text."""
+    problem = json_problem(value)
+    if problem is not None:
+        raise InvalidArgument(problem.message, field=f"{field}{problem.path}")
+    return check_text(msgspec.json.encode(value).decode(), bytes_max, field=field)

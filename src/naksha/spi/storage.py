@@ -17,7 +17,7 @@ import pyarrow as pa
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
-from naksha.model.transaction import PublicationStatus, Transaction
+from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 
 Feature = Mapping[str, Any]
@@ -38,6 +38,24 @@ class Split(msgspec.Struct, frozen=True):
     storage: str
     collection: str
     payload: bytes
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A layer of a branch: an overlay (or MAIN), and the last transaction of it that is seen;
+    None for HEAD, which only the top of a branch has."""
+
+    overlay: int
+    txn: int | None
+
+
+class KeptObject(msgspec.Struct, frozen=True):
+    """Something small that is kept in the storage beside the data: a tag, a branch, a conflict.
+    `revision` is 1 at first and grows by one with every change."""
+
+    kind: str
+    id: str
+    value: Any
+    revision: int
 
 
 class Reader(Protocol):
@@ -61,7 +79,13 @@ class Reader(Protocol):
         """How many states the query gives, ignoring limit and cursor."""
 
     async def state(self, state_id: str) -> State:
-        """The state with this GUID or UUID, wherever it is (HEAD, deleted or history)."""
+        """The state with this GUID or UUID, wherever it is (HEAD, deleted, history, overlay)."""
+
+    async def kept(self, kind: str, id: str) -> KeptObject | None:
+        """An object that is kept in the storage, if it is there."""
+
+    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
+        """All objects of a kind whose ids start with a prefix, ordered by id (code points)."""
 
 
 class WriteSession(Reader, Protocol):
@@ -105,9 +129,11 @@ class WriteSession(Reader, Protocol):
         features: Sequence[Feature],
         *,
         merge: bool = False,
+        muuids: Sequence[str | None] | None = None,
         returning: bool = False,
     ) -> list[Outcome]:
-        """Create or update, as the case may be."""
+        """Create or update, as the case may be. `muuids`, one for each feature or None, are the
+        states that were merged into them; not together with `merge`."""
 
     async def delete(
         self,
@@ -136,6 +162,31 @@ class WriteSession(Reader, Protocol):
         binary: bytes | None = None,
     ) -> None:
         """Add a message to the transaction; the same id again replaces it."""
+
+    async def keep(
+        self, kind: str, id: str, value: Any, *, expected: int | None = None
+    ) -> KeptObject:
+        """Keep an object (JSON). `expected` is the revision that must be there, 0 for none at
+        all; anything else is a Conflict. Objects are no part of the log or of versions."""
+
+    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
+        """Remove an object; what is not there is fine, unless a revision is expected."""
+
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        """Keep what reading at this version needs (of one collection, or of all), from the commit
+        on until unpinned. The same name again moves the pin. One that guards also forbids, as
+        InUse, to drop the collections it covers and to switch their history off."""
+
+    async def unpin(self, name: str) -> None: ...
+
+    async def new_overlay(self) -> int:
+        """The number of a new overlay: tables for what is changed on a branch, made for each
+        collection at the first write to it. Never given out again."""
+
+    async def drop_overlay(self, overlay: int) -> None:
+        """Forget all that was written to an overlay; maintenance removes the tables."""
 
 
 class BulkWriter(Protocol):
@@ -182,8 +233,16 @@ class Storage(Reader, Protocol):
     async def transaction(self, txn: int | str) -> Transaction:
         """The transaction with this txn or UUID, else VersionNotFound."""
 
-    async def transactions(self, after: int = 0, limit: int = 1000) -> list[Transaction]:
-        """Published transactions with `seq_number` > after, in order."""
+    async def transactions(
+        self,
+        after: int = 0,
+        limit: int = 1000,
+        where: LogFilter = MAIN_LOG,
+        *,
+        newest_first: bool = False,
+    ) -> list[Transaction]:
+        """Published transactions with `seq_number` > after, in order. Newest first, those with
+        `seq_number` < after, downwards; 0 then stands for the end of the log."""
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         """The published version meant. VersionNotFound, NotYetPublished and Expired (for the
@@ -194,10 +253,24 @@ class Storage(Reader, Protocol):
 
     async def publication(self) -> PublicationStatus: ...
 
-    async def pin(self, name: str, at: Version, collection: str | None = None) -> None:
-        """Keep what reading at this version needs (of one collection, or of all) until unpinned."""
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        """See `WriteSession.pin`; at once."""
 
     async def unpin(self, name: str) -> None: ...
+
+    def on_branch(self, layers: Sequence[Layer]) -> Storage:
+        """The same storage as a branch sees it, topmost layer first, MAIN last.
+
+        Reading: a feature that has any state in a layer's overlay is taken from there, at the
+        layer's version, else from the layers below; at a version, the top layer is read at it and
+        the ones below at theirs (or at it, when it is older). Writing goes to the top overlay, as
+        if everything below were in it: a state is followed by a state with its `uuid` as `puuid`,
+        its `version` + 1 and its `createdAt`. State ids name the collection, not the overlay, and
+        are unique in the storage. Collections are those of MAIN at its layer's version; they can
+        be changed on MAIN only, and are not loaded in bulk here (NotSupported). The log is that
+        of the top overlay. Closing it does nothing."""
 
     async def maintain(self, now_ms: int | None = None) -> None:
         """Expire, merge, drop and refresh what is due. Safe at any time, from any process."""

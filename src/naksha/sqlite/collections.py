@@ -11,12 +11,12 @@ import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
-from naksha.sqlite.files import guard
+from naksha.sqlite.files import WRITES, guard
+from naksha.sqlite.pins import check_unguarded
 from naksha.sqlite.rows import Collection, collection_of
 from naksha.sqlite.sql import queries, sql, statements_of, text_literal
 from naksha.sqlite.transaction import INT8_MAX, Transaction
 
-_WRITES: Final = ("INSERT", "UPDATE", "DELETE")
 _EVENTS: Final = (
     ("insert", "created", "NEW"),
     ("update", "updated", "OLD"),
@@ -64,17 +64,22 @@ def create(
 
 def create_tables(connection: sqlite3.Connection, made: Collection) -> None:
     """Tables and triggers of a new collection."""
+    create_plain_tables(connection, made)
+    for script in triggers(made):
+        for statement in statements_of(script):
+            connection.execute(statement)
+    for suffix in ("_del", "_hst", "_meta"):
+        guard(connection, made.id + suffix, WRITES)
+
+
+def create_plain_tables(connection: sqlite3.Connection, made: Collection) -> None:
+    """Tables alone, for a new collection or for an overlay of it."""
     slots = made.tables | {
         "columns": queries()["state_columns"],
         "column_types": queries()["state_column_types"],
     }
     for statement in statements_of(sql("create_tables", **slots)):
         connection.execute(statement)
-    for script in triggers(made):
-        for statement in statements_of(script):
-            connection.execute(statement)
-    for suffix in ("_del", "_hst", "_meta"):
-        guard(connection, made.id + suffix, _WRITES)
 
 
 def triggers(made: Collection) -> Iterator[str]:
@@ -127,6 +132,7 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
         floor = max(floor, _last_write(transaction, name, off_since - 1))
         off_since = None
     elif not on and off_since is None:
+        check_unguarded(transaction.connection, c)
         off_since = transaction.txn
     return _keep(transaction, replace(c, floor_txn=floor, off_since=off_since, **given))
 
@@ -136,6 +142,7 @@ def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
     c = _open_alone(transaction, name)
     if c.delete_at:
         raise CollectionNotFound(f"Collection {name!r} is dropped already", collection_id=name)
+    check_unguarded(transaction.connection, c)
     at = transaction.started_ms if delete_at is None else delete_at
     _keep(transaction, replace(c, delete_at=max(at, 1)))
 
@@ -151,15 +158,6 @@ def remove(connection: sqlite3.Connection, c: Collection) -> None:
         connection.execute(statement)
     connection.execute(queries()["collection_removed"], (c.id, c.next_i))
     connection.execute(queries()["collection_delete"], (c.id,))
-
-
-def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
-    """The oldest transaction that a collection can be read at."""
-    if c.off_since is None:
-        return c.floor_txn
-    row = connection.execute(queries()["last_write"], (c.id, c.off_since - 1)).fetchone()
-    last: int = row[0]
-    return max(c.floor_txn, last)
 
 
 def _check_max_age(days: int) -> None:

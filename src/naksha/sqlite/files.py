@@ -13,10 +13,12 @@ from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, 
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""How many of the schema's files have been run on a file of ours."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
+WRITES: Final = ("INSERT", "UPDATE", "DELETE")
 _PRAGMAS: Final = (
     "connection_synchronous",
     "connection_overwrite",
@@ -24,18 +26,22 @@ _PRAGMAS: Final = (
     "connection_map",
 )
 GUARDED: Final = {
-    "naksha_tx": ("INSERT", "UPDATE", "DELETE"),
-    "naksha_version": ("INSERT", "UPDATE", "DELETE"),
-    "naksha_collection": ("INSERT", "UPDATE", "DELETE"),
-    "naksha_removed": ("INSERT", "UPDATE", "DELETE"),
-    "naksha_pin": ("INSERT", "UPDATE", "DELETE"),
+    "naksha_tx": WRITES,
+    "naksha_version": WRITES,
+    "naksha_collection": WRITES,
+    "naksha_removed": WRITES,
+    "naksha_pin": WRITES,
+    "naksha_kept": WRITES,
+    "naksha_overlay": WRITES,
+    "naksha_overlaid": WRITES,
     "naksha_storage": (
         "INSERT",
-        "UPDATE OF one, id, number, last_collection, last_txn, last_ord",
+        "UPDATE OF one, id, number, last_collection, last_overlay, last_txn, last_ord",
         "DELETE",
     ),
 }
 """Tables that only the storage may write, and how."""
+_ELSEWHERE: Final = "write to the table of the collection"
 
 
 def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
@@ -60,8 +66,9 @@ def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
 def open_file(
     path: Path, storage_id: str | None, number: int, busy_s: float
 ) -> tuple[sqlite3.Connection, str, int]:
-    """The file with a storage in it, made when it is new. Gives the connection, and id and number
-    of the storage; an id of None takes whatever the file holds."""
+    """The file with a storage in it, made when it is new and upgraded when it is older than we are.
+    Gives the connection, and id and number of the storage; an id of None takes whatever the file
+    holds."""
     with translated():
         connection = connect(path, busy_s)
         try:
@@ -69,21 +76,27 @@ def open_file(
             if found is None:
                 connection.execute(queries()["wal"])
                 found = _create(connection, path, storage_id or "naksha", number)
+            if storage_id is not None and found[0] != storage_id:
+                raise InvalidArgument(
+                    f"The file holds storage {found[0]!r}, not {storage_id!r}", field="storage_id"
+                )
+            if _version_of(connection) < SCHEMA_VERSION:
+                _upgrade(connection)
         except BaseException:
             connection.close()
             raise
-    if storage_id is not None and found[0] != storage_id:
-        connection.close()
-        raise InvalidArgument(
-            f"The file holds storage {found[0]!r}, not {storage_id!r}", field="storage_id"
-        )
     return connection, found[0], found[1]
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute(queries()["schema_version"]).fetchone()[0]
+    return version
 
 
 def _owner_of(connection: sqlite3.Connection, path: Path) -> tuple[str, int] | None:
     """Id and number of the storage in the file; None while it is empty."""
     (application,) = connection.execute(queries()["application_id"]).fetchone()
-    (version,) = connection.execute(queries()["schema_version"]).fetchone()
+    version = _version_of(connection)
     (tables,) = connection.execute(queries()["table_count"]).fetchone()
     if tables == 0 and application in (0, APPLICATION_ID):
         return None
@@ -107,14 +120,10 @@ def _create(
     try:
         found = _owner_of(connection, path)
         if found is None:
-            for _, script in schema_files():
-                for statement in statements_of(script):
-                    connection.execute(statement)
+            _run_schema(connection, 0)
             connection.execute(queries()["storage_insert"], (storage_id, number))
-            for table, operations in GUARDED.items():
-                guard(connection, table, operations)
+            _guard_all(connection)
             connection.execute(sql("application_id_set", value=str(APPLICATION_ID)))
-            connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
             found = (storage_id, number)
         connection.execute(queries()["commit"])
     except BaseException:
@@ -123,15 +132,47 @@ def _create(
     return found
 
 
-def guard(connection: sqlite3.Connection, table: str, operations: tuple[str, ...]) -> None:
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a file of an older schema up to ours, unless another process did meanwhile."""
+    connection.execute(queries()["begin"])
+    try:
+        _run_schema(connection, _version_of(connection))
+        _guard_all(connection)
+        connection.execute(queries()["commit"])
+    except BaseException:
+        connection.execute(queries()["rollback"])
+        raise
+
+
+def _run_schema(connection: sqlite3.Connection, known: int) -> None:
+    """Run the files of the schema that a file does not know yet."""
+    for _, script in schema_files()[known:]:
+        for statement in statements_of(script):
+            connection.execute(statement)
+    connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
+
+
+def _guard_all(connection: sqlite3.Connection) -> None:
+    for table, operations in GUARDED.items():
+        guard(connection, table, operations)
+
+
+def guard(
+    connection: sqlite3.Connection,
+    table: str,
+    operations: tuple[str, ...],
+    instead: str = _ELSEWHERE,
+) -> None:
     """Refuse direct writes to a table."""
     for operation in operations:
         verb = operation.split()[0]
-        message = f"{verb} on table {table} is not allowed; write to the table of the collection"
+        message = f"{verb} on table {table} is not allowed; {instead}"
+        trigger = ident(f"{table}_no_{verb.lower()}")
+        connection.execute(sql("guard_drop", trigger=trigger))
         connection.execute(
             sql(
                 "guard",
-                trigger=ident(f"{table}_no_{verb.lower()}"),
+                trigger=trigger,
                 operation=operation,
                 table=ident(table),
                 message=text_literal(message),

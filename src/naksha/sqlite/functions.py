@@ -1,4 +1,4 @@
-"""What our connections can do beyond SQLite: tests on JSON that its own functions cannot express.
+"""What our connections can do beyond SQLite: tests that its own functions cannot express.
 
 Only queries use them. Tables, indices and triggers stand on SQLite alone, so that the file can be
 used with none of our code loaded.
@@ -22,6 +22,7 @@ _decode_test = msgspec.json.Decoder(PropertyTest).decode
 def add_functions(connection: sqlite3.Connection) -> None:
     """Make them known to a connection."""
     connection.create_function("naksha_holds", 2, holds, deterministic=True)
+    connection.create_function("naksha_has_text", 2, has_text, deterministic=True)
 
 
 def holds(jsondata: str, test: str) -> bool:
@@ -29,6 +30,11 @@ def holds(jsondata: str, test: str) -> bool:
     wanted = _test(test)
     found = _at(msgspec.json.decode(jsondata), wanted.path)
     return found is not ABSENT and compare(found, wanted.op, wanted.value)
+
+
+def has_text(text: str | None, part: str) -> bool:
+    """Whether a text contains another one, in whatever case; SQLite folds ASCII only."""
+    return text is not None and part.lower() in text.lower()
 
 
 @lru_cache(maxsize=256)

@@ -1,5 +1,5 @@
-"""Maintenance: history beyond its age, old days of the log and dropped collections go; estimates
-are refreshed. Everything in small steps, so that writers get in between."""
+"""Maintenance: history beyond its age, old days of the log, dropped collections and dropped
+overlays go; estimates are refreshed. Everything in small steps, so that writers get in between."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from naksha.model.limits import INT8_MAX
+from naksha.model.transaction import MAIN
 from naksha.model.txn import txn_of
-from naksha.sqlite.collections import floor_of, remove
+from naksha.sqlite import overlays
+from naksha.sqlite.collections import remove
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.versions import floor_of
 from naksha.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -31,12 +34,15 @@ class Read(Protocol):
 
 async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
     """See `Storage.maintain`."""
+    while await writer.task(_remove_overlaid):
+        pass
     for c in await read(_collections):
         if c.delete_at and c.delete_at <= now_ms:
             await writer.task(partial(_remove, name=c.id, now_ms=now_ms))
             continue
-        while await writer.task(partial(_expire, name=c.id, now_ms=now_ms)):
-            pass
+        for overlay in await read(partial(_overlays, name=c.id)):
+            while await writer.task(partial(_expire, name=c.id, overlay=overlay, now_ms=now_ms)):
+                pass
         await writer.task(partial(_refresh, name=c.id))
     await writer.task(lambda connection: _expire_log(connection, now_ms))
 
@@ -45,9 +51,18 @@ def _collections(connection: sqlite3.Connection) -> list[Collection]:
     return [Collection(*row) for row in connection.execute(queries()["collections"], (True,))]
 
 
-def _find(connection: sqlite3.Connection, name: str) -> Collection | None:
+def _overlays(connection: sqlite3.Connection, name: str) -> list[int]:
+    """Where a collection has tables: on main, and in overlays."""
+    c = _find(connection, name, MAIN)
+    return [] if c is None else [MAIN, *(each.overlay for each in overlays.of(connection, c))]
+
+
+def _find(connection: sqlite3.Connection, name: str, overlay: int) -> Collection | None:
     row = connection.execute(queries()["collection"], (name,)).fetchone()
-    return None if row is None else Collection(*row)
+    c = None if row is None else Collection(*row)
+    if c is None or overlay == MAIN:
+        return c
+    return next((each for each in overlays.of(connection, c) if each.overlay == overlay), None)
 
 
 def _value(connection: sqlite3.Connection, name: str, *values: Any, **slots: str) -> Any:
@@ -68,16 +83,21 @@ def _lowest_pin(connection: sqlite3.Connection, collection: str | None) -> int:
     return INT8_MAX if pin is None else pin
 
 
-def _expire(connection: sqlite3.Connection, name: str, now_ms: int) -> bool:
-    """Delete some of the history that is too old; tells whether there is more."""
-    c = _find(connection, name)
+def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int) -> bool:
+    """Delete some of the history that is too old; tells whether there is more. What is pinned on
+    main is needed in overlays, too: their branches began there."""
+    c = _find(connection, name, overlay)
     if c is None:
         return False
     below = min(_cutoff(now_ms, c.max_age), _lowest_pin(connection, name) + 1)
     rows = connection.execute(sql("history_too_old", **c.tables), (below, ROWS_MAX)).fetchall()
     if not rows:
         return False
-    connection.execute(queries()["collection_raise_floor"], (max(row[1] for row in rows), name))
+    floor = max(row[1] for row in rows)
+    if overlay == MAIN:
+        connection.execute(queries()["collection_raise_floor"], (floor, name))
+    else:
+        connection.execute(queries()["overlaid_raise_floor"], (floor, c.number, overlay))
     numbers = [(row[0],) for row in rows]
     for statement in ("history_delete", "past_delete", "past_tags_delete"):
         connection.executemany(sql(statement, **c.tables), numbers)
@@ -104,16 +124,26 @@ def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
 
 def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
     """Remove a dropped collection that is due, unless it is pinned."""
-    c = _find(connection, name)
+    c = _find(connection, name, MAIN)
     if c is None or not 0 < c.delete_at <= now_ms:
         return
     if _value(connection, "pinned", c.id, c.txn):
         return
+    for each in overlays.of(connection, c):
+        overlays.remove(connection, each)
     remove(connection, c)
 
 
+def _remove_overlaid(connection: sqlite3.Connection) -> bool:
+    """Remove the tables of one collection in an overlay that is dropped, if there are any."""
+    row = connection.execute(queries()["overlaid_left"]).fetchone()
+    if row is not None:
+        overlays.remove(connection, Collection(*row))
+    return row is not None
+
+
 def _refresh(connection: sqlite3.Connection, name: str) -> None:
-    c = _find(connection, name)
+    c = _find(connection, name, MAIN)
     if c is None or c.delete_at:
         return
     count = _value(connection, "feature_count", **c.tables)

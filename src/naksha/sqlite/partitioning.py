@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 
 from naksha.model.version import HEAD
 from naksha.spi.partitioning import (
@@ -38,7 +37,7 @@ async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, d
     version = await snapshot.read(lambda connection: versions.resolve(connection, HEAD, c))
     if version.seq_number == 0:
         return None, {}
-    size = await snapshot.read(_byte_size(c))
+    size = await snapshot.read(lambda connection: byte_size(connection, c))
     most = features_max(size)
 
     async def count(prefix: str, limit: int | None) -> int:
@@ -67,11 +66,9 @@ def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None
     connection.execute(sql("meta_put", **c.tables), (FEATURE_ID, found.encoded()))
 
 
-def _byte_size(c: Collection) -> Callable[[sqlite3.Connection], int]:
-    def find(connection: sqlite3.Connection) -> int:
-        if c.byte_size > 0:
-            return c.byte_size
-        row = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_FEATURES_MAX,))
-        return row.fetchone()[0] or 0
-
-    return find
+def byte_size(connection: sqlite3.Connection, c: Collection) -> int:
+    """The size of the largest feature, as far as it is known."""
+    if c.byte_size > 0:
+        return c.byte_size
+    row = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_FEATURES_MAX,))
+    return row.fetchone()[0] or 0

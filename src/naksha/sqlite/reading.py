@@ -8,18 +8,27 @@ from typing import Final
 
 import msgspec
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.model.guid import Guid
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Intersects, Query
 from naksha.model.state import State
-from naksha.model.uuids import parse_state_id
+from naksha.model.uuids import StateRef, parse_state_id
 from naksha.model.version import AtTxn, Head, VersionSelector
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.storage import Page
 from naksha.sqlite import statements, versions
 from naksha.sqlite.exact import tester_of
-from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.layers import (
+    Layers,
+    collection_on,
+    is_seen,
+    levels,
+    overlay_of,
+    readable,
+)
+from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries, sql
 
 CHUNK: Final = 1000
@@ -32,6 +41,7 @@ class Request:
     def __init__(
         self,
         connection: sqlite3.Connection,
+        layers: Layers,
         collection: str,
         query: Query,
         at: VersionSelector,
@@ -40,22 +50,23 @@ class Request:
     ) -> None:
         self.connection = connection
         self.query = query
-        self.collection: Collection = collection_of(connection, collection)
         self.cursor = decode_cursor(query.cursor)
+        known = collection_on(connection, layers, collection)
         self.txn = self._txn(at, pins_head)
+        self.levels = readable(connection, layers, known, self.txn)
 
     def _txn(self, at: VersionSelector, pins_head: bool) -> int | None:
         if self.cursor is not None and self.cursor.at:
             if not 0 < self.cursor.at <= INT8_MAX:
                 raise InvalidArgument("Not a cursor of this storage", field="cursor")
-            return versions.resolve(self.connection, AtTxn(self.cursor.at), self.collection).txn
+            return versions.resolve(self.connection, AtTxn(self.cursor.at)).txn
         if isinstance(at, Head) and (self.query.limit is None or not pins_head):
             return None
-        return versions.resolve(self.connection, at, self.collection).txn
+        return versions.resolve(self.connection, at).txn
 
     def states(self) -> Iterator[State]:
         """All states in their order, one more than the limit asks for."""
-        text, values = statements.states(self.collection, self.query, self.txn, self.cursor)
+        text, values = statements.states(self.levels, self.query, self.cursor)
         rows = self.connection.execute(text, values)
         if not isinstance(self.query.spatial, Intersects):
             return (State(id_, feature) for id_, feature in rows)
@@ -87,7 +98,7 @@ class Request:
         """See `Reader.count`."""
         if isinstance(self.query.spatial, Intersects):
             return sum(1 for _ in self.states())
-        text, values = statements.count(self.collection, self.query, self.txn)
+        text, values = statements.count(self.levels, self.query)
         number: int = self.connection.execute(text, values).fetchone()[0]
         return number
 
@@ -97,9 +108,36 @@ def counted(query: Query) -> Query:
     return msgspec.structs.replace(query, limit=None, cursor=None)
 
 
-def state(connection: sqlite3.Connection, storage: tuple[str, int], state_id: str) -> State:
-    """See `Reader.state`."""
+def state(
+    connection: sqlite3.Connection, storage: tuple[str, int], layers: Layers, state_id: str
+) -> State:
+    """See `Reader.state`. What the branch sees comes first: there a state ends when the branch
+    ended it. Then all other places, since the id is unique in the storage."""
     reference = parse_state_id(state_id)
+    known = _collection_of(connection, storage, reference)
+    if known is None or known.delete_at:
+        raise NotFound(f"No state {state_id!r} in storage {storage[0]!r}")
+    seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
+    rows = connection.execute(queries()["overlays_of"], (known.number,))
+    others = [known, *(overlay_of(known, *row) for row in rows)]
+    for collection, at in (*seen, *((other, None) for other in others)):
+        end = INT8_MAX if at is None else at
+        text = sql(
+            "state_by_i",
+            feature=sql("feature"),
+            closed=sql("feature_closed", at=str(end)),
+            **collection.tables,
+        )
+        row = connection.execute(text, (reference.i, end)).fetchone()
+        if row is not None:
+            return State(*row)
+    raise NotFound(f"No state {state_id!r}", collection_id=known.id)
+
+
+def _collection_of(
+    connection: sqlite3.Connection, storage: tuple[str, int], reference: StateRef
+) -> Collection | None:
+    """The collection that a state id names."""
     name: str | None = None
     if isinstance(reference, Guid):
         if reference.storage_id == storage[0]:
@@ -109,19 +147,15 @@ def state(connection: sqlite3.Connection, storage: tuple[str, int], state_id: st
             queries()["collection_by_number"], (reference.collection_number,)
         ).fetchone()
         name = None if row is None else row[0]
-    known = None
-    if name is not None:
-        row = connection.execute(queries()["collection"], (name,)).fetchone()
-        known = None if row is None else Collection(*row)
-    if known is None or known.delete_at:
-        raise NotFound(f"No state {state_id!r} in storage {storage[0]!r}")
-    text = sql(
-        "state_by_i",
-        feature=sql("feature"),
-        closed=sql("feature_closed", at=str(INT8_MAX)),
-        **known.tables,
-    )
-    row = connection.execute(text, (reference.i,)).fetchone()
-    if row is None:
-        raise NotFound(f"No state {state_id!r}", collection_id=known.id)
-    return State(*row)
+    if name is None:
+        return None
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    return None if row is None else Collection(*row)
+
+
+def collections(
+    connection: sqlite3.Connection, layers: Layers, *, dropped: bool
+) -> list[CollectionInfo]:
+    """See `Reader.collections`."""
+    rows = connection.execute(queries()["collections"], (dropped,))
+    return [c.info for row in rows if is_seen(layers, c := Collection(*row))]

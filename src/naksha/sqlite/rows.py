@@ -9,6 +9,7 @@ from typing import Any
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound
+from naksha.model.transaction import MAIN
 from naksha.sqlite.sql import ident, queries
 
 
@@ -31,6 +32,9 @@ class Collection:
     estimated_feature_count: int
     byte_size: int
     compressed_size: int
+    created: int
+    overlay: int = MAIN
+    """The overlay whose tables are meant; everything else is the collection's own."""
 
     @property
     def has_history(self) -> bool:
@@ -39,19 +43,23 @@ class Collection:
     @property
     def tables(self) -> dict[str, str]:
         """Slots for statements: quoted names of the tables, and beginnings of index names."""
-        number = self.number
+        key, head = str(self.number), self.id
+        if self.overlay != MAIN:
+            key = f"o{self.overlay}_{self.number}"
+            head = f"naksha_{key}"
         names = {
-            "head": self.id,
-            "del": f"{self.id}_del",
-            "hst": f"{self.id}_hst",
-            "meta": f"{self.id}_meta",
-            "box": f"naksha_box_{number}",
-            "past": f"naksha_past_{number}",
-            "tag": f"naksha_tag_{number}",
-            "past_tag": f"naksha_past_tag_{number}",
+            "head": head,
+            "del": f"{head}_del",
+            "hst": f"{head}_hst",
+            "meta": f"{head}_meta",
+            "box": f"naksha_box_{key}",
+            "past": f"naksha_past_{key}",
+            "tag": f"naksha_tag_{key}",
+            "past_tag": f"naksha_past_tag_{key}",
+            "mask": f"naksha_mask_{key}",
         }
         quoted = {slot: ident(name) for slot, name in names.items()}
-        starts = {slot + "_": f"naksha_{number}_{slot}_" for slot in names}
+        starts = {slot + "_": f"naksha_{key}_{slot}_" for slot in names}
         return quoted | starts
 
     @property

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import NotSupported
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
-from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch
-from naksha.spi.storage import Page
-from naksha.sqlite import collections, reading, writes
+from naksha.model.transaction import MAIN
+from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch, check_kept
+from naksha.spi.storage import KeptObject, Page
+from naksha.sqlite import collections, kept, overlays, pins, reading, writes
+from naksha.sqlite.layers import collection_on
 from naksha.sqlite.readers import Readers
-from naksha.sqlite.rows import Collection, collection_of
-from naksha.sqlite.sql import queries
 from naksha.sqlite.states import shapes_of
 from naksha.sqlite.transaction import Message, Transaction
 from naksha.sqlite.writer import Entry, Writer
@@ -34,6 +34,7 @@ class SqliteSession(CheckedSession):
         self._writer = writer
         self._readers = readers
         self._storage_info = storage
+        self._layers = entry.transaction.layers
         self.entry = entry
 
     @property
@@ -60,15 +61,15 @@ class SqliteSession(CheckedSession):
     # ---- Reading -----------------------------------------------------------------------------
 
     async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
-        return await self._look(partial(list_collections, dropped=dropped))
+        return await self._look(lambda c: reading.collections(c, self._layers, dropped=dropped))
 
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
-        return await self._look(lambda c: collection_of(c, collection, dropped=dropped).info)
+        return await self._look(
+            lambda c: collection_on(c, self._layers, collection, dropped=dropped).info
+        )
 
     async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
-        return await self._look(
-            lambda c: reading.Request(c, collection, query, at, pins_head=False).page()
-        )
+        return await self._look(lambda c: self._request(c, collection, query, at).page())
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
@@ -77,29 +78,52 @@ class SqliteSession(CheckedSession):
             yield state
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
-        return await self._look(
-            lambda c: reading.Request(
-                c, collection, reading.counted(query), at, pins_head=False
-            ).count()
-        )
+        counted = reading.counted(query)
+        return await self._look(lambda c: self._request(c, collection, counted, at).count())
+
+    def _request(
+        self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector
+    ) -> reading.Request:
+        return reading.Request(connection, self._layers, collection, query, at, pins_head=False)
 
     async def state(self, state_id: str) -> State:
-        return await self._look(lambda c: reading.state(c, self._storage, state_id))
+        return await self._look(lambda c: reading.state(c, self._storage, self._layers, state_id))
+
+    async def kept(self, kind: str, id: str) -> KeptObject | None:
+        check_kept(kind, id)
+        return await self._look(lambda c: kept.find(c, kind, id))
+
+    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
+        check_kept(kind, prefix or kind)
+        return await self._look(lambda c: kept.find_all(c, kind, prefix))
 
     # ---- Collections -------------------------------------------------------------------------
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
         check_collection_id(info.id, field="id")
-        return await self._step(lambda t: collections.create(t, info))
+        return await self._on_main(lambda t: collections.create(t, info))
 
     async def change_collection(self, collection: str, change: CollectionChange) -> CollectionInfo:
-        return await self._step(lambda t: collections.change(t, collection, change))
+        return await self._on_main(lambda t: collections.change(t, collection, change))
 
     async def drop_collection(self, collection: str, delete_at: int | None = None) -> None:
-        await self._step(lambda t: collections.drop(t, collection, delete_at))
+        await self._on_main(lambda t: collections.drop(t, collection, delete_at))
 
     async def restore_collection(self, collection: str) -> CollectionInfo:
-        return await self._step(lambda t: collections.restore(t, collection))
+        return await self._on_main(lambda t: collections.restore(t, collection))
+
+    async def _on_main(self, work: Callable[[Transaction], T]) -> T:
+        if self.entry.transaction.overlay != MAIN:
+            raise NotSupported("Collections are changed on main only", field="collection")
+        return await self._step(work)
+
+    # ---- Overlays ----------------------------------------------------------------------------
+
+    async def new_overlay(self) -> int:
+        return await self._step(overlays.new)
+
+    async def drop_overlay(self, overlay: int) -> None:
+        await self._step(lambda t: overlays.drop(t.connection, overlay))
 
     # ---- What was found to be right ----------------------------------------------------------
 
@@ -144,8 +168,16 @@ class SqliteSession(CheckedSession):
 
         await self._step(add)
 
+    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+        return await self._step(lambda t: kept.keep(t.connection, kind, id, json, expected))
 
-def list_collections(connection: sqlite3.Connection, *, dropped: bool) -> list[CollectionInfo]:
-    """See `Reader.collections`."""
-    rows = connection.execute(queries()["collections"], (dropped,))
-    return [Collection(*row).info for row in rows]
+    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+        await self._step(lambda t: kept.forget(t.connection, kind, id, expected))
+
+    async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
+        await self._step(
+            lambda t: pins.pin(t.connection, t.layers, name, at, collection, guards=guards)
+        )
+
+    async def _unpin(self, name: str) -> None:
+        await self._step(lambda t: pins.unpin(t.connection, name))

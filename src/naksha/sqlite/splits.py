@@ -3,6 +3,8 @@
 The plan fixes P, the last published transaction. What ended at or before P never changes again, so
 history splits may read it at any time. What was current at the plan may have moved to the history
 since; therefore a split of HEAD, a range of ids, reads the history of these ids after P as well.
+
+A branch is cut by ids only: each split reads all of its layers at the version, in one statement.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from naksha.model.version import VersionSelector
 from naksha.spi.arrow import STATES
 from naksha.spi.query_parts import boxes_of, joined
 from naksha.spi.storage import Split
-from naksha.sqlite import versions
+from naksha.sqlite import layers, versions
 from naksha.sqlite.exact import tester_of
-from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.layers import MAIN_ONLY, Layers, Level
+from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import sql
-from naksha.sqlite.statements import Statement, filters_of, tags_of
+from naksha.sqlite.statements import Statement, filters_of, sources_of, tags_of
 
 SPLIT_ROWS: Final = 50_000
 """About how many states one split reads."""
@@ -36,7 +39,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
     each together with what left it for the history after `published`; or the history ("hst") that
-    ended after `after`, up to `until`.
+    ended after `after`, up to `until`; or such a range of ids of a branch ("layers").
     """
 
     source: str
@@ -47,6 +50,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     end: str | None = None
     after: int = 0
     until: int = 0
+    layers: Layers = MAIN_ONLY
 
 
 def part_of(split: Split) -> Part:
@@ -60,6 +64,7 @@ def part_of(split: Split) -> Part:
 def plan(
     connection: sqlite3.Connection,
     storage_id: str,
+    seen: Layers,
     collection: str,
     query: Query,
     at: VersionSelector,
@@ -67,12 +72,33 @@ def plan(
     """See `Storage.plan`; the caller has published what can be."""
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
-    c = collection_of(connection, collection)
+    c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
-    version = versions.resolve(connection, at, c)
+    version = layers.resolve(connection, seen, c, at)
     whole = Part("head", version.txn, last.txn, query)
-    parts = [] if query.ids == () else list(_parts(connection, c, whole))
+    if query.ids == ():
+        return []
+    if seen == MAIN_ONLY:
+        parts = list(_parts(connection, c, whole))
+    else:
+        whole = msgspec.structs.replace(whole, source="layers", layers=seen)
+        parts = list(_layered(connection, c, whole))
     return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+
+
+def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+    """Ranges of ids; every layer may have many."""
+    found = layers.levels(connection, whole.layers, c, whole.at)
+    ends: set[str] = set()
+    if whole.query.ids is None:
+        for level in found:
+            text = sql("split_ids", table=level.collection.tables["head"])
+            ends.update(row[0] for row in connection.execute(text, (SPLIT_ROWS,)))
+    first = None
+    for end in sorted(ends):
+        yield msgspec.structs.replace(whole, first=first, end=end)
+        first = end
+    yield msgspec.structs.replace(whole, first=first)
 
 
 def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
@@ -113,9 +139,9 @@ def batches(
     connection: sqlite3.Connection, collection: str, part: Part
 ) -> Iterator[pa.RecordBatch]:
     """The states of a split."""
-    c = collection_of(connection, collection)
-    versions.check_history(connection, c, part.at)
-    text, values = _statement(c, part)
+    c = layers.collection_on(connection, part.layers, collection)
+    levels = layers.readable(connection, part.layers, c, part.at)
+    text, values = _statement(c, part) if part.source != "layers" else _of_layers(levels, part)
     rows = connection.execute(text, values)
     test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
     while chunk := rows.fetchmany(BATCH_ROWS):
@@ -130,31 +156,39 @@ def batches(
             yield pa.RecordBatch.from_arrays(arrays, schema=STATES)
 
 
+def _of_layers(levels: list[Level], part: Part) -> tuple[str, list[Any]]:
+    statement = Statement()
+    ids = _range(statement, part)
+    sources = sources_of(statement, levels, part.query, None, "split_source", *ids)
+    return sources, statement.values
+
+
+def _range(statement: Statement, part: Part) -> list[str]:
+    """The ids of a split."""
+    ids = []
+    if part.first is not None:
+        ids.append(sql("split_first", id=statement.value(part.first)))
+    if part.end is not None:
+        ids.append(sql("split_end", id=statement.value(part.end)))
+    return ids
+
+
 def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
     statement = Statement()
     at = statement.value(part.at)
     filters = list(filters_of(statement, part.query))
-    boxes = [
-        sql(
-            "box",
-            **{
-                name: statement.value(float(edge))
-                for name, edge in zip(("west", "south", "east", "north"), box, strict=True)
-            },
-        )
-        for box in boxes_of(part.query.spatial)
-    ]
+    boxes = [sql("box", **statement.edges(box)) for box in boxes_of(part.query.spatial)]
     if boxes:
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
     for table, conditions in _tables(statement, part, at):
-        feature = sql("split_feature_at", at=at) if table == "hst" else sql("split_feature")
+        document = sql("split_feature_at", at=at) if table == "hst" else sql("split_feature")
         every = [*conditions, *filters, *tags_of(statement, c, part.query, table)]
         sources.append(
             sql(
                 "split_source",
-                table=c.tables[table],
-                feature=feature,
+                from_=sql("from_table", table=c.tables[table]),
+                document=document,
                 conditions="\n   AND ".join(every),
             )
         )
@@ -163,11 +197,7 @@ def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
 
 def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, list[str]]]:
     """The tables of a split and the conditions on each."""
-    ids = []
-    if part.first is not None:
-        ids.append(sql("split_first", id=statement.value(part.first)))
-    if part.end is not None:
-        ids.append(sql("split_end", id=statement.value(part.end)))
+    ids = _range(statement, part)
     kinds = {States.LIVE: "split_live", States.DELETED: "split_dead", States.ALL: "all_hst"}
     if part.source == "hst":
         bounds = {

@@ -7,7 +7,7 @@ cannot decide (real geometries) is left to `exact`, which gets the geometries be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from naksha.model.query import Test as PropertyTest
 from naksha.spi.cursor import Cursor
 from naksha.spi.query_parts import (
     ORDER,
+    Box,
     boxes_of,
     check_text,
     end_of_prefix,
@@ -26,12 +27,14 @@ from naksha.spi.query_parts import (
     json_text,
     predicate_sql,
 )
+from naksha.sqlite.layers import Level
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import sql
 
 _PLAIN_KEY: Final = re.compile(r'[^"\\\x00-\x1f]+')
 """Keys that a JSON path of SQLite can name: it knows no escapes."""
 
+_NEVER: Final = str(limits.INT8_MAX)
 NOWHERE: Final = (None,)
 """In place of boxes, when there is no spatial test."""
 
@@ -61,9 +64,18 @@ class Statement:
             check_text(each)
         return self.value(msgspec.json.encode(among).decode())
 
+    def numbers(self, values: Iterable[int]) -> str:
+        """Add several numbers as one parameter."""
+        return self.value(msgspec.json.encode(list(values)).decode())
+
+    def edges(self, box: Box) -> dict[str, str]:
+        """Add the edges of a box; gives their places by name."""
+        names = ("west", "south", "east", "north")
+        return {n: self.value(float(v)) for n, v in zip(names, box, strict=True)}
+
 
 def states(
-    collection: Collection, query: Query, at: int | None, cursor: Cursor | None = None
+    levels: Sequence[Level], query: Query, cursor: Cursor | None = None
 ) -> tuple[str, list[Any]]:
     """The statement that gives (id, feature) of all states of the query, and their geometries
     where they are still to be tested."""
@@ -71,73 +83,87 @@ def states(
     tested = isinstance(query.spatial, Intersects)
     geo = sql("geo_also") if tested else ""
     if query.limit is None:
-        sources = _sources(statement, collection, query, at, cursor, "source")
+        sources = sources_of(statement, levels, query, cursor, "source")
         return sql("select_states", sources=sources, order="", geo=geo), statement.values
     # Of those that are still to be tested nobody knows how many will do.
     limit = "" if tested else sql("limit", limit=str(query.limit + 1))
-    sources = _sources(statement, collection, query, at, cursor, "source_page", limit=limit)
+    sources = sources_of(statement, levels, query, cursor, "source_page", limit=limit)
     order = sql("order_page", limit=limit)
     return sql("select_states", sources=sources, order=order, geo=geo), statement.values
 
 
-def count(collection: Collection, query: Query, at: int | None) -> tuple[str, list[Any]]:
+def count(levels: Sequence[Level], query: Query) -> tuple[str, list[Any]]:
     """The statement that counts them; not for geometries that are still to be tested."""
     statement = Statement()
-    sources = _sources(statement, collection, query, at, None, "source")
+    sources = sources_of(statement, levels, query, None, "source")
     return sql("select_count", sources=sources), statement.values
 
 
-def _sources(
+def sources_of(
     statement: Statement,
-    collection: Collection,
+    levels: Sequence[Level],
     query: Query,
-    at: int | None,
     cursor: Cursor | None,
     source: str,
+    *conditions: str,
     **slots: str,
 ) -> str:
-    version = None if at is None else statement.value(at)
+    """All tables that the query is answered from, each as the source that is named."""
     boxes = boxes_of(query.spatial)
-    filters = list(filters_of(statement, query))
+    filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
         place = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
         filters.append(sql("after_cursor", **place))
     parts = []
-    for table, condition in _tables(query.states, version):
-        feature = sql("feature")
-        if table == "hst" and query.states is States.ALL:
-            feature = sql("feature_closed", at=version or str(limits.INT8_MAX))
-        for box in boxes or NOWHERE:
-            from_, first = _from(statement, collection, query, table, condition, box, version)
-            tags = tags_of(statement, collection, query, table)
-            parts.append(
-                sql(
-                    source,
-                    feature=feature,
-                    from_=from_,
-                    conditions="\n   AND ".join([first, *filters, *tags]),
-                    **slots,
-                )
-            )
+    for level in levels:
+        version = None if level.at is None else statement.value(level.at)
+        for table, condition in _tables(query.states, version):
+            closed = table == "hst" and query.states is States.ALL
+            shown = _shown(closed, version)
+            masked = list(_masks(level, closed, version))
+            for box in boxes or NOWHERE:
+                from_, first = _from(statement, level, query, table, condition, box, version)
+                tags = tags_of(statement, level.collection, query, table)
+                every = "\n   AND ".join([first, *filters, *tags, *masked])
+                parts.append(sql(source, from_=from_, conditions=every, **shown, **slots))
     # Boxes on both sides of the date line may meet the same feature.
     return ("\nUNION\n" if len(boxes) > 1 else "\nUNION ALL\n").join(parts)
 
 
+def _shown(closed: bool, version: str | None) -> dict[str, str]:
+    """The whole feature, and its document alone; with the end of the state where it has one."""
+    if not closed:
+        return {"feature": sql("feature"), "document": sql("split_feature")}
+    at = version or _NEVER
+    return {
+        "feature": sql("feature_closed", at=at),
+        "document": sql("split_feature_at", at=at),
+    }
+
+
+def _masks(level: Level, closed: bool, version: str | None) -> Iterator[str]:
+    """Nothing of a feature that a layer above has; but that layer begins with the state that was
+    valid at this one's version, and what ended before is only here."""
+    hidden = [sql("unmasked_id", mask=mask) for mask in level.masks]
+    if hidden and closed:
+        assert version is not None
+        yield joined([sql("ended_at", at=version), joined(hidden, " AND ", "true")], " OR ", "")
+    else:
+        yield from hidden
+
+
 def _from(
     statement: Statement,
-    collection: Collection,
+    level: Level,
     query: Query,
     table: str,
     condition: str,
-    box: tuple[float, float, float, float] | None,
+    box: Box | None,
     version: str | None,
 ) -> tuple[str, str]:
     """The table, or a tree that leads to it, and the condition that goes with that."""
-    tables = collection.tables
-    edges = {}
-    if box is not None:
-        names = ("west", "south", "east", "north")
-        edges = {n: statement.value(float(v)) for n, v in zip(names, box, strict=True)}
+    tables = level.collection.tables
+    edges = {} if box is None else statement.edges(box)
     picked = query.ids is not None
     if table == "head" and box is not None and not picked:
         exact = sql("box", **edges)
@@ -145,7 +171,9 @@ def _from(
     live_past = table == "hst" and version is not None and query.states is States.LIVE
     if live_past and not picked and (box is not None or _is_unselective(query)):
         in_tree = "" if box is None else " AND " + sql("tree_box", **edges)
-        conditions = [sql("live_past_at", at=str(version), box=in_tree, past=tables["past"])]
+        at = str(version)
+        slots = {"at": at, "ord": sql("ord_at", at=at), "past": tables["past"]}
+        conditions = [sql("live_past_at", box=in_tree, **slots)]
         if box is not None:
             conditions.append(sql("box", **edges))
         return sql("from_table", table=tables["hst"]), " AND ".join(conditions)

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from naksha.sqlite.rows import collection_of
+from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries, sql
 from naksha.sqlite.states import Old, Signature, as_json
 from naksha.sqlite.transaction import Box, Transaction
 
 
 class Tables:
-    """A collection that is being written to."""
+    """A collection that is being written to: on main, or in an overlay."""
 
-    def __init__(self, transaction: Transaction, name: str) -> None:
+    def __init__(self, transaction: Transaction, collection: Collection) -> None:
         self.transaction = transaction
         self.connection = transaction.connection
-        self.collection = collection_of(self.connection, name)
+        self.collection = collection
         self._slots = self.collection.tables | {
             "columns": queries()["state_columns"],
             "old_columns": queries()["old_columns"],
         }
-        transaction.check_order(self.collection.txn, name)
+        transaction.check_order(collection.txn, collection.id)
 
     def run(self, name: str, *values: Any) -> None:
         """Run a statement."""
@@ -37,6 +37,10 @@ class Tables:
         """Run a statement for each row."""
         if rows:
             self.connection.executemany(sql(name, **self._slots), rows)
+
+    def rows(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows that a statement gives."""
+        return self.connection.execute(sql(name, **self._slots), values).fetchall()
 
     def value(self, name: str) -> Any:
         """The one value that a statement gives."""

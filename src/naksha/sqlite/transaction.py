@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Final
+from typing import Final, Literal
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported, Retryable
 from naksha.model.txn import date_of, txn_of
 from naksha.model.uuids import ROW_NUMBER_MAX
+from naksha.sqlite.layers import MAIN_ONLY, Layers
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries
 
@@ -27,6 +28,7 @@ class Counters:
     txn: int = 0
     ord: int = 0
     collection: int = 0
+    overlay: int = 0
     i: dict[int, int] = field(default_factory=dict)
     open: dict[int, Transaction] = field(default_factory=dict)
     """Transactions that have a number and may still commit, by it."""
@@ -35,6 +37,7 @@ class Counters:
         """Write down what was given out, so that nobody else gives it out."""
         connection.execute(queries()["counters_set"], (self.txn, self.ord))
         connection.execute(queries()["collection_number_set"], (self.collection,))
+        connection.execute(queries()["overlay_number_set"], (self.overlay,))
         connection.executemany(
             queries()["next_i_set"], [(i, number) for number, i in self.i.items()]
         )
@@ -82,8 +85,10 @@ class Transaction:
         at_ms: int | None,
         *,
         dated: bool,
+        layers: Layers = MAIN_ONLY,
     ) -> None:
         self.storage_id = storage_id
+        self.layers = layers
         self.app_id = app_id
         self.author = author
         self.started_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
@@ -92,7 +97,7 @@ class Transaction:
         self._counters = counters
         self._txn: int | None = None
         self.ord = 0
-        self._given: list[tuple[int, int, int]] = []
+        self._given: list[tuple[int | str, int, int]] = []
         self._given_again = 0
         self._looks: list[int] = []
         self._looks_again = 0
@@ -111,6 +116,11 @@ class Transaction:
             self.dated_ms,
             dated=self._is_import,
         )
+
+    @property
+    def overlay(self) -> int:
+        """Where it writes to."""
+        return self.layers[0].overlay
 
     # ---- Numbers -----------------------------------------------------------------------------
 
@@ -166,23 +176,30 @@ class Transaction:
 
     def take_collection(self) -> int:
         """The number for a new collection."""
+        return self._take_number("collection")
+
+    def take_overlay(self) -> int:
+        """The number for a new overlay."""
+        return self._take_number("overlay")
+
+    def _take_number(self, what: Literal["collection", "overlay"]) -> int:
         if self._given_again == len(self._given):
-            row = self.connection.execute(queries()["collection_last"]).fetchone()
-            number = max(row[0], self._counters.collection) + 1
-            self._counters.collection = number
-            self._given.append((number, 0, 0))
-        number, _, count = self._given[self._given_again]
-        if count:
+            row = self.connection.execute(queries()[f"{what}_last"]).fetchone()
+            number = max(row[0], getattr(self._counters, what)) + 1
+            setattr(self._counters, what, number)
+            self._given.append((what, number, 0))
+        given, number, _ = self._given[self._given_again]
+        if given != what:
             raise Retryable("Something else was written meanwhile")
         self._given_again += 1
-        self.connection.execute(queries()["collection_number_set"], (number,))
+        self.connection.execute(queries()[f"{what}_number_set"], (number,))
         return number
 
     def take(self, collection: Collection, count: int) -> int:
         """The first of so many numbers for states."""
         if self._given_again < len(self._given):
-            number, start, taken = self._given[self._given_again]
-            if (number, taken) != (collection.number, count):
+            given, start, taken = self._given[self._given_again]
+            if (given, taken) != (collection.number, count):
                 raise Retryable("Something else was written meanwhile", collection_id=collection.id)
         else:
             known = self._counters.i
@@ -247,7 +264,7 @@ class Transaction:
         """Write the signals, at the end of the transaction."""
         if self.logged is None and not (self.changes or self.collections or self.messages):
             return
-        head = (self.started_ms, self.dated_ms, self.txn, self.ord)
+        head = (self.overlay, self.started_ms, self.dated_ms, self.txn, self.ord)
         who = (self.app_id, self.author)
         no_message, no_counts, no_box = (None,) * 3, (0,) * 4, (None,) * 4
         nothing = (*no_message, *no_counts, *no_box)

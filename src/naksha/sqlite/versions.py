@@ -7,7 +7,6 @@ from typing import Any
 
 from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
-from naksha.sqlite.collections import floor_of
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries
 
@@ -38,6 +37,15 @@ def find(connection: sqlite3.Connection, query: str, *values: Any) -> Version | 
     """The version that a query gives."""
     row = connection.execute(queries()[query], values).fetchone()
     return None if row is None else Version(*row)
+
+
+def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
+    """The oldest transaction that a collection can be read at."""
+    if c.off_since is None:
+        return c.floor_txn
+    row = connection.execute(queries()["last_write"], (c.id, c.off_since - 1)).fetchone()
+    last: int = row[0]
+    return max(c.floor_txn, last)
 
 
 def check_history(connection: sqlite3.Connection, collection: Collection, txn: int) -> None:

@@ -16,6 +16,7 @@ from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retrya
 from naksha.model.garbage import uncollected
 from naksha.model.state import Outcome, State
 from naksha.spi.sessions import Mode, WriteBatch
+from naksha.sqlite.overlays import open_tables
 from naksha.sqlite.sql import queries
 from naksha.sqlite.states import (
     Old,
@@ -52,7 +53,7 @@ def put(
     want: bool,
 ) -> list[Outcome]:
     """Write features; see `WriteSession.create`, `update` and `upsert`."""
-    tables = Tables(transaction, name)
+    tables = open_tables(transaction, name, batch.prepared.ids)
     heads = tables.old("heads", batch.prepared.ids)
     work = _Put(tables, batch, shapes, want)
     for position, id_ in enumerate(batch.prepared.ids):
@@ -69,7 +70,7 @@ def _check(
     tables: Tables, id_: str, old: Old | None, batch: WriteBatch, position: int, mode: Mode
 ) -> None:
     name, lock = tables.collection.id, batch.locks[position]
-    is_merged = batch.muuids[position] is not None
+    is_merged = batch.is_merged and batch.muuids[position] is not None
     if is_merged and (old is None or old.i != lock):
         raise Retryable("HEAD changed after it was merged", feature_id=id_, collection_id=name)
     if mode == "create" and old is not None:
@@ -148,7 +149,8 @@ class _Put:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
         prepared = batch.prepared
         tombs = tables.old("tombstones", [prepared.ids[p] for p in self.new])
-        row = tables.connection.execute(queries()["last_purge"], (tables.collection.id, by.txn))
+        here = (tables.collection.id, by.txn, tables.collection.overlay)
+        row = tables.connection.execute(queries()["last_purge"], here)
         t.check_order(row.fetchone()[0], tables.collection.id)
         author = t.author or tables.collection.author or t.app_id
         author_json = as_json(author)
@@ -281,7 +283,7 @@ def delete(
     want: bool,
 ) -> list[Outcome]:
     """See `WriteSession.delete`."""
-    tables = Tables(transaction, name)
+    tables = open_tables(transaction, name, ids)
     heads = tables.old("heads", ids)
     for id_, lock in zip(ids, locks, strict=True):
         if lock is not None and id_ in heads:
@@ -304,7 +306,7 @@ def delete(
 @uncollected
 def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool) -> list[Outcome]:
     """See `WriteSession.restore`."""
-    tables = Tables(transaction, name)
+    tables = open_tables(transaction, name, ids)
     tombs = tables.old("tombstones", ids)
     for id_ in ids:
         if id_ not in tombs:
@@ -327,7 +329,7 @@ def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool)
 @uncollected
 def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outcome]:
     """See `WriteSession.purge`."""
-    tables = Tables(transaction, name)
+    tables = open_tables(transaction, name, ids)
     for id_ in tables.old("heads", ids):
         raise Conflict("The feature is not deleted", feature_id=id_, collection_id=name)
     published = tables.connection.execute(queries()["counters"]).fetchone()[2]

@@ -28,15 +28,18 @@ import sys
 import pytest
 
 _MODULES = (
+    "branches",
     "bulk",
     "collections",
     "concurrency",
     "geometry",
     "input",
+    "kept",
     "locks",
     "log",
     "namespace",
     "oracle",
+    "overlays",
     "overtaken",
     "paging",
     "partitioning",
@@ -50,9 +53,22 @@ _MODULES = (
 )
 # So that a failed assertion shows its values, as it does in the storage's own tests.
 _NAMES = [f"naksha.testing.suite_{name}" for name in _MODULES]
-_NAMES += ["naksha.testing.stateful", "naksha.testing.stateful_support"]
+_NAMES += [
+    "naksha.testing.branch_support",
+    "naksha.testing.stateful",
+    "naksha.testing.stateful_support",
+]
 pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
 
+from naksha.testing.suite_branches import (  # noqa: E402
+    TestBranchesAtOnce,
+    TestBranchesOfBranches,
+    TestCollectionsOnABranch,
+    TestLifeOfOverlays,
+    TestLikeACopy,
+    TestLogOfABranch,
+    TestSplitsOfABranch,
+)
 from naksha.testing.suite_bulk import (  # noqa: E402
     TestBulkWriter,
     TestSplits,
@@ -66,6 +82,7 @@ from naksha.testing.suite_collections import (  # noqa: E402
     TestListingCollections,
 )
 from naksha.testing.suite_concurrency import (  # noqa: E402
+    TestCollectionsUnderWriters,
     TestInterruptions,
     TestOneWinner,
     TestWritersAtOnce,
@@ -73,19 +90,42 @@ from naksha.testing.suite_concurrency import (  # noqa: E402
 from naksha.testing.suite_geometry import (  # noqa: E402
     TestGeometry,
     TestMark,
+    TestMarkInBulk,
     TestRoundTrip,
     round_trips,
 )
 from naksha.testing.suite_input import TestBadCalls, TestBadFeatures, TestIdPrefix  # noqa: E402
+from naksha.testing.suite_kept import (  # noqa: E402
+    TestGuards,
+    TestKept,
+    TestMergedStates,
+    TestPinsInSessions,
+)
 from naksha.testing.suite_locks import TestLocks, TestMerge  # noqa: E402
-from naksha.testing.suite_log import TestLog, TestMessages, TestPublication  # noqa: E402
+from naksha.testing.suite_log import (  # noqa: E402
+    TestLog,
+    TestLogFilters,
+    TestLogOfCollections,
+    TestMessages,
+    TestPublication,
+    edited,
+)
 from naksha.testing.suite_namespace import (  # noqa: E402
     TestAuthors,
     TestNamespace,
     TestStateIds,
 )
 from naksha.testing.suite_oracle import TestAgainstTheOracle  # noqa: E402
-from naksha.testing.suite_overtaken import TestOvertaken  # noqa: E402
+from naksha.testing.suite_overlays import (  # noqa: E402
+    TestReadingABranch,
+    TestStateIdsOnABranch,
+    TestVersionsOfABranch,
+    TestWritingOnABranch,
+    branch,
+    main,
+    there,
+)
+from naksha.testing.suite_overtaken import TestOvertaken, TestOvertakenCollections  # noqa: E402
 from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
 from naksha.testing.suite_partitioning import TestPartitioning  # noqa: E402
 from naksha.testing.suite_query import (  # noqa: E402
@@ -129,8 +169,12 @@ __all__ = [
     "TestAuthors",
     "TestBadCalls",
     "TestBadFeatures",
+    "TestBranchesAtOnce",
+    "TestBranchesOfBranches",
     "TestBulkWriter",
     "TestChangingCollections",
+    "TestCollectionsOnABranch",
+    "TestCollectionsUnderWriters",
     "TestCreate",
     "TestCreateAgain",
     "TestCreatingCollections",
@@ -142,46 +186,66 @@ __all__ = [
     "TestEqualContent",
     "TestFilters",
     "TestGeometry",
+    "TestGuards",
     "TestHistoryOff",
     "TestIdPrefix",
     "TestInterruptions",
+    "TestKept",
+    "TestLifeOfOverlays",
+    "TestLikeACopy",
     "TestListingCollections",
     "TestLocks",
     "TestLog",
+    "TestLogFilters",
+    "TestLogOfABranch",
+    "TestLogOfCollections",
     "TestMark",
+    "TestMarkInBulk",
     "TestMaxAge",
     "TestMerge",
+    "TestMergedStates",
     "TestMessages",
     "TestNamespace",
     "TestOneTransaction",
     "TestOneWinner",
     "TestOvertaken",
+    "TestOvertakenCollections",
     "TestPaging",
     "TestPartitioning",
     "TestPins",
+    "TestPinsInSessions",
     "TestPredicates",
     "TestPublication",
     "TestPurge",
     "TestRandomQueries",
+    "TestReadingABranch",
     "TestRestore",
     "TestRoundTrip",
     "TestSeveralWritesInOneTransaction",
     "TestSpatialQueries",
     "TestSplits",
+    "TestSplitsOfABranch",
     "TestStagedWriter",
     "TestStateIds",
+    "TestStateIdsOnABranch",
     "TestTime",
     "TestUpdate",
     "TestUpsert",
     "TestVersions",
+    "TestVersionsOfABranch",
     "TestVersionsThatAreNot",
     "TestWritersAtOnce",
+    "TestWritingOnABranch",
+    "branch",
+    "edited",
     "empty_storage",
     "filled",
+    "main",
     "nasty",
     "places",
     "round_trips",
     "shared",
+    "there",
     "valued",
     "zoo",
 ]

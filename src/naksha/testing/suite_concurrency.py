@@ -295,6 +295,8 @@ class TestInterruptions:
         chains = await check_history(places)
         assert len({len(chain) for chain in chains.values()}) == 1
 
+
+class TestCollectionsUnderWriters:
     async def test_a_collection_dropped_under_its_writers(self, places: Handle) -> None:
         async def writer(number: int) -> None:
             for n in range(ROUNDS):

@@ -217,8 +217,12 @@ class TestMark:
         wanted = [{**each, "properties": {"n": 1}} for each in (flat, high)]
         assert [content(s) for s in await places.live()] == wanted
 
+
+class TestMarkInBulk:
     @pytest.mark.parametrize("exclusive", [False, True])
-    async def test_in_a_bulk_load_too(self, storage: Storage, exclusive: bool) -> None:
+    async def test_what_a_client_sends_there_is_dropped(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
         info = CollectionInfo(id=fresh_name("bulk"))
         high = feature("high", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]})
         writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.transaction import Signal, Transaction
-from naksha.model.version import AtTxn
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Bbox
+from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
+from naksha.model.version import AtTxn, Version
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.json_values import same
 from naksha.testing.strategies import NASTY_TEXTS
@@ -116,22 +120,6 @@ class TestLog:
         signal = features_of(await one_transaction(places.storage, before), places)
         assert signal.bbox == box
 
-    async def test_changes_of_collections(self, storage: Storage) -> None:
-        before = await published(storage)
-        name = fresh_name()
-
-        async def make(session: WriteSession) -> None:
-            await session.create_collection(CollectionInfo(id=name))
-            await session.change_collection(name, CollectionChange(author="me"))
-
-        await storage.run(make, APP)
-        await storage.run(lambda s: s.drop_collection(name), APP)
-        await storage.run(lambda s: s.restore_collection(name), APP)
-        log = await log_after(storage, before)
-        assert len(log) == 3
-        for transaction in log:
-            assert [(s.action, s.id) for s in transaction.signals] == [("MODIFY_COLLECTION", name)]
-
     async def test_what_changed_nothing_is_not_in_the_log(self, places: Handle) -> None:
         await places.create(point("x"))
         before = await places.published()
@@ -155,6 +143,259 @@ class TestLog:
             assert len(page) <= 3
             found += page
         assert found == whole
+
+
+class TestLogOfCollections:
+    async def test_changes_of_collections(self, storage: Storage) -> None:
+        before = await published(storage)
+        name = fresh_name()
+
+        async def make(session: WriteSession) -> None:
+            await session.create_collection(CollectionInfo(id=name))
+            await session.change_collection(name, CollectionChange(author="me"))
+
+        await storage.run(make, APP)
+        await storage.run(lambda s: s.drop_collection(name), APP)
+        await storage.run(lambda s: s.restore_collection(name), APP)
+        log = await log_after(storage, before)
+        assert len(log) == 3
+        for transaction in log:
+            assert [(s.action, s.id) for s in transaction.signals] == [("MODIFY_COLLECTION", name)]
+
+
+class Edited(NamedTuple):
+    """Some transactions of all kinds on two collections, by several people; all of the log after
+    the version."""
+
+    one: Handle
+    two: Handle
+    before: Version
+    log: list[Transaction]
+
+    @property
+    def storage(self) -> Storage:
+        return self.one.storage
+
+    def named(self, where: LogFilter) -> LogFilter:
+        """The filter with the names of the collections."""
+        if where.collections is None:
+            return where
+        names = {"one": self.one.name, "two": self.two.name}
+        named = tuple(names.get(name, name) for name in where.collections)
+        return msgspec.structs.replace(where, collections=named)
+
+    async def found(self, where: LogFilter) -> list[Transaction]:
+        return await self.storage.transactions(self.before.seq_number, 1000, self.named(where))
+
+    def wanted(self, where: LogFilter) -> list[Transaction]:
+        return [t for t in self.log if log_matches(t, self.named(where))]
+
+
+@pytest.fixture(scope="class")
+async def edited(storage: Storage) -> Edited:
+    one, two = await new_collection(storage), await new_collection(storage)
+    before = await published(storage)
+
+    async def both(session: WriteSession) -> None:
+        await session.create(one.name, [point("far", 50, 50)])
+        await session.create(two.name, [point("far", 60, 60)])
+        await session.message("about", "nothing", json={"fixed": True})
+
+    async def fix(session: WriteSession) -> None:
+        await session.create(one.name, [point("a", 1, 1), point("b", 2, 2)])
+        await session.message("about", "Fixed the BRÜCKE, 100% sure")
+        await session.message("more", "two messages")
+
+    async def nowhere(session: WriteSession) -> None:
+        await session.create(one.name, [feature("nowhere")])
+        await session.message(one.name, "fixed it")
+
+    await storage.run(fix, "app-a", "ann")
+    await two.create(point("b", 10, 10), app="app-a", author="bob")
+    await storage.run(both, "app-b", "ann")
+    await one.write(lambda s: s.change_collection(one.name, CollectionChange(author="me")), "app-a")
+    await storage.run(nowhere, "app-b", "bob")
+    await storage.run(lambda s: s.message("note", "A NOTE_of ann"), "app-a", "ann")
+    await two.create(point("e", 179.5, 5), app="app-a")
+    await two.create(point("w", -179.5, 5), app="app-c", author="bob")
+    await one.update(point("a", 3, 3), app="app-a", author="ann")
+    return Edited(one, two, before, await log_after(storage, before))
+
+
+def log_matches(transaction: Transaction, where: LogFilter) -> bool:
+    """What a filter means, said once more."""
+    changes = [s for s in transaction.signals if s.action != "MESSAGE"]
+    if where.collections is not None:
+        changes = [s for s in changes if s.id in where.collections]
+    texts = [s.text or "" for s in transaction.signals if s.action == "MESSAGE"]
+    at = transaction.published_ms or 0
+    return all(
+        (
+            where.overlays is None or transaction.overlay in where.overlays,
+            where.authors is None or transaction.author in where.authors,
+            where.app_ids is None or transaction.app_id in where.app_ids,
+            where.collections is None or changes != [],
+            where.text is None or any(where.text.lower() in text.lower() for text in texts),
+            where.bbox is None or any(_meets(s, where.bbox) for s in changes),
+            (where.from_ms or 0) <= at < (where.to_ms or math.inf),
+        )
+    )
+
+
+def _meets(signal: Signal, box: Bbox) -> bool:
+    if signal.bbox is None:
+        return False
+    west, south, east, north = signal.bbox
+    if south > box.north or north < box.south:
+        return False
+    if box.west <= box.east:
+        return west <= box.east and east >= box.west
+    return east >= box.west or west <= box.east
+
+
+FILTERS = {
+    "all": LogFilter(),
+    "everywhere": LogFilter(overlays=None),
+    "an author": LogFilter(authors=("ann",)),
+    "authors": LogFilter(authors=("ann", "bob")),
+    "an author that is not": LogFilter(authors=("an", "Ann", "%")),
+    "no author at all": LogFilter(authors=()),
+    "an application": LogFilter(app_ids=("app-b",)),
+    "applications": LogFilter(app_ids=("app-c", "app-b")),
+    "a collection": LogFilter(collections=("one",)),
+    "collections": LogFilter(collections=("two", "one")),
+    "no collection": LogFilter(collections=()),
+    "what is only a message's id": LogFilter(collections=("note", "about")),
+    "author and application": LogFilter(authors=("ann",), app_ids=("app-b",)),
+    "author and collection": LogFilter(authors=("bob",), collections=("one",)),
+    "text": LogFilter(text="fixed"),
+    "text in another case": LogFilter(text="fIXED THE brücke"),
+    "text with signs": LogFilter(text="100% s"),
+    "text that only looks like a pattern": LogFilter(text="note%of"),
+    "text that is nowhere": LogFilter(text="nowhere"),
+    "any text": LogFilter(text=""),
+    "text and collection": LogFilter(text="fixed", collections=("one",)),
+    "text and another collection": LogFilter(text="fixed", collections=("two",)),
+    "text and box": LogFilter(text="nothing", bbox=Bbox(40.0, 40.0, 55.0, 55.0)),
+    "text and author": LogFilter(text="note", authors=("ann",)),
+    "box": LogFilter(bbox=Bbox(0.0, 0.0, 5.0, 5.0)),
+    "box that touches": LogFilter(bbox=Bbox(2.0, 2.0, 9.0, 9.0)),
+    "box beside": LogFilter(bbox=Bbox(3.0000001, 3.0, 9.0, 9.0)),
+    "box over the date line": LogFilter(bbox=Bbox(179.0, 0.0, -179.0, 9.0)),
+    "box of the world": LogFilter(bbox=Bbox(-180.0, -90.0, 180.0, 90.0)),
+    "box and collection": LogFilter(bbox=Bbox(40.0, 40.0, 70.0, 70.0), collections=("two",)),
+    "box of the other collection": LogFilter(
+        bbox=Bbox(55.0, 55.0, 70.0, 70.0), collections=("one",)
+    ),
+    "everything at once": LogFilter(
+        bbox=Bbox(0.0, 0.0, 5.0, 5.0),
+        collections=("one",),
+        authors=("ann", "eve"),
+        app_ids=("app-a",),
+        text="brücke",
+        from_ms=1,
+        to_ms=4_000_000_000_000,
+    ),
+    "an overlay that is not": LogFilter(overlays=(123_456,)),
+    "main and an overlay": LogFilter(overlays=(MAIN, 123_456)),
+    "no overlay": LogFilter(overlays=()),
+    "far past": LogFilter(to_ms=1),
+    "far future": LogFilter(from_ms=4_000_000_000_000),
+    "beyond all time": LogFilter(from_ms=2**62, to_ms=2**63),
+}
+NOTHING = {
+    "an author that is not",
+    "no author at all",
+    "no collection",
+    "what is only a message's id",
+    "text that only looks like a pattern",
+    "text that is nowhere",
+    "text and another collection",
+    "box beside",
+    "box of the other collection",
+    "an overlay that is not",
+    "no overlay",
+    "far past",
+    "far future",
+    "beyond all time",
+}
+
+
+class TestLogFilters:
+    @pytest.mark.parametrize("name", FILTERS)
+    async def test_filter(self, edited: Edited, name: str) -> None:
+        wanted = edited.wanted(FILTERS[name])
+        assert (wanted == []) == (name in NOTHING)
+        assert await edited.found(FILTERS[name]) == wanted
+
+    async def test_transactions_on_main_say_so(self, edited: Edited) -> None:
+        assert {t.overlay for t in edited.log} == {MAIN}
+
+    async def test_times(self, edited: Edited) -> None:
+        times = sorted({t.published_ms or 0 for t in edited.log})
+        for first in (times[0], times[len(times) // 2], times[-1] + 1):
+            for last in (times[0], times[-1], times[-1] + 1):
+                where = LogFilter(from_ms=first, to_ms=last)
+                assert await edited.found(where) == edited.wanted(where)
+        assert await edited.found(LogFilter(from_ms=times[0])) == edited.log
+        assert await edited.found(LogFilter(to_ms=times[0])) == []
+
+    @pytest.mark.parametrize("name", ["all", "an author", "a collection", "text", "box"])
+    async def test_pages(self, edited: Edited, name: str) -> None:
+        where = edited.named(FILTERS[name])
+        found: list[Transaction] = []
+        after = edited.before.seq_number
+        while page := await edited.storage.transactions(after, 2, where):
+            assert len(page) <= 2
+            found += page
+            after = page[-1].seq_number or 0
+        assert found == edited.wanted(where)
+
+    @pytest.mark.parametrize("name", ["all", "an author", "a collection", "text", "box"])
+    async def test_newest_first(self, edited: Edited, name: str) -> None:
+        where = edited.named(FILTERS[name])
+        wanted = edited.wanted(where)[::-1]
+        end = (edited.log[-1].seq_number or 0) + 1
+        assert await self.downwards(edited, end, where) == wanted
+        middle = edited.log[4].seq_number or 0
+        assert await self.downwards(edited, middle, where) == [
+            t for t in wanted if (t.seq_number or 0) < middle
+        ]
+
+    async def downwards(self, edited: Edited, after: int, where: LogFilter) -> list[Transaction]:
+        """What is between the edits' beginning and a version, in pages."""
+        found: list[Transaction] = []
+        while page := await edited.storage.transactions(after, 2, where, newest_first=True):
+            assert len(page) <= 2
+            mine = [t for t in page if (t.seq_number or 0) > edited.before.seq_number]
+            found += mine
+            if len(mine) < len(page):
+                break
+            after = page[-1].seq_number or 0
+        return found
+
+    async def test_newest_first_begins_at_the_end_of_the_log(self, edited: Edited) -> None:
+        await edited.one.write(lambda s: s.message("last", "the end"))
+        await published(edited.storage)
+        (last,) = await edited.storage.transactions(0, 1, newest_first=True)
+        assert signals_of(last, "MESSAGE")["last"].text == "the end"
+        assert await edited.storage.transactions(1, 10, newest_first=True) == []
+
+    @pytest.mark.parametrize(
+        ("where", "field"),
+        [
+            (LogFilter(bbox=Bbox(0.0, math.nan, 1.0, 1.0)), "bbox"),
+            (LogFilter(bbox=Bbox(0.0, 2.0, 1.0, 1.0)), "bbox"),
+            (LogFilter(text="\0"), "text"),
+            (LogFilter(authors=("\ud800",)), "authors"),
+        ],
+    )
+    async def test_what_cannot_be_asked_is_named(
+        self, edited: Edited, where: LogFilter, field: str
+    ) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            await edited.found(where)
+        assert caught.value.field == field
 
 
 class TestMessages:

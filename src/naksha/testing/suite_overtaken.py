@@ -71,6 +71,9 @@ CASES: dict[str, tuple[Step, Work]] = {
         lambda h: h.change(history_enabled=False),
         lambda s, name: s.delete(name, ["x"]),
     ),
+}
+
+COLLECTION_CASES: dict[str, tuple[Step, Work]] = {
     "change of the collection after a write": (
         lambda h: h.create(point("young")),
         lambda s, name: s.change_collection(name, CollectionChange(history_enabled=False)),
@@ -88,53 +91,61 @@ async def overtake(step: Awaitable[object]) -> None:
         await step
 
 
-class TestOvertaken:
-    async def prepared(self, storage: Storage) -> tuple[Handle, Handle]:
-        """A collection with something in it, and another one to draw a number with."""
-        handle, other = await new_collection(storage), await new_collection(storage)
-        await handle.create(point("x", n=1), point("dead"))
-        await handle.delete("dead")
-        return handle, other
+async def prepared(storage: Storage) -> tuple[Handle, Handle]:
+    """A collection with something in it, and another one to draw a number with."""
+    handle, other = await new_collection(storage), await new_collection(storage)
+    await handle.create(point("x", n=1), point("dead"))
+    await handle.delete("dead")
+    return handle, other
 
+
+async def check_told_to_repeat(storage: Storage, step: Step, work: Work) -> None:
+    """A session that draws its number before the step and works after it."""
+    handle, other = await prepared(storage)
+    with pytest.raises(Retryable):
+        async with storage.write(APP) as session:
+            await session.create(other.name, [point("number")])
+            await overtake(step(handle))
+            before = [state.raw for state in await handle.all()]
+            await work(session, handle.name)
+    assert [state.raw for state in await handle.all()] == before
+    assert await other.live() == []
+    await check_history(handle)
+    await check_log(storage)
+
+
+async def check_repeated(storage: Storage, step: Step, work: Work) -> Handle:
+    """The same in `run`, which does it once more."""
+    handle, other = await prepared(storage)
+    attempts: list[int | None] = []
+
+    async def overtaken_once(session: WriteSession) -> None:
+        await session.create(other.name, [point("number")])
+        attempts.append(session.txn)
+        if len(attempts) == 1:
+            await overtake(step(handle))
+        await work(session, handle.name)
+
+    await storage.run(overtaken_once, APP)
+    assert len(attempts) == 2
+    assert ids_of(await other.live()) == ["number"]
+    await check_log(storage)
+    return handle
+
+
+class TestOvertaken:
     @pytest.mark.parametrize("case", CASES)
     async def test_a_session_is_told_to_repeat(self, empty_storage: Storage, case: str) -> None:
-        step, work = CASES[case]
-        handle, other = await self.prepared(empty_storage)
-        with pytest.raises(Retryable):
-            async with empty_storage.write(APP) as session:
-                await session.create(other.name, [point("number")])
-                await overtake(step(handle))
-                before = [state.raw for state in await handle.all()]
-                await work(session, handle.name)
-        assert [state.raw for state in await handle.all()] == before
-        assert await other.live() == []
-        await check_history(handle)
-        await check_log(empty_storage)
+        await check_told_to_repeat(empty_storage, *CASES[case])
 
     @pytest.mark.parametrize("case", CASES)
     async def test_run_repeats_by_itself(self, empty_storage: Storage, case: str) -> None:
-        step, work = CASES[case]
-        handle, other = await self.prepared(empty_storage)
-        attempts: list[int | None] = []
-
-        async def overtaken_once(session: WriteSession) -> None:
-            await session.create(other.name, [point("number")])
-            attempts.append(session.txn)
-            if len(attempts) == 1:
-                await overtake(step(handle))
-            await work(session, handle.name)
-
-        await empty_storage.run(overtaken_once, APP)
-        assert len(attempts) == 2
-        assert ids_of(await other.live()) == ["number"]
-        if not case.startswith("drop"):
-            await check_history(handle)
-        await check_log(empty_storage)
+        await check_history(await check_repeated(empty_storage, *CASES[case]))
 
     async def test_features_that_nobody_touched_can_be_written(
         self, empty_storage: Storage
     ) -> None:
-        handle, other = await self.prepared(empty_storage)
+        handle, other = await prepared(empty_storage)
         async with empty_storage.write(APP) as session:
             await session.create(other.name, [point("number")])
             await overtake(handle.create(point("young")))
@@ -142,3 +153,15 @@ class TestOvertaken:
         assert ids_of(await handle.live()) == ["x", "young"]
         await check_history(handle)
         await check_log(empty_storage)
+
+
+class TestOvertakenCollections:
+    @pytest.mark.parametrize("case", COLLECTION_CASES)
+    async def test_a_session_is_told_to_repeat(self, empty_storage: Storage, case: str) -> None:
+        await check_told_to_repeat(empty_storage, *COLLECTION_CASES[case])
+
+    @pytest.mark.parametrize("case", COLLECTION_CASES)
+    async def test_run_repeats_by_itself(self, empty_storage: Storage, case: str) -> None:
+        handle = await check_repeated(empty_storage, *COLLECTION_CASES[case])
+        if not case.startswith("drop"):
+            await check_history(handle)

@@ -49,7 +49,8 @@ SELECT coalesce(max(octet_length(naksha_feature(geo, jsondata))), 1)
 -- The last published transaction that wrote features of a collection, and the first version that
 -- the log still knows: what was computed before that may have missed a write.
 SELECT coalesce((SELECT max(t.txn) FROM naksha_tx t WHERE t.id = $1
-                    AND t.action = 'MODIFY_FEATURES' AND t.seq_number IS NOT NULL), 0) AS txn,
+                    AND t.action = 'MODIFY_FEATURES' AND t.overlay = 0
+                    AND t.seq_number IS NOT NULL), 0) AS txn,
        coalesce((SELECT txn FROM naksha_version ORDER BY seq_number LIMIT 1), 0) AS first_txn
 
 -- name: partitioned_collections

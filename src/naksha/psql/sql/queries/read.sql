@@ -167,3 +167,11 @@ UNION ALL
 SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{hst}}
  WHERE i = $1 AND naksha_xyz_txn_next(jsondata) >= $2
 LIMIT 1
+
+-- name: unmasked
+-- Not hidden by a layer above.
+NOT EXISTS (SELECT FROM {{ids}} AS mask WHERE mask.id = jsondata->>'id')
+
+-- name: ended
+-- What ended at or before the layer's version is in no layer above.
+naksha_xyz_txn_next(jsondata) <= {{at}}

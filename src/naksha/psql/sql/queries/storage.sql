@@ -47,12 +47,13 @@ SELECT naksha_tx_message($1, $2, $3::jsonb, $4)
 SELECT naksha_close_gate($1)
 
 -- name: collections
+-- Those that were there at transaction $2, as they are now.
 SELECT naksha_collection_info(c) FROM naksha_collection c
- WHERE ($1 OR c.delete_at = 0) ORDER BY c.id
+ WHERE ($1 OR c.delete_at = 0) AND c.overlay = 0 AND c.created_txn <= $2 ORDER BY c.id
 
 -- name: collection
 SELECT naksha_collection_info(c) FROM naksha_collection c
- WHERE c.id = $1 AND ($2 OR c.delete_at = 0)
+ WHERE c.id = $1 AND ($2 OR c.delete_at = 0) AND c.overlay = 0 AND c.created_txn <= $3
 
 -- name: collection_by_number
 SELECT c.id FROM naksha_collection c WHERE c.number = $1
@@ -122,12 +123,12 @@ SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
 -- name: history_now
 -- Asking for the size of a table that nobody holds makes the session take notice of what others
 -- did to its tables, new partitions among it; only statements after this one do.
-SELECT naksha_floor(c.id) AS floor, p.partitions, p.youngest,
+SELECT c.id, naksha_name(c) AS name, naksha_floor(c.id) AS floor, p.partitions, p.youngest,
        pg_relation_size('naksha_migration') AS taken_notice
   FROM naksha_collection c, LATERAL (
        SELECT count(*) AS partitions, coalesce(max(inhrelid::int8), 0) AS youngest
          FROM pg_inherits WHERE inhparent = to_regclass(format('%I', c.id || '_hst'))) AS p
- WHERE c.id = $1
+ WHERE c.id = ANY($1)
 
 -- name: transaction
 SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
@@ -135,24 +136,47 @@ SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
        ST_YMax(t.bbox) AS north
   FROM naksha_tx t WHERE t.txn = $1 ORDER BY t.i
 
--- name: transactions
-SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
-       ST_XMin(t.bbox) AS west, ST_YMin(t.bbox) AS south, ST_XMax(t.bbox) AS east,
-       ST_YMax(t.bbox) AS north
-  FROM naksha_tx t
- WHERE t.txn > $1 AND t.txn <= $2 AND t.seq_number IS NOT NULL ORDER BY t.txn, t.i
-
--- name: version_window
--- The txn just before and at the end of a run of published versions.
-SELECT coalesce((SELECT txn FROM naksha_version WHERE seq_number = $1), 0) AS after_txn,
-       (SELECT max(txn) FROM naksha_version
-         WHERE seq_number > $1 AND seq_number <= $1 + $2) AS last_txn
-
 -- name: pin
-SELECT naksha_pin_set($1, $3, $2)
+SELECT naksha_pin_set($1, $2, $3, $4)
 
 -- name: unpin
 SELECT naksha_pin_remove($1)
+
+-- name: keep
+SELECT naksha_keep($1, $2, $3::jsonb, $4)
+
+-- name: forget
+SELECT naksha_forget($1, $2, $3)
+
+-- name: kept
+SELECT kind, id, value, revision FROM naksha_kept WHERE kind = $1 AND id = $2
+
+-- name: all_kept
+SELECT kind, id, value, revision FROM naksha_kept
+ WHERE kind = $1 AND starts_with(id, $2) ORDER BY id
+
+-- name: kept_between
+-- The ids that begin with a prefix, as a range of the index.
+SELECT kind, id, value, revision FROM naksha_kept
+ WHERE kind = $1 AND id >= $2 AND id < $3 ORDER BY id
+
+-- name: tx_branch
+SELECT naksha_tx_branch($1, $2)
+
+-- name: overlay_new
+SELECT naksha_overlay_new()
+
+-- name: overlay_drop
+SELECT naksha_overlay_drop($1)
+
+-- name: overlay_tables
+-- Of the overlays asked for those that are there, with their tables of a collection, if any.
+SELECT o.number AS overlay, h.id AS table
+  FROM naksha_overlay o LEFT JOIN naksha_collection h ON h.base = $1 AND h.overlay = o.number
+ WHERE o.number = ANY($2)
+
+-- name: overlay_state
+SELECT id, feature FROM naksha_overlay_state($1, $2, $3)
 
 -- name: migrations_done
 SELECT name FROM naksha_migration

@@ -12,6 +12,9 @@ CREATE SEQUENCE IF NOT EXISTS naksha_collection_number_seq AS int4 MAXVALUE 1048
 -- The truth about collections; the comment on the HEAD table is its public copy.
 -- `txn` is the last change of the collection itself, `floor_txn` the oldest readable version,
 -- `off_since` the transaction that switched history off (null while it is on).
+-- An overlay of a collection (065) is a hidden collection: `base` is the id of the collection it
+-- lies over, `overlay` the number of the overlay; the collection itself has 0 and null.
+-- `created_txn` is 0 for those that are older than this column.
 CREATE TABLE IF NOT EXISTS naksha_collection (
     id                      text COLLATE "C" PRIMARY KEY,
     number                  int4 NOT NULL UNIQUE DEFAULT nextval('naksha_collection_number_seq'),
@@ -26,8 +29,27 @@ CREATE TABLE IF NOT EXISTS naksha_collection (
     delete_at               int8 NOT NULL DEFAULT 0 CHECK (delete_at >= 0),
     estimated_feature_count int8 NOT NULL DEFAULT -1,
     byte_size               int8 NOT NULL DEFAULT -1,
-    compressed_size         int8 NOT NULL DEFAULT -1
+    compressed_size         int8 NOT NULL DEFAULT -1,
+    created_txn             int8 NOT NULL DEFAULT 0,
+    overlay                 int4 NOT NULL DEFAULT 0,
+    base                    text COLLATE "C"
 );
+DO $$
+BEGIN
+    IF to_regclass('naksha_collection_overlay') IS NULL THEN
+        CREATE UNIQUE INDEX naksha_collection_overlay ON naksha_collection (base, overlay);
+    END IF;
+END $$;
+
+-- The overlays there are; a dropped one has no row. Their numbers are never given out again.
+CREATE SEQUENCE IF NOT EXISTS naksha_overlay_seq AS int4;
+CREATE TABLE IF NOT EXISTS naksha_overlay (
+    number int4 PRIMARY KEY
+);
+-- Hidden collections have numbers above those of all others, which are part of state ids; below
+-- the numbers that bulk loads are locked by (110).
+CREATE SEQUENCE IF NOT EXISTS naksha_hidden_number_seq AS int4
+    MINVALUE 1048576 MAXVALUE 1073741000 NO CYCLE;
 
 -- Collections that are gone: the number and the last `i` of a name's latest one, so that neither
 -- they nor the state ids made of them are ever given out again.
@@ -61,6 +83,7 @@ CREATE TABLE IF NOT EXISTS naksha_tx (
     deleted    int8 NOT NULL DEFAULT 0,
     purged     int8 NOT NULL DEFAULT 0,
     bbox       geometry(Polygon, 4326),
+    overlay    int4 NOT NULL DEFAULT 0,
     PRIMARY KEY (txn, i),
     UNIQUE (txn, action, id)
 ) PARTITION BY RANGE (txn);
@@ -71,6 +94,10 @@ BEGIN
         CREATE INDEX naksha_tx_id_txn ON naksha_tx (id, txn);
         CREATE INDEX naksha_tx_bbox ON naksha_tx USING gist (bbox);
         CREATE INDEX naksha_tx_unpublished ON naksha_tx (txn) WHERE seq_number IS NULL;
+        CREATE INDEX naksha_tx_author_txn ON naksha_tx (author, txn);
+        CREATE INDEX naksha_tx_app_id_txn ON naksha_tx (app_id, txn);
+        CREATE INDEX naksha_tx_overlay_txn ON naksha_tx (overlay, txn) WHERE overlay <> 0;
+        CREATE INDEX naksha_tx_messages ON naksha_tx (txn) WHERE action = 'MESSAGE';
     END IF;
 END $$;
 
@@ -87,11 +114,22 @@ BEGIN
     END IF;
 END $$;
 
--- Versions that must stay readable; collection null means all of them.
+-- Versions that must stay readable; collection null means all of them. A pin that guards also
+-- forbids to drop the collections and to switch their history off.
 CREATE TABLE IF NOT EXISTS naksha_pin (
     name       text PRIMARY KEY,
     collection text COLLATE "C",
-    txn        int8 NOT NULL
+    txn        int8 NOT NULL,
+    guards     bool NOT NULL DEFAULT false
+);
+
+-- What is kept beside the data: tags, branches, conflicts.
+CREATE TABLE IF NOT EXISTS naksha_kept (
+    kind     text COLLATE "C" NOT NULL,
+    id       text COLLATE "C" NOT NULL,
+    value    jsonb NOT NULL,
+    revision int8 NOT NULL,
+    PRIMARY KEY (kind, id)
 );
 
 -- Steps done and the fingerprint of the schema files; see naksha.psql.install.

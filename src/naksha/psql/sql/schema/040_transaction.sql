@@ -59,6 +59,24 @@ CREATE OR REPLACE FUNCTION naksha_author() RETURNS text
 STABLE
 RETURN nullif(current_setting('naksha.author', true), '');
 
+-- The layers of the branch that this transaction works on, topmost first, each as [overlay, txn];
+-- null on main.
+CREATE OR REPLACE FUNCTION naksha_branch() RETURNS jsonb
+STABLE
+RETURN CASE WHEN nullif(current_setting(naksha_var('branch'), true), '')::jsonb->>'xid'
+                 = current_setting('naksha.xid', true)
+            THEN current_setting(naksha_var('branch'))::jsonb->'layers' END;
+
+-- The overlay that this transaction writes to; 0 on main.
+CREATE OR REPLACE FUNCTION naksha_top_overlay() RETURNS int4
+STABLE
+RETURN coalesce((naksha_branch()->0->>0)::int4, 0);
+
+-- What the world calls a collection; an overlay's tables have a name of their own.
+CREATE OR REPLACE FUNCTION naksha_name(c naksha_collection) RETURNS text
+STABLE
+RETURN coalesce(c.base, c.id);
+
 -- Advisory lock classes of this storage: (oid of its sequence, one of these numbers).
 --   0 marks a backend whose single-key locks are txn locks of this storage
 --   1 day rollover    2 publication    3 the sequencer sleeps    4 maintenance
@@ -132,9 +150,10 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
     drawn int8 := naksha_txn();  -- Before the statement: a table in use gets no new partition.
 BEGIN
-    INSERT INTO naksha_tx (ts, seq_ts, txn, action, id, app_id, author)
+    INSERT INTO naksha_tx (ts, seq_ts, txn, action, id, app_id, author, overlay)
     VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
-            drawn, signal_action, signal_id, naksha_app_id(), naksha_author())
+            drawn, signal_action, signal_id, naksha_app_id(), naksha_author(),
+            naksha_top_overlay())
     ON CONFLICT (txn, action, id) DO NOTHING;
     PERFORM set_config(naksha_var('logged'), drawn::text, true);
 END $$;
@@ -163,7 +182,7 @@ DECLARE
 BEGIN
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
         sum := NULL;
-        PERFORM naksha_tx_signal('MODIFY_FEATURES', collection.id);
+        PERFORM naksha_tx_signal('MODIFY_FEATURES', naksha_name(collection));
     END IF;
     area := ST_Envelope(ST_Collect(area, (sum->>'area')::geometry));
     PERFORM set_config(name, jsonb_build_object(
@@ -174,7 +193,7 @@ BEGIN
         'purged', purged + coalesce((sum->>'purged')::int8, 0),
         'area', area::text)::text, true);
     IF current_setting(naksha_var('flushed'), true) = current_setting('naksha.xid', true) THEN
-        PERFORM naksha_tx_flush(collection.id, collection.number);
+        PERFORM naksha_tx_flush(naksha_name(collection), collection.number);
     END IF;
 END $$;
 
@@ -207,7 +226,10 @@ CREATE OR REPLACE FUNCTION naksha_tx_finish() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF NEW.action = 'MODIFY_FEATURES' THEN
-        PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c WHERE c.id = NEW.id;
+        PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c
+          WHERE NEW.overlay = 0 AND c.id = NEW.id;
+        PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c
+          WHERE NEW.overlay <> 0 AND c.base = NEW.id AND c.overlay = NEW.overlay;
         PERFORM set_config(naksha_var('flushed'), current_setting('naksha.xid', true), true);
     END IF;
     IF NOT pg_try_advisory_xact_lock_shared(naksha_lock_class(), 3)

@@ -34,14 +34,14 @@ BEGIN
     END IF;
 END $$;
 
--- The collection for writing: waits for the gate (shared), then reads it. Whoever changes the
--- collection itself or has failed too often holds the gate alone.
-CREATE OR REPLACE FUNCTION naksha_open(collection_id text) RETURNS naksha_collection
+-- The collection on main for writing: waits for the gate (shared), then reads it. Whoever changes
+-- the collection itself or has failed too often holds the gate alone.
+CREATE OR REPLACE FUNCTION naksha_open_main(collection_id text) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c naksha_collection;
 BEGIN
-    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0;
     IF FOUND THEN
         PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 16 + c.number);
         SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND delete_at = 0;
@@ -53,12 +53,38 @@ BEGIN
     RETURN c;
 END $$;
 
+-- The sequence that numbers the states of a collection and of its overlays, as a quoted name.
+CREATE OR REPLACE FUNCTION naksha_numbers(c naksha_collection) RETURNS text
+STABLE
+RETURN format('%I', naksha_name(c) || '_i_seq');
+
+-- The collection for writing, on the branch that the transaction works on (065) or on main.
+CREATE OR REPLACE FUNCTION naksha_open(collection_id text) RETURNS naksha_collection
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN CASE WHEN naksha_top_overlay() = 0 THEN naksha_open_main(collection_id)
+                ELSE naksha_open_overlay(naksha_open_main(collection_id)) END;
+END $$;
+
+-- Refuses what can be done on main only.
+CREATE OR REPLACE FUNCTION naksha_check_on_main(what text, collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF naksha_top_overlay() <> 0 THEN
+        PERFORM naksha_raise('N0009', what || ' on main only, and this transaction is on a branch',
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+END $$;
+
 -- Closes the write gate for everybody else until the end of the transaction.
 CREATE OR REPLACE FUNCTION naksha_close_gate(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    top int4 := naksha_top_overlay();
 BEGIN
-    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + number)
-       FROM naksha_collection WHERE id = collection_id;
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + number) FROM naksha_collection
+      WHERE CASE top WHEN 0 THEN id = collection_id
+                     ELSE base = collection_id AND overlay = top END;
 END $$;
 
 -- A state, tombstone or collection change from a later transaction than ours is in the way.
@@ -69,6 +95,23 @@ BEGIN
         PERFORM naksha_raise('40001', 'A later transaction was here first',
             jsonb_build_object('collection', collection_id), 'Repeat the transaction');
     END IF;
+END $$;
+
+-- Deletion table and history, which a collection and its overlays have alike.
+CREATE OR REPLACE FUNCTION naksha_create_side_tables(name text, points_only bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
+BEGIN
+    EXECUTE format('CREATE TABLE %I (%s)', name || '_del', columns);
+    PERFORM naksha_create_indices(name || '_del', 'del', points_only);
+    PERFORM naksha_guard(name || '_del', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
+    EXECUTE format('CREATE TABLE %I (%s) PARTITION BY RANGE '
+                   '(((jsondata->''properties''->''@ns:com:here:xyz''->>''txn_next'')::int8))',
+                   name || '_hst', columns);
+    -- It has no key; a subscriber must know that its partitions send whole rows.
+    EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', name || '_hst');
+    PERFORM naksha_guard(name || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_create_tables(
@@ -86,23 +129,17 @@ BEGIN
         EXIT WHEN current_setting('naksha.leaves', true) = 'later';
         part := collection_id || '_p' || leaf;
         -- A missing id is routed to the first leaf, whose trigger refuses it by name.
-        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (%L%s)', part,
-            collection_id, leaf, CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);
+        -- Room for the next state of a feature on its own page: neighbours stay neighbours.
+        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (%L%s) '
+            'WITH (fillfactor = 90)', part, collection_id, leaf,
+            CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);
         PERFORM naksha_create_indices(part, 'head', points_only);
     END LOOP;
     EXECUTE format('CREATE SEQUENCE %I AS int8 MAXVALUE 1099511627775 OWNED BY %I.i',
                    collection_id || '_i_seq', collection_id);
     PERFORM setval(quote_ident(collection_id || '_i_seq'), f.last_i)
        FROM naksha_former f WHERE f.id = collection_id AND f.last_i > 0;
-    EXECUTE format('CREATE TABLE %I (%s)', collection_id || '_del', columns);
-    PERFORM naksha_create_indices(collection_id || '_del', 'del', points_only);
-    PERFORM naksha_guard(collection_id || '_del', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
-    EXECUTE format('CREATE TABLE %I (%s) PARTITION BY RANGE '
-                   '(((jsondata->''properties''->''@ns:com:here:xyz''->>''txn_next'')::int8))',
-                   collection_id || '_hst', columns);
-    -- It has no key; a subscriber must know that its partitions send whole rows.
-    EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', collection_id || '_hst');
-    PERFORM naksha_guard(collection_id || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
+    PERFORM naksha_create_side_tables(collection_id, points_only);
     EXECUTE format('CREATE TABLE %I (%s, PRIMARY KEY (i))', collection_id || '_meta', columns);
     PERFORM naksha_guard(collection_id || '_meta', 'INSERT OR UPDATE OR DELETE OR TRUNCATE',
                          'Use naksha_meta_put(collection, id, feature)');
@@ -127,11 +164,12 @@ DECLARE
     new_txn int8 := naksha_txn();
     made    naksha_collection;
 BEGIN
-    PERFORM naksha_check_collection_id(collection_id);
-    INSERT INTO naksha_collection (id, txn, floor_txn, off_since, max_age, id_prefix, author,
-                                   optimal_partitioning, points_only)
+    PERFORM naksha_check_collection_id(collection_id),
+            naksha_check_on_main('Collections are created', collection_id);
+    INSERT INTO naksha_collection (id, txn, created_txn, floor_txn, off_since, max_age, id_prefix,
+                                   author, optimal_partitioning, points_only)
     -- A name that was there before has no past before its new beginning.
-    VALUES (collection_id, new_txn,
+    VALUES (collection_id, new_txn, new_txn,
             CASE WHEN EXISTS (SELECT FROM naksha_former f WHERE f.id = collection_id)
                  THEN new_txn ELSE 0 END,
             CASE WHEN (settings->>'historyEnabled')::bool IS FALSE THEN new_txn END,
@@ -157,8 +195,9 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c naksha_collection;
 BEGIN
-    PERFORM naksha_close_gate(collection_id);
-    SELECT * INTO c FROM naksha_collection WHERE id = collection_id FOR UPDATE;
+    PERFORM naksha_check_on_main('Collections are changed', collection_id),
+            naksha_close_gate(collection_id);
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0 FOR UPDATE;
     IF NOT FOUND THEN
         PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
                              jsonb_build_object('collection', collection_id));
@@ -167,19 +206,38 @@ BEGIN
     RETURN c;
 END $$;
 
--- The last transaction that wrote features of a collection, 0 when the log knows none.
+-- The last transaction that wrote features of a collection on main, 0 when the log knows none.
 CREATE OR REPLACE FUNCTION naksha_last_write(collection_id text, since int8 DEFAULT 0) RETURNS int8
 STABLE
 RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
-         WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.txn > since);
+         WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.overlay = 0
+           AND t.txn > since);
 
 -- The last transaction after `since` that purged features. A purge leaves no tombstone that the
 -- order of a later creation could be checked against, so whoever creates looks here.
-CREATE OR REPLACE FUNCTION naksha_last_purge(collection_id text, since int8) RETURNS int8
+CREATE OR REPLACE FUNCTION naksha_last_purge(c naksha_collection, since int8) RETURNS int8
 STABLE
 RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
-         WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.purged > 0
-           AND t.txn > since);
+         WHERE t.id = naksha_name(c) AND t.action = 'MODIFY_FEATURES' AND t.overlay = c.overlay
+           AND t.purged > 0 AND t.txn > since);
+
+-- Refuses to take away what a pin needs and guards. Nobody sets a pin between this look and the
+-- end of the transaction.
+CREATE OR REPLACE FUNCTION naksha_check_unguarded(c naksha_collection) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    pin text;
+BEGIN
+    LOCK TABLE naksha_pin IN SHARE MODE;
+    SELECT p.name INTO pin FROM naksha_pin p
+     WHERE p.guards AND (p.collection = c.id OR (p.collection IS NULL AND c.created_txn <= p.txn))
+     ORDER BY p.name LIMIT 1;
+    IF FOUND THEN
+        PERFORM naksha_raise('N0007', format('Collection %L is needed by pin %L', c.id, pin),
+                             jsonb_build_object('collection', c.id, 'pin', pin),
+                             'Remove the pin first, with naksha_pin_remove');
+    END IF;
+END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
@@ -190,6 +248,9 @@ BEGIN
     IF c.delete_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
+    END IF;
+    IF c.off_since IS NULL AND NOT on_ THEN
+        PERFORM naksha_check_unguarded(c);
     END IF;
     UPDATE naksha_collection SET
         txn = naksha_txn(),
@@ -204,6 +265,8 @@ BEGIN
             THEN greatest(floor_txn, naksha_last_write(id, off_since - 1)) ELSE floor_txn END,
         off_since = CASE WHEN on_ THEN NULL ELSE coalesce(off_since, naksha_txn()) END
     WHERE id = collection_id;
+    UPDATE naksha_collection SET max_age = coalesce((change->>'maxAge')::int8, max_age)
+     WHERE base = collection_id;
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
     RETURN naksha_write_comment(collection_id);
 END $$;
@@ -231,6 +294,7 @@ BEGIN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped already', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
+    PERFORM naksha_check_unguarded(c);
     UPDATE naksha_collection
        SET txn = naksha_txn(),
            delete_at = greatest(coalesce(at_ms, naksha_epoch_ms(naksha_now())), 1)
@@ -249,19 +313,24 @@ BEGIN
     RETURN naksha_write_comment(collection_id);
 END $$;
 
--- Really: tables and rows are gone; the number and the state ids are never given out again.
+-- Really: tables and rows are gone, those of its overlays too; the number and the state ids are
+-- never given out again.
 CREATE OR REPLACE FUNCTION naksha_collection_destroy(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET client_min_messages = 'warning' AS $$
+DECLARE
+    -- Somebody's collection may be called so, but not with the name of an overlay's tables.
+    last_table text := CASE WHEN collection_id LIKE 'naksha\_o%' THEN '_ids' ELSE '_meta' END;
 BEGIN
+    PERFORM naksha_collection_destroy(h.id) FROM naksha_collection h WHERE h.base = collection_id;
     PERFORM naksha_close_gate(collection_id);
     INSERT INTO naksha_former AS f (id, number, last_i)
     SELECT c.id, c.number, coalesce(pg_sequence_last_value(
                to_regclass(quote_ident(c.id || '_i_seq'))), 0)
-      FROM naksha_collection c WHERE c.id = collection_id
+      FROM naksha_collection c WHERE c.id = collection_id AND c.overlay = 0
     ON CONFLICT (id) DO UPDATE SET number = excluded.number,
                                    last_i = greatest(f.last_i, excluded.last_i);
     EXECUTE format('DROP TABLE IF EXISTS %I, %I, %I, %I', collection_id, collection_id || '_del',
-                   collection_id || '_hst', collection_id || '_meta');
+                   collection_id || '_hst', collection_id || last_table);
     DELETE FROM naksha_collection WHERE id = collection_id;
 END $$;

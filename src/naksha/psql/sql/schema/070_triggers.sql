@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION naksha_check_geo(c naksha_collection, feature_id text
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    detail jsonb := jsonb_build_object('collection', c.id, 'feature', feature_id,
+    detail jsonb := jsonb_build_object('collection', naksha_name(c), 'feature', feature_id,
                                        'field', 'geometry');
 BEGIN
     IF geo IS NULL THEN
@@ -32,7 +32,7 @@ CREATE OR REPLACE FUNCTION naksha_check_id(c naksha_collection, jsondata jsonb) 
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     feature_id text := jsondata->>'id';
-    detail     jsonb := jsonb_build_object('collection', c.id, 'feature', feature_id,
+    detail     jsonb := jsonb_build_object('collection', naksha_name(c), 'feature', feature_id,
                                            'field', 'id');
 BEGIN
     IF coalesce(feature_id, '') = '' OR jsonb_typeof(jsondata->'id') <> 'string' THEN
@@ -85,10 +85,22 @@ BEGIN
     PERFORM set_config(name, '0', true);
 END $$;
 
+-- The collection that plain SQL writes to. On a branch the tables are not what is to be changed.
+CREATE OR REPLACE FUNCTION naksha_open_plain(collection_id text) RETURNS naksha_collection
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF naksha_top_overlay() <> 0 THEN
+        PERFORM naksha_raise('N0009', 'On a branch tables cannot be written to directly',
+            jsonb_build_object('collection', collection_id),
+            'Use naksha_upsert, naksha_restore or naksha_purge');
+    END IF;
+    RETURN naksha_open_main(collection_id);
+END $$;
+
 CREATE OR REPLACE FUNCTION naksha_before_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    c        naksha_collection := naksha_open(TG_ARGV[0]);
+    c        naksha_collection := naksha_open_plain(TG_ARGV[0]);
     id       text := naksha_check_id(c, NEW.jsondata);
     txn      int8 := naksha_txn();
     now_ms   int8 := naksha_epoch_ms(naksha_now());
@@ -152,7 +164,7 @@ RETURN naksha_make_xyz(
 CREATE OR REPLACE FUNCTION naksha_before_update() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    c       naksha_collection := naksha_open(TG_ARGV[0]);
+    c       naksha_collection := naksha_open_plain(TG_ARGV[0]);
     id      text := OLD.jsondata->>'id';
     txn     int8 := naksha_txn();
     old_xyz jsonb := naksha_xyz(OLD.jsondata);
@@ -221,7 +233,7 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_after_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    c     naksha_collection := naksha_open(TG_ARGV[0]);
+    c     naksha_collection := naksha_open_plain(TG_ARGV[0]);
     n     int8;
     area  geometry;
     latest int8;
@@ -234,7 +246,7 @@ BEGIN
            FROM new_rows;
         SELECT u.latest INTO latest FROM naksha_untomb(
             c, naksha_txn(), (SELECT array_agg(jsondata->>'id') FROM new_rows)) AS u;
-        latest := greatest(latest, naksha_last_purge(c.id, naksha_txn()));
+        latest := greatest(latest, naksha_last_purge(c, naksha_txn()));
         PERFORM naksha_after_write(c, latest, n, 0, 0, area);
     END IF;
     RETURN NULL;
@@ -243,7 +255,7 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_after_update() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    c     naksha_collection := naksha_open(TG_ARGV[0]);
+    c     naksha_collection := naksha_open_plain(TG_ARGV[0]);
     txn   int8;
     day   text;
     n     int8;
@@ -270,7 +282,7 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_after_delete() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    c     naksha_collection := naksha_open(TG_ARGV[0]);
+    c     naksha_collection := naksha_open_plain(TG_ARGV[0]);
     txn   int8;
     n     int8;
     area  geometry;

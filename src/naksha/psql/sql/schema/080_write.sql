@@ -19,7 +19,13 @@ BEGIN
     END IF;
 END $$;
 
--- Locks what is there of the given ids in HEAD and among the tombstones.
+-- An overlay has one leaf, which takes what goes to all sixteen.
+CREATE OR REPLACE FUNCTION naksha_one_leaf(counts int[]) RETURNS int[]
+IMMUTABLE
+RETURN (SELECT sum(n)::int FROM unnest(counts) n) || array_fill(0, ARRAY[15]);
+
+-- Locks what is there of the given ids in HEAD and among the tombstones; on a branch it comes there
+-- first from the layers below.
 CREATE OR REPLACE FUNCTION naksha_lock_rows(c naksha_collection, ids text[], counts int[])
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -27,6 +33,10 @@ DECLARE
     base int := 0;
     part text;
 BEGIN
+    IF c.overlay <> 0 THEN
+        PERFORM naksha_fill(c, ids);
+        counts := naksha_one_leaf(counts);
+    END IF;
     FOR leaf IN 1..16 LOOP
         CONTINUE WHEN counts[leaf] = 0;
         FOREACH part IN ARRAY ARRAY[c.id || '_p' || to_hex(leaf - 1), c.id || '_del'] LOOP
@@ -85,7 +95,7 @@ RETURN format($sql$, numbered AS (
     ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
        SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
 )$sql$,
-    format('%I', c.id || '_i_seq'), naksha_moved_sql('DELETE'), naksha_kept_sql(day, $sql$
+    naksha_numbers(c), naksha_moved_sql('DELETE'), naksha_kept_sql(day, $sql$
     SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
     SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
 
@@ -93,7 +103,7 @@ RETURN format($sql$, numbered AS (
 CREATE OR REPLACE FUNCTION naksha_raise_verdict(c naksha_collection, bad jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    detail jsonb := bad - 'verdict' || jsonb_build_object('collection', c.id);
+    detail jsonb := bad - 'verdict' || jsonb_build_object('collection', naksha_name(c));
 BEGIN
     CASE bad->>'verdict'
         WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'There is no such feature', detail);
@@ -101,7 +111,7 @@ BEGIN
         WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
         -- A later transaction was here, or somebody created the feature, and maybe changed or
         -- deleted it, after we looked for rows to lock.
-        WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, c.id);
+        WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, naksha_name(c));
         ELSE PERFORM naksha_raise('N0005', 'The feature was changed since it was read',
                                   detail || '{"field": "uuid"}');
     END CASE;
@@ -123,7 +133,7 @@ BEGIN
         SELECT u.removed, u.latest INTO gone, buried
           FROM naksha_untomb(c, txn, r.created) u;
         -- In a statement of its own, which sees the purge that the one before may have waited for.
-        buried := greatest(buried, naksha_last_purge(c.id, txn));
+        buried := greatest(buried, naksha_last_purge(c, txn));
     END IF;
     IF gone <> r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
         PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
@@ -157,7 +167,10 @@ DECLARE
 BEGIN
     PERFORM naksha_lock_rows(c, ids, counts);
     txn := naksha_txn();
-    prefix := naksha_guid_prefix(naksha_storage_id(), c.id, txn);
+    IF c.overlay <> 0 THEN
+        counts := naksha_one_leaf(counts);
+    END IF;
+    prefix := naksha_guid_prefix(naksha_storage_id(), naksha_name(c), txn);
     day := naksha_history_day(c, txn);
     FOR leaf IN 1..16 LOOP
         CONTINUE WHEN counts[leaf] = 0;

@@ -67,7 +67,7 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
           CASE WHEN (SELECT count(*) FROM changed) + (SELECT count(*) FROM added) <> count(*)
                THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
   FROM states$sql$,
-    leaf, c.id || '_del', format('%I', c.id || '_i_seq'),
+    leaf, c.id || '_del', naksha_numbers(c),
     naksha_kept_sql(day, 'SELECT old_i, old_geo, naksha_closed(old_json, $1) FROM states '
                          'WHERE old_i IS NOT NULL'));
 

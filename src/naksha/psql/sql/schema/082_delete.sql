@@ -51,7 +51,7 @@ SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
           CASE WHEN (SELECT count(*) FROM added) <> count(*)
                THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
   FROM states$sql$,
-    c.id || '_del', format('%I', c.id || '_i_seq'), naksha_moved_sql('UPDATE'),
+    c.id || '_del', naksha_numbers(c), naksha_moved_sql('UPDATE'),
     naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
      WHERE (xyz->>'txn')::int8 < $1$sql$), leaf);
 
@@ -81,7 +81,7 @@ BEGIN
       USING ids, published;
     IF dead IS NOT NULL THEN
         SELECT * INTO gone FROM naksha_untomb(c, naksha_txn(), dead);
-        PERFORM naksha_check_order(greatest(gone.latest, c.txn), c.id);
+        PERFORM naksha_check_order(greatest(gone.latest, c.txn), naksha_name(c));
         PERFORM naksha_tx_count(c, 0, 0, 0, gone.removed, NULL);
     END IF;
     RETURN QUERY SELECT n, CASE WHEN n = ANY(dead) THEN 'PURGED' ELSE 'RETAINED' END,

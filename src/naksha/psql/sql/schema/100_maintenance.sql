@@ -139,6 +139,12 @@ BEGIN
     EXECUTE format('CREATE INDEX %I ON %I (id, txn)', tbl || '_id', tbl);
     EXECUTE format('CREATE INDEX %I ON %I USING gist (bbox)', tbl || '_bbox', tbl);
     EXECUTE format('CREATE INDEX %I ON %I (txn) WHERE seq_number IS NULL', tbl || '_open', tbl);
+    EXECUTE format('CREATE INDEX %I ON %I (author, txn)', tbl || '_author', tbl);
+    EXECUTE format('CREATE INDEX %I ON %I (app_id, txn)', tbl || '_app_id', tbl);
+    EXECUTE format('CREATE INDEX %I ON %I (overlay, txn) WHERE overlay <> 0', tbl || '_overlay',
+                   tbl);
+    EXECUTE format('CREATE INDEX %I ON %I (txn) WHERE action = ''MESSAGE''', tbl || '_messages',
+                   tbl);
 END $$;
 
 -- Makes the merged table beside the old ones, under a name of its own, all in one transaction: a
@@ -222,13 +228,15 @@ END $$;
 -- ---- Expiry -------------------------------------------------------------------------------------
 
 -- The oldest transaction that must stay readable because somebody said so. Pins are held still, so
--- that none is set on what is about to go.
+-- that none is set on what is about to go. The pins of a collection hold its overlays too: a branch
+-- keeps all that was written to it for as long as its base is pinned.
 CREATE OR REPLACE FUNCTION naksha_lowest_pin(collection_id text) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     LOCK TABLE naksha_pin IN SHARE MODE;
     RETURN (SELECT coalesce(min(p.txn), 9223372036854775807) FROM naksha_pin p
-             WHERE collection_id IS NULL OR p.collection IS NULL OR p.collection = collection_id);
+             WHERE collection_id IS NULL OR p.collection IS NULL OR p.collection = (
+                   SELECT naksha_name(c) FROM naksha_collection c WHERE c.id = collection_id));
 END $$;
 
 -- Rows of a history partition that end at or before `upto`: the last such end, null for none.
@@ -382,7 +390,8 @@ END $$;
 -- ---- Collections --------------------------------------------------------------------------------
 
 -- Removes a dropped collection that is due, unless it is pinned: by its name, or by a pin on all
--- collections from a time when it was still there.
+-- collections from a time when it was still there. What was written to a dropped overlay is wanted
+-- by nobody.
 CREATE OR REPLACE FUNCTION naksha_destroy_due(collection_id text, now_ms int8) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -391,8 +400,9 @@ BEGIN
     LOCK TABLE naksha_pin IN SHARE MODE;
     SELECT * INTO c FROM naksha_collection
      WHERE id = collection_id AND delete_at <> 0 AND delete_at <= now_ms FOR UPDATE;
-    IF NOT FOUND OR EXISTS (SELECT FROM naksha_pin p WHERE p.collection = c.id
-                               OR (p.collection IS NULL AND p.txn < c.txn)) THEN
+    IF NOT FOUND OR c.overlay = 0 AND EXISTS (
+            SELECT FROM naksha_pin p WHERE p.collection = c.id
+                OR (p.collection IS NULL AND p.txn < c.txn)) THEN
         RETURN false;
     END IF;
     PERFORM naksha_sweep_merges(c.id || '_hst');
@@ -436,10 +446,12 @@ BEGIN
        AND (c.estimated_feature_count, c.byte_size, c.compressed_size) IS DISTINCT FROM
            (n, greatest(sizes.raw, CASE WHEN sample <> '' THEN c.byte_size END, 0)::int8,
             greatest(sizes.stored, CASE WHEN sample <> '' THEN c.compressed_size END, 0)::int8);
-    IF FOUND THEN
-        PERFORM naksha_write_comment(collection_id);
+    IF NOT FOUND THEN
+        RETURN false;
     END IF;
-    RETURN FOUND;
+    PERFORM naksha_write_comment(c.id) FROM naksha_collection c
+      WHERE c.id = collection_id AND c.overlay = 0;
+    RETURN true;
 END $$;
 
 -- Tomorrow's partition of the log, or of a history that is written to today.

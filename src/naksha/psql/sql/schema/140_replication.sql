@@ -10,14 +10,16 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
     SELECT t.name FROM (VALUES ('naksha_tx', true), ('naksha_storage', false),
             ('naksha_collection', false), ('naksha_former', false), ('naksha_version', false),
-            ('naksha_pin', false))
+            ('naksha_pin', false), ('naksha_kept', false), ('naksha_overlay', false))
         AS t(name, is_root) WHERE t.is_root = by_root
     UNION ALL
     SELECT c.id || s.suffix FROM naksha_collection c,
-           (SELECT '_hst', true UNION ALL SELECT '_del', false UNION ALL SELECT '_meta', false
-            UNION ALL SELECT '_p' || to_hex(n), false FROM generate_series(0, 15) n)
-               AS s(suffix, is_root)
-     WHERE s.is_root = by_root;
+           (SELECT '_hst', true, NULL::bool UNION ALL SELECT '_del', false, NULL
+            UNION ALL SELECT '_meta', false, false UNION ALL SELECT '_ids', false, true
+            UNION ALL SELECT '_p0', false, NULL
+            UNION ALL SELECT '_p' || to_hex(n), false, false FROM generate_series(1, 15) n)
+               AS s(suffix, is_root, of_overlays)
+     WHERE s.is_root = by_root AND coalesce(s.of_overlays = (c.overlay <> 0), true);
 END;
 
 -- On the source: makes the publications {name}_rows and {name}_days, and adds what is missing.
@@ -57,7 +59,11 @@ DECLARE
 BEGIN
     FOR c IN SELECT * FROM naksha_collection LOOP
         CONTINUE WHEN to_regclass(quote_ident(c.id)) IS NOT NULL;
-        PERFORM naksha_create_tables(c.id, c.number, c.points_only), naksha_write_comment(c.id);
+        IF c.overlay <> 0 THEN
+            PERFORM naksha_create_overlay_tables(c.id, c.points_only);
+        ELSE
+            PERFORM naksha_create_tables(c.id, c.number, c.points_only), naksha_write_comment(c.id);
+        END IF;
     END LOOP;
     -- By catalog, because at first the tables are there while the rows are not.
     FOR parent IN SELECT k.relname FROM pg_class k
@@ -84,13 +90,22 @@ BEGIN
     PERFORM setval('naksha_tx_object_id_seq', max(t.txn)), setval('naksha_tx_i_seq', max(t.i))
        FROM naksha_tx t HAVING count(*) > 0;
     PERFORM setval('naksha_collection_number_seq', max(k.number))
-       FROM (SELECT number FROM naksha_collection UNION ALL SELECT number FROM naksha_former) AS k
+       FROM (SELECT number FROM naksha_collection WHERE overlay = 0
+             UNION ALL SELECT number FROM naksha_former) AS k
      HAVING count(*) > 0;
-    FOR c IN SELECT * FROM naksha_collection LOOP
+    PERFORM setval('naksha_hidden_number_seq', max(h.number)) FROM naksha_collection h
+      WHERE h.overlay <> 0 HAVING count(*) > 0;
+    PERFORM setval('naksha_overlay_seq', max(k.number))
+       FROM (SELECT number FROM naksha_overlay UNION ALL SELECT overlay FROM naksha_collection
+             UNION ALL SELECT max(overlay) FROM naksha_tx) AS k
+     HAVING max(k.number) > 0;
+    -- A collection before its overlays, which have their numbers from it.
+    FOR c IN SELECT * FROM naksha_collection ORDER BY overlay LOOP
         EXECUTE format('SELECT setval(%L, max(i)) FROM (SELECT max(i) AS i FROM %I UNION ALL '
                        'SELECT max(i) FROM %I UNION ALL SELECT max(i) FROM %I UNION ALL '
+                       'SELECT pg_sequence_last_value(%1$L) UNION ALL '
                        'SELECT max(last_i) FROM naksha_former WHERE id = %L AND last_i > 0) AS m '
-                       'HAVING max(i) IS NOT NULL', format('%I', c.id || '_i_seq'),
+                       'HAVING max(i) IS NOT NULL', naksha_numbers(c),
                        c.id, c.id || '_del', c.id || '_hst', c.id);
     END LOOP;
 END $$;

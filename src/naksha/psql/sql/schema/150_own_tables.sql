@@ -15,13 +15,17 @@ BEGIN ATOMIC
 END;
 
 -- Keeps what reading at a version needs, of one collection or (null) of all. The same name again
--- moves the pin.
+-- moves the pin. One that guards also forbids to drop the collections and to switch their history
+-- off.
 CREATE OR REPLACE FUNCTION naksha_pin_set(
-    pin_name text, pin_txn int8, collection_id text DEFAULT NULL) RETURNS void
+    pin_name text, pin_txn int8, collection_id text DEFAULT NULL, is_guard bool DEFAULT false)
+RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 BEGIN
-    INSERT INTO naksha_pin (name, collection, txn) VALUES (pin_name, collection_id, pin_txn)
-    ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn;
+    INSERT INTO naksha_pin (name, collection, txn, guards)
+    VALUES (pin_name, collection_id, pin_txn, is_guard)
+    ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn,
+                                     guards = excluded.guards;
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_pin_remove(pin_name text) RETURNS void
@@ -29,6 +33,64 @@ LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 BEGIN ATOMIC
     DELETE FROM naksha_pin WHERE name = pin_name;
 END;
+
+-- The revision of a kept object is not the one that somebody expects.
+CREATE OR REPLACE FUNCTION naksha_raise_kept(object_kind text, object_id text, expected int8)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    found int8 := (SELECT k.revision FROM naksha_kept k
+                    WHERE k.kind = object_kind AND k.id = object_id);
+BEGIN
+    PERFORM naksha_raise('N0005', format('%s %L is %s, not %s', object_kind, object_id,
+        coalesce('at revision ' || found, 'not there'),
+        CASE expected WHEN 0 THEN 'absent' ELSE 'at revision ' || expected END),
+        '{"field": "expected"}');
+END $$;
+
+-- Keeps an object and gives its revision. `expected` is the revision that must be there, 0 for none
+-- at all; null for whatever there is.
+CREATE OR REPLACE FUNCTION naksha_keep(
+    object_kind text, object_id text, object jsonb, expected int8 DEFAULT NULL) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    made int8;
+BEGIN
+    IF expected IS NULL THEN
+        INSERT INTO naksha_kept AS k (kind, id, value, revision)
+        VALUES (object_kind, object_id, object, 1)
+        ON CONFLICT (kind, id) DO UPDATE SET value = excluded.value, revision = k.revision + 1
+        RETURNING revision INTO made;
+    ELSIF expected = 0 THEN
+        INSERT INTO naksha_kept (kind, id, value, revision)
+        VALUES (object_kind, object_id, object, 1)
+        ON CONFLICT (kind, id) DO NOTHING RETURNING revision INTO made;
+    ELSE
+        UPDATE naksha_kept SET value = object, revision = revision + 1
+         WHERE kind = object_kind AND id = object_id AND revision = expected
+        RETURNING revision INTO made;
+    END IF;
+    IF made IS NULL THEN
+        PERFORM naksha_raise_kept(object_kind, object_id, expected);
+    END IF;
+    RETURN made;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_forget(
+    object_kind text, object_id text, expected int8 DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    gone int8;
+BEGIN
+    DELETE FROM naksha_kept
+     WHERE kind = object_kind AND id = object_id AND revision = coalesce(expected, revision)
+    RETURNING revision INTO gone;
+    IF gone IS NULL AND expected IS NOT NULL AND expected IS DISTINCT FROM coalesce((
+           SELECT k.revision FROM naksha_kept k
+            WHERE k.kind = object_kind AND k.id = object_id), 0) THEN
+        PERFORM naksha_raise_kept(object_kind, object_id, expected);
+    END IF;
+END $$;
 
 -- Stores a feature beside the collection; the same id again replaces it, unless what is there is
 -- of a later version. The number follows from the id, so that two writers meet in one row.
@@ -57,6 +119,9 @@ SELECT naksha_guard(t.name, 'INSERT OR UPDATE OR DELETE OR TRUNCATE', t.hint)
     ('naksha_collection', 'Use naksha_collection_create, naksha_collection_change, '
      'naksha_collection_drop or naksha_collection_restore'),
     ('naksha_former', 'Use naksha_collection_drop; maintenance removes what is dropped'),
-    ('naksha_pin', 'Use naksha_pin_set(name, txn, collection) or naksha_pin_remove(name)'),
+    ('naksha_pin', 'Use naksha_pin_set(name, txn, collection, guards) or '
+     'naksha_pin_remove(name)'),
+    ('naksha_kept', 'Use naksha_keep(kind, id, value, expected) or naksha_forget(kind, id, '
+     'expected)'),
     ('naksha_migration', 'Use naksha_migration_done(steps, fingerprint), as the library does')
   ) AS t(name, hint);

@@ -87,6 +87,9 @@ DROP TABLE {{past}};
 DROP TABLE {{past_tag}};
 DROP TABLE {{meta}};
 
+-- name: guard_drop
+DROP TRIGGER IF EXISTS {{trigger}}
+
 -- name: guard
 -- Direct writes to what only the storage may write are refused.
 CREATE TRIGGER {{trigger}} BEFORE {{operation}} ON {{table}}

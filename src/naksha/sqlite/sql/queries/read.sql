@@ -54,10 +54,11 @@ s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 -- name: live_past_at
 -- The tree knows transactions by their count; what it gives is tested exactly. In a list the states
 -- are sorted, so that the table is read from its beginning to its end.
-s.i IN (SELECT b.i FROM {{past}} b
-         WHERE b.since <= (SELECT ord FROM naksha_version WHERE txn = {{at}})
-           AND b.until >= (SELECT ord FROM naksha_version WHERE txn = {{at}}){{box}})
+s.i IN (SELECT b.i FROM {{past}} b WHERE b.since <= {{ord}} AND b.until >= {{ord}}{{box}})
 AND +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
+
+-- name: ord_at
+(SELECT ord FROM naksha_version WHERE txn <= {{at}} ORDER BY txn DESC LIMIT 1)
 
 -- name: dead_hst_at
 s.action = 'DELETE' AND s.txn <= {{at}} AND s.txn_next > {{at}}
@@ -135,10 +136,23 @@ json_type(s.jsondata, {{path}}) = 'null'
 -- name: test_holds
 naksha_holds(s.jsondata, {{test}})
 
+
+-- name: unmasked_id
+NOT EXISTS (SELECT 1 FROM {{mask}} AS m WHERE m.id = s.id)
+
+-- name: ended_at
+s.txn_next <= {{at}}
+
+-- name: source_row
+-- A state as it lies in its table, in the order of `state_columns`.
+SELECT s.i, s.id, s.geo, s.geometry, s.jsondata, s.west, s.south, s.east, s.north, s.txn, s.ord,
+       s.version, s.action, s.author, s.app_id, s.updated_at, s.qrid, s.mrid
+  FROM {{from_}} WHERE {{conditions}}
+
 -- name: state_by_i
-SELECT s.id, {{feature}} FROM {{head}} AS s WHERE s.i = ?1
+SELECT s.id, {{feature}} FROM {{head}} AS s WHERE s.i = ?1 AND s.txn <= ?2
 UNION ALL
-SELECT s.id, {{feature}} FROM {{del}} AS s WHERE s.i = ?1
+SELECT s.id, {{feature}} FROM {{del}} AS s WHERE s.i = ?1 AND s.txn <= ?2
 UNION ALL
-SELECT s.id, {{closed}} FROM {{hst}} AS s WHERE s.i = ?1
+SELECT s.id, {{closed}} FROM {{hst}} AS s WHERE s.i = ?1 AND s.txn <= ?2
 LIMIT 1

@@ -8,11 +8,11 @@ SELECT DISTINCT txn_next FROM (
      WHERE txn_next > ? AND txn_next <= ?) WHERE k % ? = 0 ORDER BY 1
 
 -- name: split_source
-SELECT s.id, s.geo, {{feature}}, json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid'),
+SELECT s.id, s.geo, {{document}}, json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid'),
        s.txn, s.version, s.action, s.author, s.app_id,
        json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".createdAt'), s.updated_at, s.qrid,
        s.west, s.south, s.east, s.north
-  FROM {{table}} AS s WHERE {{conditions}}
+  FROM {{from_}} WHERE {{conditions}}
 
 -- name: split_feature
 s.jsondata

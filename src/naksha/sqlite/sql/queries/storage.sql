@@ -99,10 +99,10 @@ UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE number = ?
 -- name: collection_insert
 -- A name that was there before goes on numbering, and has no past before its new beginning.
 INSERT INTO naksha_collection (id, number, txn, off_since, next_i, floor_txn, max_age, id_prefix,
-                               author, optimal_partitioning, points_only)
+                               author, optimal_partitioning, points_only, created)
 VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?1), 1),
         CASE WHEN EXISTS (SELECT 1 FROM naksha_removed WHERE id = ?1) THEN ?3 ELSE 0 END,
-        ?5, ?6, ?7, ?8, ?9)
+        ?5, ?6, ?7, ?8, ?9, ?3)
 
 -- name: collection_change
 UPDATE naksha_collection
@@ -128,19 +128,20 @@ ON CONFLICT (id) DO UPDATE SET next_i = excluded.next_i
 DELETE FROM naksha_collection WHERE id = ?
 
 -- name: last_write
--- The last transaction that wrote features of a collection after another one, 0 for none.
+-- The last transaction that wrote features of a collection on main after another one, else 0.
 SELECT coalesce(max(txn), 0) FROM naksha_tx
- WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ?
+ WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ? AND overlay = 0
 
 -- name: last_purge
 -- A purge leaves no tombstone that the order of a later creation could be checked against.
 SELECT coalesce(max(txn), 0) FROM naksha_tx
- WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ? AND purged > 0
+ WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ? AND overlay = ? AND purged > 0
 
 -- name: log_insert
-INSERT INTO naksha_tx (ts, seq_ts, txn, ord, action, id, app_id, author, msg_text, msg_json,
-                       msg_binary, created, updated, deleted, purged, west, south, east, north)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO naksha_tx (overlay, ts, seq_ts, txn, ord, action, id, app_id, author, msg_text,
+                       msg_json, msg_binary, created, updated, deleted, purged, west, south, east,
+                       north)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: due
 -- Committed, not published, and below everything that is open.
@@ -156,13 +157,6 @@ UPDATE naksha_tx SET seq_number = ?, seq_ts = ? WHERE txn = ?
 -- name: unpublished
 SELECT count(DISTINCT txn) FROM naksha_tx WHERE seq_number IS NULL
 
--- name: transaction
-SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t WHERE t.txn = ? ORDER BY t.i
-
--- name: transactions
-SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t
- WHERE t.txn IN (SELECT txn FROM naksha_version WHERE seq_number > ? ORDER BY seq_number LIMIT ?)
- ORDER BY t.txn, t.i
 
 -- name: last_version
 SELECT seq_number, txn, seq_ts FROM naksha_version ORDER BY seq_number DESC LIMIT 1
@@ -183,12 +177,6 @@ SELECT seq_number, txn, seq_ts FROM naksha_version WHERE txn >= ? ORDER BY txn L
 SELECT seq_number, txn, seq_ts FROM naksha_version WHERE seq_ts <= ?
  ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
 
--- name: pin
-INSERT INTO naksha_pin (name, collection, txn) VALUES (?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn
-
--- name: unpin
-DELETE FROM naksha_pin WHERE name = ?
 
 -- name: table_exists
 SELECT 1 FROM sqlite_master WHERE name = ?

@@ -1,0 +1,91 @@
+"""Reading the transaction log: which transactions a filter means, found by the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from naksha.model import limits
+from naksha.model.transaction import MAIN, LogFilter, Transaction
+from naksha.psql import versions
+from naksha.psql.driver import Connection
+from naksha.psql.reader import planned_for_values
+from naksha.psql.sql import queries, sql
+from naksha.psql.statements import Statement
+from naksha.spi.log_rows import check_log_query, transactions_of
+from naksha.spi.query_parts import Box, joined
+
+_MS_MAX = 8_000_000_000_000_000
+"""After everything that PostgreSQL knows a date for; no transaction is published then."""
+
+
+async def transactions(
+    connection: Connection, after: int, limit: int, where: LogFilter, newest_first: bool
+) -> list[Transaction]:
+    """See `Storage.transactions`; the caller has published what can be."""
+    boxes = check_log_query(after, limit, where)
+    times = [_time(where.from_ms), _time(where.to_ms)]
+    window = await connection.fetchrow(queries()["log_window"], after, newest_first, *times)
+    assert window is not None
+    text, values = found_statement(
+        (window["first"], window["until"]), limit, where, boxes, newest_first
+    )
+    async with planned_for_values(connection):
+        found = [row["txn"] for row in await connection.fetch(text, *values)]
+    rows: Sequence[Any] = ()
+    if found:
+        rows = await connection.fetch(
+            queries()["log_rows"], found, min(found), max(found), newest_first
+        )
+    # Afterwards, since part of it may have been dropped meanwhile.
+    await versions.check_log_window(connection, after, newest_first)
+    return transactions_of(rows)
+
+
+def found_statement(
+    window: tuple[int, int],
+    limit: int,
+    where: LogFilter,
+    boxes: Sequence[Box],
+    newest_first: bool,
+) -> tuple[str, list[Any]]:
+    """The statement that gives the numbers of the transactions."""
+    statement = Statement()
+    first, until = (statement.value(bound, "int8") for bound in window)
+    conditions = [sql("log_between", first=first, until=until)]
+    conditions += _conditions(statement, where, boxes)
+    text = sql(
+        "log_found",
+        conditions="\n   AND ".join(conditions),
+        direction="DESC" if newest_first else "ASC",
+        limit=str(limit),
+    )
+    return text, statement.values
+
+
+def _conditions(statement: Statement, where: LogFilter, boxes: Sequence[Box]) -> Iterator[str]:
+    if where.overlays == (MAIN,):
+        yield sql("log_on_main")
+    elif where.overlays is not None:
+        overlays = statement.value(list(where.overlays), "int4[]")
+        yield sql("log_on" if MAIN in where.overlays else "log_on_branches", overlays=overlays)
+    for name in ("authors", "app_ids", "collections"):
+        among = getattr(where, name)
+        if among is not None:
+            yield sql(f"log_{name}", **{name: statement.value(list(among), "text[]")})
+    if where.bbox is not None:
+        yield joined([_box(statement, box) for box in boxes], " OR ", "false")
+    if where.text is not None:
+        beside = where.collections is not None or where.bbox is not None
+        text = statement.value(where.text, "text")
+        yield sql("log_text_beside" if beside else "log_text", text=text)
+
+
+def _box(statement: Statement, box: Box) -> str:
+    west, south, east, north = (statement.value(float(edge), "float8") for edge in box)
+    return sql("log_box", west=west, south=south, east=east, north=north)
+
+
+def _time(epoch_ms: int | None) -> int | None:
+    """A time that the database can tell; none of its transactions is outside."""
+    return None if epoch_ms is None else max(0, min(epoch_ms, _MS_MAX, limits.INT8_MAX))

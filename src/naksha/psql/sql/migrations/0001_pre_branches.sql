@@ -1,0 +1,29 @@
+-- Branches, pins that guard, kept objects and filters of the log. The new indices of the log keep
+-- writers waiting while they are built, a few seconds for a million transactions.
+
+ALTER TABLE naksha_collection
+    ADD COLUMN IF NOT EXISTS created_txn int8 NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS overlay int4 NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS base text COLLATE "C";
+
+ALTER TABLE naksha_pin ADD COLUMN IF NOT EXISTS guards bool NOT NULL DEFAULT false;
+-- With one more parameter it would be a second function, and a call that fits both is refused.
+DROP FUNCTION IF EXISTS naksha_pin_set(text, int8, text);
+DROP FUNCTION IF EXISTS naksha_last_purge(text, int8);
+
+-- Merged parts of the log that are not brought in yet lack the column; they are made again.
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT k.relname FROM pg_class k
+                 WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                   AND NOT k.relispartition AND k.relname LIKE 'naksha\_tx\_new\_%' LOOP
+        EXECUTE format('DROP TABLE %I', name);
+    END LOOP;
+END $$;
+ALTER TABLE naksha_tx ADD COLUMN IF NOT EXISTS overlay int4 NOT NULL DEFAULT 0;
+CREATE INDEX IF NOT EXISTS naksha_tx_author_txn ON naksha_tx (author, txn);
+CREATE INDEX IF NOT EXISTS naksha_tx_app_id_txn ON naksha_tx (app_id, txn);
+CREATE INDEX IF NOT EXISTS naksha_tx_overlay_txn ON naksha_tx (overlay, txn) WHERE overlay <> 0;
+CREATE INDEX IF NOT EXISTS naksha_tx_messages ON naksha_tx (txn) WHERE action = 'MESSAGE';

@@ -1,0 +1,71 @@
+-- The transaction log; `naksha.psql.log` puts the fragments together.
+
+-- name: log_window
+-- The transactions [first, until) that are asked for: after (before, when newest come first)
+-- version $1, published from $3 on and before $4.
+SELECT greatest(
+         CASE WHEN $2::bool THEN 0 ELSE coalesce(
+             (SELECT txn + 1 FROM naksha_version WHERE seq_number <= $1::int8
+               ORDER BY seq_number DESC LIMIT 1), 0) END,
+         CASE WHEN $3::int8 IS NULL THEN 0 ELSE coalesce(
+             (SELECT txn FROM naksha_version WHERE seq_ts >= to_timestamp($3 / 1000.0)
+               ORDER BY seq_ts, seq_number LIMIT 1), 9223372036854775807) END) AS first,
+       least(
+         coalesce((SELECT txn + 1 FROM naksha_version ORDER BY seq_number DESC LIMIT 1), 0),
+         CASE WHEN $2::bool AND $1 > 0 THEN
+             (SELECT txn FROM naksha_version WHERE seq_number >= $1 ORDER BY seq_number LIMIT 1)
+             END,
+         CASE WHEN $4::int8 IS NOT NULL THEN
+             (SELECT txn FROM naksha_version WHERE seq_ts >= to_timestamp($4 / 1000.0)
+               ORDER BY seq_ts, seq_number LIMIT 1) END) AS until
+
+-- name: log_found
+-- All rows of a transaction have the same author, application and overlay, so one row can be tested
+-- for all that is asked.
+SELECT DISTINCT t.txn FROM naksha_tx t WHERE {{conditions}}
+ ORDER BY t.txn {{direction}} LIMIT {{limit}}
+
+-- name: log_rows
+SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
+       ST_XMin(t.bbox) AS west, ST_YMin(t.bbox) AS south, ST_XMax(t.bbox) AS east,
+       ST_YMax(t.bbox) AS north
+  FROM naksha_tx t
+ WHERE t.txn = ANY($1::int8[]) AND t.txn >= $2::int8 AND t.txn <= $3::int8
+ ORDER BY CASE WHEN $4::bool THEN -t.txn ELSE t.txn END, t.i
+
+-- name: log_between
+t.txn >= {{first}} AND t.txn < {{until}}
+
+-- name: log_on_main
+t.overlay = 0
+
+-- name: log_on_branches
+t.overlay = ANY({{overlays}}) AND t.overlay <> 0
+
+-- name: log_on
+t.overlay = ANY({{overlays}})
+
+-- name: log_authors
+t.author = ANY({{authors}})
+
+-- name: log_app_ids
+t.app_id = ANY({{app_ids}})
+
+-- name: log_collections
+t.id = ANY({{collections}}) AND t.action IN ('MODIFY_FEATURES', 'MODIFY_COLLECTION')
+
+-- name: log_box
+-- The operator works on float32 boxes, so the numbers are compared as well.
+t.action = 'MODIFY_FEATURES'
+AND t.bbox && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
+AND ST_XMin(t.bbox) <= {{east}} AND ST_XMax(t.bbox) >= {{west}}
+AND ST_YMin(t.bbox) <= {{north}} AND ST_YMax(t.bbox) >= {{south}}
+
+-- name: log_text
+t.action = 'MESSAGE' AND strpos(lower(t.msg_text), lower({{text}})) > 0
+
+-- name: log_text_beside
+-- The message is a row of its own.
+EXISTS (SELECT FROM naksha_tx m
+         WHERE m.txn = t.txn AND m.action = 'MESSAGE'
+           AND strpos(lower(m.msg_text), lower({{text}})) > 0)

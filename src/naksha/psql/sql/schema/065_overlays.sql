@@ -1,0 +1,231 @@
+-- Branches (docs/decisions/0050): the tables of an overlay, made at the first write to a
+-- collection, and the states that come into them from the layers below. A transaction says once
+-- that it works on a branch; from then on the functions that write do it there.
+--
+-- Tables of overlay o of collection number n: naksha_o{o}_{n} with one leaf, _p0, for all ids, _del
+-- and _hst as everywhere, and _ids: what the overlay has ever had a state of. These ids are hidden
+-- in the layers below; two writers of a feature that is new to the overlay meet in the table's key.
+
+CREATE OR REPLACE FUNCTION naksha_overlay_new() RETURNS int4
+LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+BEGIN ATOMIC
+    INSERT INTO naksha_overlay (number) VALUES (nextval('naksha_overlay_seq')) RETURNING number;
+END;
+
+-- Waits for those who write to it; maintenance removes the tables.
+CREATE OR REPLACE FUNCTION naksha_overlay_drop(overlay_number int4) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+BEGIN
+    DELETE FROM naksha_overlay WHERE number = overlay_number;
+    UPDATE naksha_collection SET delete_at = 1 WHERE overlay = overlay_number AND overlay <> 0;
+END $$;
+
+-- This transaction works on a branch: layers topmost first, main (0) last. The first has no `txn`,
+-- the others are read at theirs.
+CREATE OR REPLACE FUNCTION naksha_tx_branch(overlays int4[], txns int8[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    app_id  text := naksha_app_id();
+    depth   int := cardinality(overlays);
+    missing int4;
+BEGIN
+    IF depth < 2 OR overlays[depth] <> 0 OR txns[1] IS NOT NULL
+       OR array_position(txns[2:depth], NULL) IS NOT NULL OR cardinality(txns) <> depth THEN
+        PERFORM naksha_raise('N0000', 'These are not the layers of a branch that can be written to',
+            '{"field": "layers"}', 'Topmost first and without a txn, main (0) last');
+    END IF;
+    IF split_part(current_setting(naksha_var('txn'), true), ':', 1)
+       = current_setting('naksha.xid') THEN
+        PERFORM naksha_raise('N0009', 'A transaction is on a branch from its beginning or not at '
+                             'all');
+    END IF;
+    -- Nobody drops them while we write.
+    PERFORM FROM naksha_overlay WHERE number = ANY(overlays) ORDER BY number FOR KEY SHARE;
+    SELECT o INTO missing FROM unnest(overlays[1:depth - 1]) o
+     WHERE NOT EXISTS (SELECT FROM naksha_overlay n WHERE n.number = o) LIMIT 1;
+    IF FOUND THEN
+        PERFORM naksha_raise('N0011', format('There is no overlay %s', missing),
+                             '{"field": "layers"}');
+    END IF;
+    PERFORM set_config(naksha_var('branch'), jsonb_build_object(
+        'xid', current_setting('naksha.xid'),
+        'layers', (SELECT jsonb_agg(jsonb_build_array(l.o, l.txn) ORDER BY l.n)
+                     FROM unnest(overlays, txns) WITH ORDINALITY AS l(o, txn, n)))::text, true);
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_create_overlay_tables(name text, points_only bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
+    hint    text := 'Call naksha_tx_branch and then naksha_upsert, as the library does';
+BEGIN
+    EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
+                   '((substring(md5(jsondata->>''id''), 1, 1)))', name, columns);
+    EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (''0'', ''1'', ''2'', ''3'', '
+                   '''4'', ''5'', ''6'', ''7'', ''8'', ''9'', ''a'', ''b'', ''c'', ''d'', ''e'', '
+                   '''f'', NULL)', name || '_p0', name);
+    PERFORM naksha_create_indices(name || '_p0', 'head', points_only),
+            naksha_create_side_tables(name, points_only);
+    EXECUTE format('CREATE TABLE %I (id text COLLATE "C" PRIMARY KEY)', name || '_ids');
+    PERFORM naksha_guard(t.tbl, 'INSERT OR UPDATE OR DELETE OR TRUNCATE', hint)
+       FROM unnest(ARRAY[name, name || '_p0', name || '_ids']) AS t(tbl);
+END $$;
+
+-- The hidden collection of an overlay; two that need it at the same moment make it once.
+CREATE OR REPLACE FUNCTION naksha_overlay_create(b naksha_collection, top int4)
+RETURNS naksha_collection
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    made naksha_collection;
+BEGIN
+    INSERT INTO naksha_collection (id, number, txn, max_age, points_only, created_txn, overlay,
+                                   base)
+    VALUES (format('naksha_o%s_%s', top, b.number), nextval('naksha_hidden_number_seq'), b.txn,
+            b.max_age, b.points_only, b.txn, top, b.id)
+    ON CONFLICT DO NOTHING RETURNING * INTO made;
+    IF made.id IS NULL THEN
+        SELECT * INTO made FROM naksha_collection h WHERE h.base = b.id AND h.overlay = top;
+    ELSE
+        PERFORM naksha_create_overlay_tables(made.id, made.points_only);
+    END IF;
+    RETURN made;
+END $$;
+
+-- The overlay of a collection for writing. What the collection itself says of ids and authors holds
+-- here too, and a later change of it is in the way as on main.
+CREATE OR REPLACE FUNCTION naksha_open_overlay(b naksha_collection) RETURNS naksha_collection
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    top int4 := naksha_top_overlay();
+    c   naksha_collection;
+BEGIN
+    IF b.created_txn > (naksha_branch()->-1->>1)::int8 THEN
+        PERFORM naksha_raise('N0002', format('No collection %L on this branch', b.id),
+                             jsonb_build_object('collection', b.id));
+    END IF;
+    IF b.off_since IS NOT NULL THEN
+        PERFORM naksha_raise('N0009', format('Collection %L keeps no history, so it cannot be '
+            'written to on a branch', b.id), jsonb_build_object('collection', b.id),
+            'Switch its history on');
+    END IF;
+    SELECT * INTO c FROM naksha_collection h WHERE h.base = b.id AND h.overlay = top;
+    IF NOT FOUND THEN
+        c := naksha_overlay_create(b, top);
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 16 + c.number);
+    c.txn := b.txn;
+    c.id_prefix := b.id_prefix;
+    c.author := b.author;
+    RETURN c;
+END $$;
+
+-- ---- From below ---------------------------------------------------------------------------------
+
+-- Statement text that copies what `below` has of the ids $1 (in the leaves $3) at transaction $2,
+-- as it was then: without its end.
+CREATE OR REPLACE FUNCTION naksha_copy_sql(c naksha_collection, below naksha_collection)
+RETURNS text
+STABLE
+RETURN format($sql$WITH source AS (
+    SELECT i, geo, jsondata FROM %1$I
+     WHERE jsondata->>'id' = ANY($1) AND substring(md5(jsondata->>'id'), 1, 1) = ANY($3)
+       AND naksha_xyz_txn(jsondata) <= $2
+    UNION ALL
+    SELECT i, geo, jsondata FROM %2$I
+     WHERE jsondata->>'id' = ANY($1) AND naksha_xyz_txn(jsondata) <= $2
+    UNION ALL
+    SELECT i, geo, naksha_closed(jsondata, 0) FROM %3$I
+     WHERE jsondata->>'id' = ANY($1) AND naksha_xyz_txn(jsondata) <= $2
+       AND naksha_xyz_txn_next(jsondata) > $2
+), live AS (
+    INSERT INTO %4$I SELECT i, geo, jsondata FROM source
+     WHERE naksha_xyz_action(jsondata) <> 'DELETE' ON CONFLICT DO NOTHING
+)
+INSERT INTO %5$I SELECT i, geo, jsondata FROM source
+ WHERE naksha_xyz_action(jsondata) = 'DELETE' ON CONFLICT DO NOTHING$sql$,
+    below.id, below.id || '_del', below.id || '_hst', c.id || '_p0', c.id || '_del');
+
+-- Enough of a history's partitions to tell two sets of them apart.
+CREATE OR REPLACE FUNCTION naksha_history_parts(collection_id text) RETURNS text
+STABLE
+RETURN (SELECT count(*) || ':' || coalesce(max(p.inhrelid::int8), 0) FROM pg_inherits p
+         WHERE p.inhparent = to_regclass(quote_ident(collection_id || '_hst')));
+
+-- Copies from one layer. A statement does not know a day of the history that is made after it was
+-- planned, and what went there would be missed: then it is done again.
+CREATE OR REPLACE FUNCTION naksha_copy(
+    c naksha_collection, below naksha_collection, at int8, ids text[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    leaves text[] := (SELECT array_agg(DISTINCT naksha_leaf(n)) FROM unnest(ids) n);
+    parts  text := naksha_history_parts(below.id);
+    known  text;
+BEGIN
+    LOOP
+        -- Makes the session take notice of new partitions, as in naksha_publish.
+        PERFORM pg_relation_size('naksha_migration');
+        EXECUTE naksha_copy_sql(c, below) USING ids, at, leaves;
+        known := parts;
+        parts := naksha_history_parts(below.id);
+        EXIT WHEN parts = known;
+    END LOOP;
+    IF at < naksha_floor(below.id) THEN
+        PERFORM naksha_raise('N0012', 'The version that the branch stands on is gone',
+                             jsonb_build_object('collection', naksha_name(c)));
+    END IF;
+END $$;
+
+-- Brings the given features, as far as the overlay has not had them yet, from the topmost layer
+-- that has them.
+CREATE OR REPLACE FUNCTION naksha_fill(c naksha_collection, ids text[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    fresh text[];
+    layer jsonb;
+    below naksha_collection;
+BEGIN
+    EXECUTE format('WITH fresh AS (INSERT INTO %I SELECT n FROM unnest($1) n '
+                   'ON CONFLICT DO NOTHING RETURNING id) SELECT array_agg(id) FROM fresh',
+                   c.id || '_ids') INTO fresh USING ids;
+    FOR layer IN SELECT l.layer FROM jsonb_array_elements(naksha_branch() - 0) AS l(layer) LOOP
+        EXIT WHEN fresh IS NULL;
+        SELECT * INTO below FROM naksha_collection b
+         WHERE CASE WHEN layer->>0 = '0' THEN b.id = c.base
+                    ELSE b.base = c.base AND b.overlay = (layer->>0)::int4 END;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM naksha_copy(c, below, (layer->>1)::int8, fresh);
+        IF below.overlay <> 0 THEN
+            EXECUTE format('SELECT array_agg(n) FROM unnest($1) n '
+                           'WHERE NOT EXISTS (SELECT FROM %I m WHERE m.id = n)', below.id || '_ids')
+               INTO fresh USING fresh;
+        END IF;
+    END LOOP;
+END $$;
+
+-- ---- Finding a state ----------------------------------------------------------------------------
+
+-- The state with number `state_i` of a collection, when one of its overlays has it. `since` is the
+-- first transaction that may have ended it.
+CREATE OR REPLACE FUNCTION naksha_overlay_state(
+    collection_id text, state_i int8, since int8, OUT id text, OUT feature bytea)
+RETURNS SETOF record
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT h.id FROM naksha_collection h
+                 WHERE h.base = collection_id AND h.delete_at = 0 ORDER BY h.overlay DESC LOOP
+        RETURN QUERY EXECUTE format(
+            'SELECT jsondata->>''id'', naksha_feature(geo, jsondata) FROM %I WHERE i = $1 '
+            'UNION ALL '
+            'SELECT jsondata->>''id'', naksha_feature(geo, jsondata) FROM %I WHERE i = $1 '
+            'UNION ALL '
+            'SELECT jsondata->>''id'', naksha_feature(geo, jsondata) FROM %I '
+            'WHERE i = $1 AND naksha_xyz_txn_next(jsondata) >= $2 LIMIT 1',
+            name, name || '_del', name || '_hst') USING state_i, since;
+        EXIT WHEN FOUND;
+    END LOOP;
+END $$;
+
+SELECT naksha_guard('naksha_overlay', 'INSERT OR UPDATE OR DELETE OR TRUNCATE',
+                    'Use naksha_overlay_new() or naksha_overlay_drop(number)');

@@ -1,0 +1,135 @@
+"""Write sessions of a storage, on main and on branches: one transaction each, repeated when a
+concurrent one got in between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+from naksha.model import limits
+from naksha.model.errors import Retryable, Unavailable
+from naksha.model.names import check_app_id, check_author
+from naksha.psql.driver import Connection, Pool, acquired
+from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
+from naksha.psql.layers import NO_BRANCH
+from naksha.psql.reader import PsqlReader
+from naksha.psql.sequencer import Sequencer
+from naksha.psql.session import PsqlSession
+from naksha.psql.sql import queries
+from naksha.spi.clock import Clock
+from naksha.spi.storage import WriteSession
+
+T = TypeVar("T")
+_random = random.SystemRandom()
+
+
+class Writing(PsqlReader):
+    """What reads and writes on a pool of connections."""
+
+    _pool: Pool
+    _info: tuple[str, int]
+    _sequencer: Sequencer
+    _clock: Clock | None
+
+    @property
+    def id(self) -> str:
+        return self._info[0]
+
+    @property
+    def number(self) -> int:
+        return self._info[1]
+
+    @property
+    def _storage(self) -> tuple[str, int]:
+        return self._info
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        with translated():
+            async with acquired(self._pool) as connection:
+                yield connection
+
+    async def _publish(self) -> None:
+        with translated():
+            await self._sequencer.publish()
+
+    @asynccontextmanager
+    async def write(
+        self, app_id: str, author: str | None = None, *, at_ms: int | None = None
+    ) -> AsyncIterator[WriteSession]:
+        async with self._session(app_id, author, at_ms, ()) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(
+        self, app_id: str, author: str | None, at_ms: int | None, gates: tuple[str, ...]
+    ) -> AsyncIterator[PsqlSession]:
+        check_app_id(app_id)
+        check_author(author)
+        if at_ms is not None:
+            await self._publish()
+        now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
+        async with acquired(self._pool) as connection:
+            session = PsqlSession(connection, self._info, self._branch)
+            transaction = connection.transaction()
+            with translated():
+                await transaction.start()
+            try:
+                with translated():
+                    await connection.fetchval(
+                        queries()["tx_start"], app_id, author, now_ms, at_ms is not None
+                    )
+                    await self._enter_branch(connection)
+                    for collection in gates:
+                        await connection.fetchval(queries()["close_gate"], collection)
+                # What the caller's own code raises is nobody's but the caller's.
+                yield session
+                session.check_usable()
+            except BaseException:
+                # A connection that is gone has rolled back by itself.
+                with suppress(*DRIVER_ERRORS):
+                    await transaction.rollback()
+                raise
+            session.is_committing = True
+            with translated():
+                await transaction.commit()
+        self._sequencer.poke()
+
+    async def _enter_branch(self, connection: Connection) -> None:
+        if self._branch == NO_BRANCH:
+            return
+        overlays = [layer.overlay for layer in self._branch]
+        txns = [layer.txn for layer in self._branch]
+        await connection.fetchval(queries()["tx_branch"], overlays, txns)
+
+    async def run(
+        self,
+        work: Callable[[WriteSession], Awaitable[T]],
+        app_id: str,
+        author: str | None = None,
+        *,
+        at_ms: int | None = None,
+    ) -> T:
+        touched: set[str] = set()
+        for attempt in range(limits.RETRY_COUNT_MAX):
+            gates = tuple(sorted(touched)) if attempt >= limits.RETRY_GATE_COUNT else ()
+            session: PsqlSession | None = None
+            try:
+                async with self._session(app_id, author, at_ms, gates) as session:
+                    return await work(session)
+            except Retryable as error:
+                # Nobody knows whether a commit that got no answer took place.
+                is_unsure = session is not None and session.is_committing
+                if is_unsure and isinstance(error, Unavailable):
+                    raise
+                if isinstance(error, PoolExhausted) or attempt + 1 == limits.RETRY_COUNT_MAX:
+                    raise
+            finally:
+                if session is not None:
+                    touched |= session.collections_written
+            pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
+            await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
+        raise AssertionError("unreachable")

@@ -1,0 +1,86 @@
+"""Reading the transaction log: from a `LogFilter` to one SQL statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from naksha.model.transaction import LogFilter, Transaction
+from naksha.spi.log_rows import check_log_query, transactions_of
+from naksha.spi.query_parts import Box, joined
+from naksha.sqlite import versions
+from naksha.sqlite.rows import dicts
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.statements import Statement
+
+
+def find(connection: sqlite3.Connection, txn: int) -> Transaction | None:
+    """The transaction with a number, if it is there."""
+    found = transactions_of(dicts(connection.execute(queries()["transaction"], (txn,))))
+    if not found:
+        versions.check_log(connection, txn)
+        return None
+    return found[0]
+
+
+def page(
+    connection: sqlite3.Connection, after: int, limit: int, where: LogFilter, *, newest_first: bool
+) -> list[Transaction]:
+    """See `Storage.transactions`."""
+    boxes = check_log_query(after, limit, where)
+    if not newest_first:
+        versions.check_log_after(connection, after)
+    statement = Statement()
+    conditions = [
+        *_place(statement, after, newest_first),
+        *_whole(statement, where),
+        *_entries(statement, where, boxes),
+    ]
+    text = sql(
+        "transactions",
+        conditions=" AND ".join(conditions) or sql("true"),
+        direction=sql("downwards" if newest_first else "upwards"),
+        limit=statement.value(limit),
+    )
+    return transactions_of(dicts(connection.execute(text, statement.values)))
+
+
+def _place(statement: Statement, after: int, newest_first: bool) -> Iterator[str]:
+    if not newest_first:
+        yield sql("log_after", value=statement.value(after))
+    elif after:
+        yield sql("log_before", value=statement.value(after))
+
+
+def _whole(statement: Statement, where: LogFilter) -> Iterator[str]:
+    """What is the same in all entries of a transaction."""
+    for name, bound in (("log_from", where.from_ms), ("log_to", where.to_ms)):
+        if bound is not None:
+            yield sql(name, value=statement.value(bound))
+    same = [
+        sql("log_among", column=column, values=statement.texts(among))
+        for column, among in (("author", where.authors), ("app_id", where.app_ids))
+        if among is not None
+    ]
+    if where.overlays is not None:
+        numbers = statement.numbers(where.overlays)
+        same.append(sql("log_among", column="overlay", values=numbers))
+    if same:
+        yield _entry(same)
+
+
+def _entries(statement: Statement, where: LogFilter, boxes: Sequence[Box]) -> Iterator[str]:
+    """What one entry of a transaction must be."""
+    among = []
+    if where.collections is not None:
+        among.append(sql("log_among", column="id", values=statement.texts(where.collections)))
+        yield _entry([sql("log_touched"), *among])
+    if where.text is not None:
+        yield _entry([sql("log_text", value=statement.value(where.text))])
+    if boxes:
+        met = [sql("log_box", **statement.edges(box)) for box in boxes]
+        yield _entry([sql("log_features"), *among, joined(met, " OR ", sql("true"))])
+
+
+def _entry(conditions: Sequence[str]) -> str:
+    return sql("log_entry", conditions=" AND ".join(conditions))

@@ -1,0 +1,46 @@
+-- name: transaction
+SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t WHERE t.txn = ? ORDER BY t.i
+
+-- name: transactions
+-- First the versions, then all entries of each.
+SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t
+ WHERE t.txn IN (SELECT v.txn FROM naksha_version v WHERE {{conditions}}
+                  ORDER BY v.seq_number {{direction}} LIMIT {{limit}})
+ ORDER BY t.txn {{direction}}, t.i
+
+-- name: upwards
+ASC
+
+-- name: downwards
+DESC
+
+-- name: log_after
+v.seq_number > {{value}}
+
+-- name: log_before
+v.seq_number < {{value}}
+
+-- name: log_from
+v.seq_ts >= {{value}}
+
+-- name: log_to
+v.seq_ts < {{value}}
+
+-- name: log_entry
+-- An entry of the transaction; the index on the log begins with txn.
+EXISTS (SELECT 1 FROM naksha_tx e WHERE e.txn = v.txn AND {{conditions}})
+
+-- name: log_among
+e.{{column}} IN (SELECT value FROM json_each({{values}}))
+
+-- name: log_touched
+e.action IN ('MODIFY_FEATURES', 'MODIFY_COLLECTION')
+
+-- name: log_features
+e.action = 'MODIFY_FEATURES'
+
+-- name: log_text
+e.action = 'MESSAGE' AND naksha_has_text(e.msg_text, {{value}})
+
+-- name: log_box
+e.west <= {{east}} AND e.east >= {{west}} AND e.south <= {{north}} AND e.north >= {{south}}

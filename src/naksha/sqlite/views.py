@@ -1,0 +1,316 @@
+"""The storage as some layers show it: main, or a branch. Reading, writing, and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument, NotSupported, Retryable, VersionNotFound
+from naksha.model.names import check_app_id, check_author, check_text
+from naksha.model.query import Query
+from naksha.model.state import State
+from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.uuids import txn_number
+from naksha.model.version import HEAD, Head, Version, VersionSelector
+from naksha.spi.clock import Clock
+from naksha.spi.sessions import check_kept
+from naksha.spi.storage import KeptObject, Page, Split, WriteSession
+from naksha.sqlite import kept, layers, log, pins, reading, splits, versions
+from naksha.sqlite.errors import Locked
+from naksha.sqlite.layers import Layers
+from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
+from naksha.sqlite.session import SqliteSession
+from naksha.sqlite.sql import queries
+from naksha.sqlite.transaction import Transaction as OpenTransaction
+from naksha.sqlite.writer import Entry, Writer
+
+T = TypeVar("T")
+CHUNK: Final = 500
+"""States handed over at once when they are streamed."""
+LOOK_S: Final = 0.05
+"""How often somebody who waits looks for what other processes published."""
+_random = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """What all views of one open storage share."""
+
+    info: tuple[str, int]
+    clock: Clock | None
+    readers: Readers
+    writer: Writer
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class View:
+    """A base for what is a `naksha.spi.storage.Storage`."""
+
+    def __init__(self, file: OpenFile, seen: Layers) -> None:
+        self._file = file
+        self._layers = seen
+
+    @property
+    def id(self) -> str:
+        return self._file.info[0]
+
+    @property
+    def number(self) -> int:
+        return self._file.info[1]
+
+    @property
+    def _readers(self) -> Readers:
+        return self._file.readers
+
+    @property
+    def _writer(self) -> Writer:
+        return self._file.writer
+
+    def _now_ms(self) -> int | None:
+        return None if self._file.clock is None else self._file.clock.now_ms()
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on a snapshot of what is committed now."""
+        async with self._readers.snapshot() as snapshot:
+            return await snapshot.read(work)
+
+    async def _publish(self) -> None:
+        """Publish what another process left behind; what is ours is published with its commit,
+        or waits for a transaction that is open here."""
+        waiting = await self._read(lambda c: c.execute(queries()["unpublished"]).fetchone()[0])
+        if waiting:
+            await self._writer.task(lambda _: None)
+
+    # ---- Reading -----------------------------------------------------------------------------
+
+    async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
+        return await self._read(lambda c: reading.collections(c, self._layers, dropped=dropped))
+
+    async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
+        return await self._read(
+            lambda c: layers.collection_on(c, self._layers, collection, dropped=dropped).info
+        )
+
+    @asynccontextmanager
+    async def _request(
+        self, collection: str, query: Query, at: VersionSelector
+    ) -> AsyncIterator[tuple[Snapshot, reading.Request]]:
+        if query.cursor is None and not (isinstance(at, Head) and query.limit is None):
+            await self._publish()
+        async with self._readers.snapshot() as snapshot:
+            yield (
+                snapshot,
+                await snapshot.read(
+                    lambda c: reading.Request(
+                        c, self._layers, collection, query, at, pins_head=True
+                    )
+                ),
+            )
+
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+        async with self._request(collection, query, at) as (snapshot, request):
+            return await snapshot.read(lambda _: request.page())
+
+    async def states(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[State]:
+        async with self._request(collection, query, at) as (snapshot, request):
+            left = query.limit
+            found = await snapshot.read(lambda _: request.states())
+            while left != 0:
+                size = CHUNK if left is None else min(CHUNK, left)
+                chunk = await snapshot.read(partial(_next, found, size))
+                for state in chunk:
+                    yield state
+                if len(chunk) < size:
+                    break
+                left = None if left is None else left - len(chunk)
+
+    async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
+        async with self._request(collection, reading.counted(query), at) as (snapshot, request):
+            return await snapshot.read(lambda _: request.count())
+
+    async def state(self, state_id: str) -> State:
+        return await self._read(lambda c: reading.state(c, self._file.info, self._layers, state_id))
+
+    async def kept(self, kind: str, id: str) -> KeptObject | None:
+        check_kept(kind, id)
+        return await self._read(lambda c: kept.find(c, kind, id))
+
+    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
+        check_kept(kind, prefix or kind)
+        return await self._read(lambda c: kept.find_all(c, kind, prefix))
+
+    # ---- Splits ------------------------------------------------------------------------------
+
+    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+        await self._publish()
+        return await self._read(
+            lambda c: splits.plan(c, self.id, self._layers, collection, query, at)
+        )
+
+    async def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+        """Whatever the branch: a split says itself which layers it reads."""
+        if split.storage != self.id:
+            raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
+        part = splits.part_of(split)
+        async with self._readers.snapshot() as snapshot:
+            found = await snapshot.read(lambda c: splits.batches(c, split.collection, part))
+            while (batch := await snapshot.read(lambda _: next(found, None))) is not None:
+                yield batch
+
+    # ---- Writing -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def write(
+        self, app_id: str, author: str | None = None, *, at_ms: int | None = None
+    ) -> AsyncIterator[WriteSession]:
+        async with self._session(app_id, author, at_ms, keeps_place=False) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(
+        self, app_id: str, author: str | None, at_ms: int | None, *, keeps_place: bool
+    ) -> AsyncIterator[SqliteSession]:
+        check_app_id(app_id)
+        check_author(author)
+        if self._layers[0].txn is not None:
+            raise NotSupported("What is read at a fixed version cannot be written to")
+        start_ms = self._now_ms() if at_ms is None else at_ms
+        transaction = OpenTransaction(
+            self.id,
+            self._writer.counters,
+            app_id,
+            author,
+            start_ms,
+            dated=at_ms is not None,
+            layers=self._layers,
+        )
+        entry = Entry(transaction, keeps_place=keeps_place)
+        session = SqliteSession(self._writer, self._readers, entry, self._file.info)
+        try:
+            yield session
+            session.check_usable()
+        except BaseException:
+            await asyncio.shield(self._writer.rollback(entry))
+            raise
+        if entry.steps:
+            try:
+                await self._writer.commit(entry)
+            except BaseException:
+                await asyncio.shield(self._writer.rollback(entry))
+                raise
+
+    async def run(
+        self,
+        work: Callable[[WriteSession], Awaitable[T]],
+        app_id: str,
+        author: str | None = None,
+        *,
+        at_ms: int | None = None,
+    ) -> T:
+        for attempt in range(limits.RETRY_COUNT_MAX):
+            stays = attempt >= limits.RETRY_GATE_COUNT
+            try:
+                async with self._session(app_id, author, at_ms, keeps_place=stays) as session:
+                    return await work(session)
+            except Retryable as error:
+                if (
+                    isinstance(error, Locked | NoReaderFree)
+                    or attempt + 1 == limits.RETRY_COUNT_MAX
+                ):
+                    raise
+            pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
+            await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
+        raise AssertionError("unreachable")
+
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        await self._writer.task(
+            lambda c: pins.pin(c, self._layers, name, at, collection, guards=guards)
+        )
+
+    async def unpin(self, name: str) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        await self._writer.task(lambda c: pins.unpin(c, name))
+
+    # ---- The log -----------------------------------------------------------------------------
+
+    async def transaction(self, txn: int | str) -> Transaction:
+        number = txn_number(txn, self.number)
+        found = await self._read(lambda c: log.find(c, number))
+        if found is None:
+            raise VersionNotFound(f"There is no transaction {txn}")
+        return found
+
+    async def transactions(
+        self,
+        after: int = 0,
+        limit: int = 1000,
+        where: LogFilter = MAIN_LOG,
+        *,
+        newest_first: bool = False,
+    ) -> list[Transaction]:
+        return await self._read(
+            lambda c: log.page(c, after, limit, where, newest_first=newest_first)
+        )
+
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        await self._publish()
+
+        def find(connection: sqlite3.Connection) -> Version:
+            if collection is None:
+                return versions.resolve(connection, at)
+            known = layers.collection_on(connection, self._layers, collection)
+            return layers.resolve(connection, self._layers, known, at)
+
+        return await self._read(find)
+
+    async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
+        deadline, news = time.monotonic() + timeout_s, self._file.news
+        await self._publish()
+        while True:
+            news.clear()
+            version = await self._read(lambda c: versions.find(c, "version_by_txn", txn))
+            left = deadline - time.monotonic()
+            if version is not None or left <= 0:
+                return version
+            try:
+                async with asyncio.timeout(min(left, LOOK_S)):
+                    await news.wait()
+            except TimeoutError:
+                continue
+
+    async def publication(self) -> PublicationStatus:
+        def find(connection: sqlite3.Connection) -> tuple[Version, int]:
+            last = versions.find(connection, "last_version") or versions.BEGINNING
+            return last, connection.execute(queries()["unpublished"]).fetchone()[0]
+
+        last, unpublished = await self._read(find)
+        held = dict(self._writer.counters.open)  # A copy: the writer goes on.
+        holder = held[min(held)] if unpublished and held else None
+        return PublicationStatus(
+            last_seq_number=last.seq_number,
+            last_txn=last.txn,
+            unpublished=unpublished,
+            held_back_by=None if holder is None else f"an open session of {holder.app_id!r}",
+            held_back_since_ms=None if holder is None else holder.started_ms,
+        )
+
+
+def _next(found: Iterator[State], size: int, _: sqlite3.Connection) -> list[State]:
+    return list(islice(found, size))

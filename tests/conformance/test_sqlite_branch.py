@@ -1,0 +1,161 @@
+"""The storage suite on a branch of a storage in SQLite.
+
+Left out are the parts about what a branch does not have: changes of collections, history that is
+off, bulk loads, imports, the log of main, and the parts about branches themselves.
+"""
+
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from naksha.spi.clock import Clock
+from naksha.spi.storage import Storage
+from naksha.sqlite import SqliteStorage
+from naksha.testing.branch_support import new_overlay
+from naksha.testing.storage_suite import (
+    StorageMaker,
+    TestAuthors,
+    TestBadCalls,
+    TestBadFeatures,
+    TestCreate,
+    TestCreateAgain,
+    TestCursors,
+    TestDays,
+    TestDelete,
+    TestEqualContent,
+    TestFilters,
+    TestGeometry,
+    TestIdPrefix,
+    TestInterruptions,
+    TestKept,
+    TestLocks,
+    TestLog,
+    TestMark,
+    TestMaxAge,
+    TestMerge,
+    TestMergedStates,
+    TestMessages,
+    TestNamespace,
+    TestOneTransaction,
+    TestOneWinner,
+    TestOvertaken,
+    TestPaging,
+    TestPartitioning,
+    TestPins,
+    TestPinsInSessions,
+    TestPredicates,
+    TestPublication,
+    TestPurge,
+    TestRandomQueries,
+    TestRestore,
+    TestRoundTrip,
+    TestSeveralWritesInOneTransaction,
+    TestSpatialQueries,
+    TestSplits,
+    TestStateIds,
+    TestTime,
+    TestUpdate,
+    TestUpsert,
+    TestVersions,
+    TestVersionsThatAreNot,
+    TestWritersAtOnce,
+    empty_storage,
+    filled,
+    nasty,
+    places,
+    round_trips,
+    shared,
+    valued,
+    zoo,
+)
+from tests.conformance.branch_storage import BranchStorage
+
+__all__ = [
+    "TestAuthors",
+    "TestBadCalls",
+    "TestBadFeatures",
+    "TestCreate",
+    "TestCreateAgain",
+    "TestCursors",
+    "TestDays",
+    "TestDelete",
+    "TestEqualContent",
+    "TestFilters",
+    "TestGeometry",
+    "TestIdPrefix",
+    "TestInterruptions",
+    "TestKept",
+    "TestLocks",
+    "TestLog",
+    "TestMark",
+    "TestMaxAge",
+    "TestMerge",
+    "TestMergedStates",
+    "TestMessages",
+    "TestNamespace",
+    "TestOneTransaction",
+    "TestOneWinner",
+    "TestOvertaken",
+    "TestPaging",
+    "TestPartitioning",
+    "TestPins",
+    "TestPinsInSessions",
+    "TestPredicates",
+    "TestPublication",
+    "TestPurge",
+    "TestRandomQueries",
+    "TestRestore",
+    "TestRoundTrip",
+    "TestSeveralWritesInOneTransaction",
+    "TestSpatialQueries",
+    "TestSplits",
+    "TestStateIds",
+    "TestTime",
+    "TestUpdate",
+    "TestUpsert",
+    "TestVersions",
+    "TestVersionsThatAreNot",
+    "TestWritersAtOnce",
+    "empty_storage",
+    "filled",
+    "nasty",
+    "places",
+    "round_trips",
+    "shared",
+    "valued",
+    "zoo",
+]
+
+
+@pytest.fixture(scope="class")
+async def storage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Storage]:
+    """One branch for all tests of a class."""
+    main = await SqliteStorage.open(tmp_path_factory.mktemp("shared") / "suite.naksha", "suite")
+    yield cast(Storage, BranchStorage(main, await new_overlay(main), {}, stirs=True))
+    await main.close()
+
+
+@pytest.fixture
+async def make_storage(tmp_path: Path) -> AsyncIterator[StorageMaker]:
+    """Further instances, each with the branch of another one or with one of its own."""
+    opened: list[SqliteStorage] = []
+    numbers = count()
+
+    async def make(*, beside: Storage | None = None, clock: Clock | None = None) -> Storage:
+        path = tmp_path / f"{next(numbers)}.naksha"
+        other = beside if isinstance(beside, BranchStorage) else None
+        if other is not None:
+            assert isinstance(other.main, SqliteStorage)
+            path = other.main.path
+        main = await SqliteStorage.open(path, "suite", clock=clock)
+        opened.append(main)
+        overlay = other.overlay if other is not None else await new_overlay(main)
+        begins = other.begins if other is not None else {}
+        return cast(Storage, BranchStorage(main, overlay, begins, stirs=False))
+
+    yield make
+    for storage in opened:
+        await storage.close()
