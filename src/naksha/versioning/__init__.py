@@ -1,0 +1,80 @@
+"""Versioning on any storage: log, diff, history, rollback, tags, branches and merges."""
+
+from naksha.versioning.branches import (
+    branches,
+    create_branch,
+    delete_branch,
+    open_branch,
+    rename_branch,
+)
+from naksha.versioning.changesets import (
+    Changeset,
+    ChangesetPage,
+    changeset,
+    changeset_of,
+    changesets,
+)
+from naksha.versioning.conflicts import conflict_of, conflicts, give_up_conflict
+from naksha.versioning.diff import Action, Change, diff, diff_all
+from naksha.versioning.history import Step, history
+from naksha.versioning.importing import Edits, Imported, Snapshot, import_history
+from naksha.versioning.merges import Choices, Policy, merge
+from naksha.versioning.places import Line, Place, line_of, place_of, range_of
+from naksha.versioning.rebase import rebase
+from naksha.versioning.records import Branch, Scope, StoredConflict, Tag, Undecided
+from naksha.versioning.refs import Ref, parse_ref
+from naksha.versioning.resolving import resolve_conflict
+from naksha.versioning.rollback import Signed, Undo, revert, rollback
+from naksha.versioning.tags import create_tag, delete_tag, drop_expired_tags, tag_of, tags
+
+__all__ = [
+    "Action",
+    "Branch",
+    "Change",
+    "Changeset",
+    "ChangesetPage",
+    "Choices",
+    "Edits",
+    "Imported",
+    "Line",
+    "Place",
+    "Policy",
+    "Ref",
+    "Scope",
+    "Signed",
+    "Snapshot",
+    "Step",
+    "StoredConflict",
+    "Tag",
+    "Undecided",
+    "Undo",
+    "branches",
+    "changeset",
+    "changeset_of",
+    "changesets",
+    "conflict_of",
+    "conflicts",
+    "create_branch",
+    "create_tag",
+    "delete_branch",
+    "delete_tag",
+    "diff",
+    "diff_all",
+    "drop_expired_tags",
+    "give_up_conflict",
+    "history",
+    "import_history",
+    "line_of",
+    "merge",
+    "open_branch",
+    "parse_ref",
+    "place_of",
+    "range_of",
+    "rebase",
+    "rename_branch",
+    "resolve_conflict",
+    "revert",
+    "rollback",
+    "tag_of",
+    "tags",
+]

@@ -1,0 +1,200 @@
+"""Branches: made in no time, written like main, and kept in the storage itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from naksha.model.errors import Conflict, InUse, LimitExceeded, NotSupported
+from naksha.model.version import Version
+from naksha.spi.clock import SystemClock
+from naksha.spi.storage import Layer, Storage, WriteSession
+from naksha.versioning.places import Line, Place, line_of, place_of
+from naksha.versioning.records import (
+    LAYERS_MAX,
+    REF,
+    STORAGE,
+    Branch,
+    Epoch,
+    Known,
+    Scope,
+    branch_of,
+    every,
+    everywhere,
+    find,
+    plain,
+    taken,
+)
+from naksha.versioning.refs import MAIN_BRANCH, check_name
+from naksha.versioning.rollback import Signed
+
+
+async def create_branch(
+    storage: Storage,
+    name: str,
+    signed: Signed,
+    base: str = "HEAD",
+    *,
+    scope: Scope = STORAGE,
+) -> Branch:
+    """Branch off from a version of main or of another branch.
+
+    Args:
+        storage: Where.
+        name: The name; must be free.
+        signed: Who, and a description as message.
+        base: The version to start from; a name alone is a tag, or the head of a branch.
+        scope: All collections (of the storage, or of a space), or some.
+    """
+    check_name(name)
+    place = await place_of(storage, base, scope)
+    below, since = layers_below(place), place.version.txn
+    await _check_histories(storage, scope)
+    if await find(storage, scope, name) is not None:
+        raise taken(name)
+
+    async def work(session: WriteSession) -> Branch:
+        branch = Branch(
+            name=name,
+            scope=scope,
+            parent=place.line.name,
+            epochs=(Epoch(overlay=await session.new_overlay(), below=below, since=since),),
+            description=signed.message,
+            author=signed.author,
+            app_id=signed.app_id,
+            created_ms=SystemClock().now_ms(),
+        )
+        await session.keep(REF, scope.key(name), plain(branch), expected=0)
+        await pin_base(session, branch.now, scope, place.version)
+        return branch
+
+    return await storage.run(work, signed.app_id, signed.author)
+
+
+async def branches(storage: Storage, *, space: str | None = None) -> list[Branch]:
+    """All branches, ordered by name; main is not among them."""
+    known = await every(storage, space)
+    return [each.record for each in known if isinstance(each.record, Branch)]
+
+
+async def rename_branch(
+    storage: Storage, name: str, new_name: str, signed: Signed, *, scope: Scope = STORAGE
+) -> Branch:
+    """Give a branch another name; what was branched off from it knows it by its number."""
+    check_name(new_name)
+    branch, revision = await branch_of(storage, scope, name)
+    renamed = msgspec.structs.replace(branch, name=new_name)
+
+    async def work(session: WriteSession) -> None:
+        if await session.kept(REF, scope.key(new_name)) is not None:
+            raise taken(new_name)
+        await session.forget(REF, scope.key(name), expected=revision)
+        await session.keep(REF, scope.key(new_name), plain(renamed), expected=0)
+
+    await storage.run(work, signed.app_id, signed.author)
+    return renamed
+
+
+async def delete_branch(
+    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+) -> None:
+    """Remove a branch and all that was written on it, unless something stands on it."""
+    branch, revision = await branch_of(storage, scope, name)
+    own = {epoch.overlay for epoch in branch.epochs}
+
+    async def work(session: WriteSession) -> None:
+        user = _user_of(own, branch, await everywhere(session))
+        if user is not None:
+            raise InUse(f"Branch {name!r} is needed by {user}", field="branch")
+        await session.forget(REF, scope.key(name), expected=revision)
+        for epoch in branch.epochs:
+            await unpin_base(session, epoch, scope)
+            await session.drop_overlay(epoch.overlay)
+
+    await storage.run(work, signed.app_id, signed.author)
+
+
+def layers_below(place: Place) -> tuple[Layer, ...]:
+    """What a branch has below it that starts at a place: all layers, none newer than that."""
+    txn = place.version.txn
+    layers = tuple(
+        Layer(each.overlay, txn if each.txn is None else min(each.txn, txn))
+        for each in place.line.layers
+    )
+    # Until its base a branch is what is below it.
+    while len(layers) > 1 and layers[1].txn == txn:
+        layers = layers[1:]
+    if len(layers) >= LAYERS_MAX:
+        raise LimitExceeded(f"A branch has at most {LAYERS_MAX - 1} branches below it")
+    return layers
+
+
+async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: Version) -> None:
+    """Protect what a branch stands on."""
+    if version.seq_number == 0:
+        return
+    for name, collection in _pins(epoch, scope):
+        await session.pin(name, version, collection, guards=True)
+
+
+def merge_pin(overlay: int) -> str:
+    """The name of the pin that protects the last version of a branch that was merged."""
+    return f"merged:{overlay}"
+
+
+async def unpin_base(session: WriteSession, epoch: Epoch, scope: Scope) -> None:
+    """Protect nothing for it any longer."""
+    await session.unpin(merge_pin(epoch.overlay))
+    for name, _ in _pins(epoch, scope):
+        await session.unpin(name)
+
+
+async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Line:
+    """A branch to be read and written; main is one too."""
+    return await line_of(storage, name, scope)
+
+
+async def writable(storage: Storage, name: str, scope: Scope) -> Line:
+    """The same, unless a conflict waits for a decision."""
+    if name != MAIN_BRANCH:
+        branch, _ = await branch_of(storage, scope, name)
+        if branch.conflict is not None:
+            raise Conflict(
+                f"Branch {name!r} is in conflict {branch.conflict!r}; decide it first",
+                field="branch",
+            )
+    return await line_of(storage, name, scope)
+
+
+def _pins(epoch: Epoch, scope: Scope) -> list[tuple[str, str | None]]:
+    # By the number, which stays when the branch is renamed.
+    name = f"branch:{epoch.overlay}"
+    if scope.collections is None:
+        return [(name, None)]
+    return [(f"{name}:{collection}", collection) for collection in scope.collections]
+
+
+async def _check_histories(storage: Storage, scope: Scope) -> None:
+    for info in await storage.collections():
+        if scope.covers(info.id) and not info.history_enabled:
+            raise NotSupported(
+                "A collection without history cannot be branched; switch its history on, or leave"
+                " it out of the scope",
+                collection_id=info.id,
+            )
+
+
+def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:
+    """A tag or a branch that has one of the overlays below it."""
+    for each in known:
+        record = each.record
+        if record == branch:
+            continue
+        if isinstance(record, Branch):
+            below = {layer.overlay for epoch in record.epochs for layer in epoch.below}
+            if below & overlays:
+                return f"branch {record.name!r}"
+        elif overlays & {layer.overlay for layer in record.layers}:
+            return f"tag {record.name!r}"
+    return None

@@ -1,0 +1,199 @@
+"""The difference between two versions, on one line or on two.
+
+What changed is found by the transactions that changed it, so the cost follows the number of
+changes, not the size of the collection: the states that began after the place where the two
+versions part give the ids, and these are looked up in both versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from naksha.model import merge
+from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.query import Query, States
+from naksha.model.state import XYZ, State
+from naksha.spi.merging import content_of
+from naksha.versioning.forks import Fork, fork_of
+from naksha.versioning.places import Place
+
+CHUNK: Final = 10_000
+"""Features looked up at once."""
+KEPT_MAX: Final = 50_000
+"""States kept in memory; of more only the ids."""
+
+
+class Action(StrEnum):
+    """What became of a feature between two versions."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A feature that is not the same in two versions."""
+
+    collection: str
+    id: str
+    old: State | None
+    new: State | None
+
+    @property
+    def action(self) -> Action:
+        if self.old is None:
+            return Action.CREATED
+        return Action.DELETED if self.new is None else Action.UPDATED
+
+    def paths(self) -> list[str]:
+        """The places that changed, as JSON pointers into the feature, tags and `crid` included."""
+        return merge.changed_paths(self._content(self.old), self._content(self.new))
+
+    def patch(self) -> list[dict[str, Any]]:
+        """The RFC 6902 patch from the old feature to the new one."""
+        return merge.json_patch(self._content(self.old), self._content(self.new))
+
+    @staticmethod
+    def _content(state: State | None) -> Any:
+        return {} if state is None else visible(state)
+
+
+def visible(state: State) -> dict[str, Any]:
+    """A feature without what the storage says about it; of the namespace only what is the
+    client's."""
+    content = content_of(state.feature)
+    content["properties"] = {**content["properties"], XYZ: content.pop(XYZ)}
+    return content
+
+
+async def diff(
+    old: Place, new: Place, collection: str, query: Query | None = None
+) -> AsyncIterator[Change]:
+    """The features that differ between two versions, ordered by id.
+
+    Those that are different but equal in content (changed and changed back) are left out. With a
+    query only those that matched it in some state in between, or in one of the two versions; its
+    `limit` and `cursor` are about pages of states and refused here.
+    """
+    asked = query or Query()
+    if asked.limit is not None or asked.cursor is not None or asked.states is not States.LIVE:
+        raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
+    fork = fork_of(old, new)
+    found = await _changed(fork, collection, asked.ids)
+    ids = sorted(found)
+    if asked != Query(ids=asked.ids):
+        ids = await _matching(fork, collection, ids, asked)
+    for start in range(0, len(ids), CHUNK):
+        part = ids[start : start + CHUNK]
+        before = await _states(fork, old, collection, part, found)
+        after = await _states(fork, new, collection, part, found)
+        for id_ in part:
+            change = Change(collection, id_, before.get(id_), after.get(id_))
+            if is_change(change):
+                yield change
+
+
+async def diff_all(
+    old: Place, new: Place, query: Query | None = None, collections: Iterable[str] | None = None
+) -> AsyncIterator[Change]:
+    """The same over several collections, or all of the storage, in their order."""
+    for name in await names_in(old, new, collections):
+        async for change in diff(old, new, name, query):
+            yield change
+
+
+async def names_in(old: Place, new: Place, collections: Iterable[str] | None) -> list[str]:
+    """The collections to look at: those given, or all that are there now."""
+    if collections is not None:
+        return sorted(collections)
+    return sorted({info.id for place in (old, new) for info in await place.storage.collections()})
+
+
+def is_change(change: Change) -> bool:
+    """Whether there is a difference that somebody can see."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return old is not new
+    one, other = old.heading(), new.heading()
+    if one.uuid == other.uuid:
+        return False
+    # No state is followed by an equal one; only over several it may be the same again.
+    if one.uuid == other.puuid or other.uuid == one.puuid:
+        return True
+    return not merge.same(content_of(old.feature), content_of(new.feature))
+
+
+async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str, State]:
+    """The live features of a version with these ids."""
+    if place.version.seq_number == 0 or not ids:
+        return {}
+    try:
+        states = place.storage.states(collection, Query(ids=tuple(ids)), place.at)
+        return {state.id: state async for state in states}
+    except CollectionNotFound:
+        return {}
+
+
+Found: TypeAlias = dict[str, State | None]
+"""Ids of changed features, with their last states where these are known already."""
+
+
+async def _changed(fork: Fork, collection: str, among: Sequence[str] | None) -> Found:
+    """What was written on either side since the two versions parted.
+
+    On one line the last state that began since is that of the later version, so it need not be
+    looked up again, unless there are too many to keep."""
+    found: Found = {}
+    query = Query(
+        states=States.ALL, ids=None if among is None else tuple(among), txn_from=fork.txn + 1
+    )
+    for place in fork.sides:
+        txns: dict[str, str] = {}
+        async for state in place.storage.states(collection, query, place.at):
+            if len(fork.sides) > 1 or len(found) >= KEPT_MAX:
+                found[state.id] = None
+                continue
+            txn = state.heading().txn
+            if state.id not in txns or txn > txns[state.id]:
+                txns[state.id] = txn
+                found[state.id] = state
+    if len(found) >= KEPT_MAX:
+        return dict.fromkeys(found)
+    return found
+
+
+async def _states(
+    fork: Fork, place: Place, collection: str, ids: Sequence[str], found: Found
+) -> dict[str, State]:
+    """The live features of one of the two versions."""
+    if place not in fork.sides or found[ids[0]] is None:
+        return await lookup(place, collection, ids)
+    known = {id_: state for id_ in ids if (state := found[id_]) is not None}
+    return {id_: state for id_, state in known.items() if state.heading().action != "DELETE"}
+
+
+async def _ids(fork: Fork, place: Place, collection: str, query: Query) -> set[str]:
+    since = msgspec.structs.replace(
+        query, states=States.ALL, txn_from=max(fork.txn + 1, query.txn_from or 0)
+    )
+    return {state.id async for state in place.storage.states(collection, since, place.at)}
+
+
+async def _matching(fork: Fork, collection: str, changed: list[str], query: Query) -> list[str]:
+    """Those of the changed features that match in any state since, or in one of the versions."""
+    found: set[str] = set()
+    for place in fork.sides:
+        found |= await _ids(fork, place, collection, query)
+    found &= set(changed)
+    for place in (fork.old, fork.new):
+        left = [id_ for id_ in changed if id_ not in found]
+        for start in range(0, len(left), CHUNK):
+            part = msgspec.structs.replace(query, ids=tuple(left[start : start + CHUNK]))
+            if place.version.seq_number > 0:
+                states = place.storage.states(collection, part, place.at)
+                found |= {state.id async for state in states}
+    return [id_ for id_ in changed if id_ in found]

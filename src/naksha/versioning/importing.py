@@ -1,0 +1,135 @@
+"""Loading an edit history that exists already, with its true dates.
+
+Every step becomes a transaction of its own time. The storage must not have later ones, so an
+import comes first, and a second one goes on after the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.query import Query
+from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning.changesets import MESSAGE
+from naksha.versioning.rollback import Signed
+
+Feature: TypeAlias = Mapping[str, Any]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All features of a collection at a time: what is absent is deleted then."""
+
+    at_ms: int
+    features: list[Feature]
+    message: str | None = None
+
+
+class Edits(msgspec.Struct, frozen=True):
+    """What was changed at a time."""
+
+    at_ms: int
+    put: list[Feature] = []
+    deleted: list[str] = []
+    message: str | None = None
+
+
+Step: TypeAlias = Snapshot | Edits
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What a step became: its transaction (None when it changed nothing) and its counts."""
+
+    at_ms: int
+    txn: int | None
+    created: int
+    updated: int
+    deleted: int
+
+
+async def import_history(
+    storage: Storage,
+    info: CollectionInfo,
+    steps: Iterable[Step] | AsyncIterable[Step],
+    signed: Signed,
+) -> list[Imported]:
+    """Load dated snapshots or edits into a collection, which is created with the first step.
+
+    Raises:
+        InvalidArgument: A step is not later than the one before it, or not later than the last
+            transaction of the storage.
+    """
+    ids, is_new = await _ids(storage, info.id)
+    last: int | None = None
+    done: list[Imported] = []
+    async for step in _each(steps):
+        if last is not None and step.at_ms <= last:
+            raise InvalidArgument(
+                f"Step {len(done) + 1} is dated {step.at_ms}, not after the one before it",
+                field="at_ms",
+            )
+        last = step.at_ms
+        done.append(await _import(storage, info if is_new else None, info.id, step, signed, ids))
+        is_new = False
+    return done
+
+
+async def _import(
+    storage: Storage,
+    new: CollectionInfo | None,
+    name: str,
+    step: Step,
+    signed: Signed,
+    ids: set[str],
+) -> Imported:
+    """Do one step; `ids` are those of the collection before, and afterwards those after it."""
+    put = step.features if isinstance(step, Snapshot) else step.put
+    coming = {str(feature["id"]) for feature in put}
+    gone = ids - coming if isinstance(step, Snapshot) else ids & set(step.deleted)
+    counts: dict[str, int] = {}
+
+    async def work(session: WriteSession) -> int | None:
+        counts.clear()
+        if new is not None:
+            await session.create_collection(new)
+        for part in _parts(sorted(gone)):
+            await session.delete(name, part)
+        for features in _parts(put):
+            for outcome in await session.upsert(name, features):
+                counts[outcome.action] = counts.get(outcome.action, 0) + 1
+        message = step.message or signed.message
+        if message is not None and session.txn is not None:
+            await session.message(MESSAGE, message)
+        return session.txn
+
+    txn = await storage.run(work, signed.app_id, signed.author, at_ms=step.at_ms)
+    ids -= gone
+    ids |= coming
+    return Imported(step.at_ms, txn, counts.get("CREATED", 0), counts.get("UPDATED", 0), len(gone))
+
+
+def _parts(things: list[Any]) -> Iterable[list[Any]]:
+    for start in range(0, len(things), limits.WRITE_FEATURES_MAX):
+        yield things[start : start + limits.WRITE_FEATURES_MAX]
+
+
+async def _ids(storage: Storage, collection: str) -> tuple[set[str], bool]:
+    """The ids that are there, and whether the collection is still to be made."""
+    try:
+        return {state.id async for state in storage.states(collection, Query())}, False
+    except CollectionNotFound:
+        return set(), True
+
+
+async def _each(steps: Iterable[Step] | AsyncIterable[Step]) -> AsyncIterable[Step]:
+    if isinstance(steps, AsyncIterable):
+        async for step in steps:
+            yield step
+        return
+    for step in steps:
+        yield step

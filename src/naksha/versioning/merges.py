@@ -1,0 +1,267 @@
+"""Merging a line into another one: three-way, feature by feature and property by property.
+
+The base is the last version that both lines had in common: where they parted, or the last merge
+between them, which is remembered with the branch. So nobody walks through the history, and what
+was merged once is not merged again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.errors import Conflict, InvalidArgument, MergeConflict, Retryable
+from naksha.model.merge import Side, merge3
+from naksha.model.state import State
+from naksha.model.version import HEAD, AtSeq, AtTxn
+from naksha.spi.merging import content_of
+from naksha.spi.storage import Layer, Storage
+from naksha.versioning.branches import merge_pin
+from naksha.versioning.changesets import MESSAGE
+from naksha.versioning.conflicts import store_conflict
+from naksha.versioning.diff import Change, diff, lookup, names_in
+from naksha.versioning.forks import fork_of
+from naksha.versioning.places import Line, Place, at, line_of, line_on
+from naksha.versioning.records import (
+    CONFLICT,
+    REF,
+    STORAGE,
+    Branch,
+    MergePoint,
+    Scope,
+    Undecided,
+    branch_of,
+    plain,
+)
+from naksha.versioning.refs import MAIN_BRANCH
+from naksha.versioning.rollback import Plan, Signed, Undo, merge_states, undo_of
+from naksha.versioning.writing import Write, as_it_was, feature_of, write_all
+
+ATTEMPTS: Final = limits.RETRY_COUNT_MAX
+WAIT_S: Final = 5.0
+
+
+class Policy(StrEnum):
+    """What counts where both sides changed the same place: nobody said, the target, the source."""
+
+    FAIL = "fail"
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+Choice: TypeAlias = Policy | dict[str, Any]
+"""A side, or the feature as it shall be."""
+Choices: TypeAlias = Mapping[tuple[str, str], Choice]
+"""By collection and feature id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What is merged into what, and since when they differ."""
+
+    source: Place
+    target: Place
+    base: Place
+
+
+async def merge(
+    storage: Storage,
+    source: str,
+    target: str,
+    signed: Signed,
+    *,
+    scope: Scope = STORAGE,
+    policy: Policy = Policy.FAIL,
+    choices: Choices | None = None,
+    dry_run: bool = False,
+) -> Undo:
+    """Bring what was changed on one branch to another one, as one transaction there.
+
+    Args:
+        storage: Where.
+        source: The branch to take from.
+        target: The branch to write to; either may be `main`.
+        signed: Who, and a message.
+        scope: Which names, and which collections.
+        policy: What counts in a conflict. FAIL raises MergeConflict, and the conflict is stored
+            until a later merge ends it.
+        choices: What counts for single features.
+        dry_run: Only tell what would be done, conflicts included.
+    """
+    for _ in range(ATTEMPTS):
+        lines = await _lines(storage, source, target, scope)
+        names = await names_in(lines.source, lines.target, scope.collections)
+        planned, open_ = await plan_merge(lines, names, Judge(policy, choices or {}))
+        if dry_run:
+            return msgspec.structs.replace(undo_of(None, planned), conflicts=tuple(open_))
+        if open_:
+            raise await store_conflict(storage, source, target, scope, open_, signed)
+        try:
+            txn = await _write(storage, lines, scope, planned, signed)
+            return undo_of(txn, planned)
+        except MergeConflict:
+            raise
+        except (Conflict, Retryable):
+            # Somebody wrote to the target meanwhile, or merged: look again.
+            await asyncio.sleep(limits.RETRY_DELAY_MS_MIN / 1000)
+    raise Retryable(f"{target!r} was changed during every one of {ATTEMPTS} attempts to merge")
+
+
+# ---- What is merged ------------------------------------------------------------------------------
+
+
+async def _lines(storage: Storage, source: str, target: str, scope: Scope) -> Lines:
+    if source == target:
+        raise InvalidArgument("A branch cannot be merged into itself", field="source")
+    ours = await at(await line_of(storage, target, scope), HEAD)
+    last = await at(await line_of(storage, source, scope), HEAD)
+    # All of it is read at one version, which is remembered.
+    theirs = await at(last.line, AtSeq(last.version.seq_number))
+    return Lines(theirs, ours, await base_of(storage, theirs, ours, scope))
+
+
+async def base_of(storage: Storage, source: Place, target: Place, scope: Scope) -> Place:
+    """The latest version that both have: by the records of merges, else where they part."""
+    fork = fork_of(source, target)
+    found = await at(_shared_line(storage, source.line, target.line), _at_txn(fork.txn))
+    for one, other in ((source, target), (target, source)):
+        if one.line.name == MAIN_BRANCH:
+            continue
+        epoch = (await branch_of(storage, scope, one.line.name))[0].epoch_on(one.line.overlay)
+        # After a merge of the branch into the other line, the branch as it was is in both.
+        into = epoch.merged_into.get(other.line.overlay)
+        if _is_later(into, one, other, found) and into is not None:
+            found = await at(one.line, AtTxn(into.ours))
+        out_of = epoch.merged_from.get(other.line.overlay)
+        if _is_later(out_of, one, other, found) and out_of is not None:
+            found = await at(other.line, AtTxn(out_of.theirs))
+    return found
+
+
+def _is_later(point: MergePoint | None, one: Place, other: Place, found: Place) -> bool:
+    """Whether both versions have a merge in them that is later than what was found so far."""
+    return (
+        point is not None
+        and point.ours <= one.version.txn
+        and point.theirs <= other.version.txn
+        and max(point.ours, point.theirs) > found.version.txn
+    )
+
+
+def _at_txn(txn: int) -> AtSeq | AtTxn:
+    return AtTxn(txn) if txn > 0 else AtSeq(0)
+
+
+def _shared_line(storage: Storage, source: Line, target: Line) -> Line:
+    """The layers that both lines have, as a line of their own."""
+    shared: list[Layer] = []
+    for one, other in zip(reversed(source.layers), reversed(target.layers), strict=False):
+        if one.overlay != other.overlay:
+            break
+        shared.append(one)
+    top = Layer(shared[-1].overlay, None)
+    name = target.name if target.overlay == top.overlay else source.name
+    return line_on(storage, name, (top, *reversed(shared[:-1])))
+
+
+async def plan_merge(
+    lines: Lines, names: Sequence[str], judge: Judge
+) -> tuple[Plan, list[Undecided]]:
+    """What is to be written to the target, and what somebody has to decide."""
+    planned: Plan = {}
+    open_: list[Undecided] = []
+    for name in names:
+        changes = [each async for each in diff(lines.base, lines.source, name)]
+        heads = await lookup(lines.target, name, [each.id for each in changes])
+        for change in changes:
+            write = judge.write(name, change, heads.get(change.id))
+            if isinstance(write, Undecided):
+                open_.append(write)
+            elif write is not None:
+                planned.setdefault(name, []).append(write)
+    return planned, open_
+
+
+class Judge:
+    """Who is right where both sides changed a feature."""
+
+    def __init__(self, policy: Policy, choices: Choices) -> None:
+        self._policy = policy
+        self._choices = choices
+
+    def write(self, name: str, change: Change, ours: State | None) -> Write | Undecided | None:
+        """What to write over `ours` for a change of the source, if anything."""
+        origin = None if change.new is None else change.new.uuid
+        found = merge_states(name, change.old, ours, change.new)
+        if isinstance(found, Undecided):
+            found = self._decide(found, change, ours)
+        if isinstance(found, Write):
+            return msgspec.structs.replace(found, origin=origin)
+        return found
+
+    def _decide(
+        self, report: Undecided, change: Change, ours: State | None
+    ) -> Write | Undecided | None:
+        choice = self._choices.get((report.collection, report.id), self._policy)
+        if choice is Policy.FAIL:
+            return report
+        if not isinstance(choice, Policy):
+            if choice.get("id", report.id) != report.id:
+                raise InvalidArgument("A choice is for another feature", feature_id=report.id)
+            return Write(report.id, ours, feature_of(content_of({**choice, "id": report.id})))
+        if ours is None or change.new is None:
+            # One side deleted it: there is nothing to put together.
+            if choice is Policy.OURS:
+                return None
+            theirs = change.new
+            return Write(report.id, ours, None if theirs is None else as_it_was(theirs))
+        base: Any = {} if change.old is None else content_of(change.old.feature)
+        sides = content_of(ours.feature), content_of(change.new.feature)
+        prefer: Side = "ours" if choice is Policy.OURS else "theirs"
+        return Write(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
+
+
+# ---- What is written and remembered --------------------------------------------------------------
+
+
+async def _write(
+    storage: Storage, lines: Lines, scope: Scope, planned: Plan, signed: Signed
+) -> int | None:
+    source, target = lines.source, lines.target
+    owner = source.line if source.line.name != MAIN_BRANCH else target.line
+    branch, revision = await branch_of(storage, scope, owner.name)
+    message = signed.message or f"Merge of {source.line.name!r}"
+    async with target.storage.write(signed.app_id, signed.author) as session:
+        for name, writes in planned.items():
+            await write_all(session, name, writes)
+        if planned:
+            await session.message(MESSAGE, message)
+        txn = session.txn or target.version.txn
+        merged = _remember(branch, lines, txn)
+        await session.keep(REF, scope.key(branch.name), plain(merged), expected=revision)
+        await session.pin(merge_pin(branch.now.overlay), source.version, guards=True)
+        if branch.conflict is not None:
+            await session.forget(CONFLICT, branch.conflict)
+    if session.txn is not None:
+        await storage.wait_published(session.txn, WAIT_S)
+    return session.txn
+
+
+def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:
+    """The branch with the point up to which it is merged, and without a conflict."""
+    epoch, source, target = branch.now, lines.source, lines.target
+    if source.line.name == branch.name:
+        point = MergePoint(ours=source.version.txn, theirs=txn)
+        into = epoch.merged_into | {target.line.overlay: point}
+        epoch = msgspec.structs.replace(epoch, merged_into=into)
+    else:
+        point = MergePoint(ours=txn, theirs=source.version.txn)
+        from_ = epoch.merged_from | {source.line.overlay: point}
+        epoch = msgspec.structs.replace(epoch, merged_from=from_)
+    return msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch), conflict=None)

@@ -1,0 +1,162 @@
+"""Where versions are: lines (main and branches) and places on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from naksha.model.errors import InvalidArgument, NotFound, VersionNotFound
+from naksha.model.transaction import MAIN
+from naksha.model.uuids import TYPE_TRANSACTION, Uuid
+from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
+from naksha.spi.storage import Layer, Storage
+from naksha.versioning.records import (
+    MAIN_LAYERS,
+    STORAGE,
+    Branch,
+    Epoch,
+    Scope,
+    Tag,
+    branch_of,
+    find,
+)
+from naksha.versioning.refs import MAIN_BRANCH, AtUuid, Named, One, Point, Range, Ref, parse_ref
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Main or a branch, now or on a former base; `storage` reads and writes it like any storage,
+    `root` is the one without branches."""
+
+    name: str
+    root: Storage
+    storage: Storage
+    layers: tuple[Layer, ...]
+    branch: Branch | None
+
+    @property
+    def overlay(self) -> int:
+        """The number of the overlay that its writes go to."""
+        return self.layers[0].overlay
+
+    @property
+    def overlays(self) -> tuple[int, ...]:
+        """All that it was ever written to, on whatever base: what its log is about."""
+        if self.branch is None:
+            return (self.overlay,)
+        return tuple(epoch.overlay for epoch in self.branch.epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A version on a line. For HEAD `at` says so, and `version` is the last published one."""
+
+    line: Line
+    version: Version
+    at: VersionSelector
+
+    @property
+    def storage(self) -> Storage:
+        return self.line.storage
+
+
+async def line_of(storage: Storage, name: str, scope: Scope = STORAGE) -> Line:
+    """Main, or a branch."""
+    if name == MAIN_BRANCH:
+        return line_on(storage, name, MAIN_LAYERS)
+    branch, _ = await branch_of(storage, scope, name)
+    return line_of_branch(storage, branch)
+
+
+def line_of_branch(storage: Storage, branch: Branch, epoch: Epoch | None = None) -> Line:
+    """A branch as it is now, or as it was on a former base."""
+    return line_on(storage, branch.name, (epoch or branch.now).layers, branch)
+
+
+def line_on(
+    storage: Storage, name: str, layers: tuple[Layer, ...], branch: Branch | None = None
+) -> Line:
+    """A line of these layers."""
+    if layers[0].overlay == MAIN:
+        return Line(name, storage, storage, MAIN_LAYERS, None)
+    return Line(name, storage, storage.on_branch(layers), layers, branch)
+
+
+async def place_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> Place:
+    """The one version that is meant."""
+    parsed = parse_ref(ref) if isinstance(ref, str) else ref
+    if not isinstance(parsed, One):
+        raise InvalidArgument("One version is needed, not a range", field="versionRef")
+    return await _place(storage, parsed.branch, parsed.point, scope)
+
+
+async def range_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> tuple[Place, Place]:
+    """The two versions between which the changes are that are meant; one version alone means what
+    it changed itself."""
+    parsed = parse_ref(ref) if isinstance(ref, str) else ref
+    if isinstance(parsed, Range):
+        return (
+            await _place(storage, parsed.branch, parsed.first, scope),
+            await _place(storage, parsed.branch, parsed.last, scope),
+        )
+    if isinstance(parsed, One):
+        last = await _place(storage, parsed.branch, parsed.point, scope)
+        if last.version.seq_number == 0:
+            return last, last
+        return await place_before(last), last
+    line = await line_of(storage, parsed.branch, scope)
+    return await at(line, AtSeq(0)), await at(line, HEAD)
+
+
+async def place_before(place: Place) -> Place:
+    """One version earlier; a branch may have been on another base then."""
+    line, version = place.line, await place.line.root.resolve(AtSeq(place.version.seq_number - 1))
+    if line.branch is not None:
+        line = line_of_branch(line.root, line.branch, line.branch.epoch_at(version.txn))
+    return Place(line, version, AtSeq(version.seq_number))
+
+
+async def at(line: Line, selector: VersionSelector) -> Place:
+    """A version on a line."""
+    version = await line.storage.resolve(selector)
+    fixed = HEAD if isinstance(selector, Head) else AtSeq(version.seq_number)
+    return Place(line, version, fixed)
+
+
+async def _place(storage: Storage, branch: str, point: Point, scope: Scope) -> Place:
+    if isinstance(point, Named):
+        return await _named(storage, branch, point.name, scope)
+    selector = AtTxn(await _txn_of(storage, point)) if isinstance(point, AtUuid) else point
+    if branch == MAIN_BRANCH:
+        return await at(await line_of(storage, branch), selector)
+    record, _ = await branch_of(storage, scope, branch)
+    if isinstance(selector, Head):
+        return await at(line_of_branch(storage, record), HEAD)
+    version = await storage.resolve(selector)
+    line = line_of_branch(storage, record, record.epoch_at(version.txn))
+    return Place(line, version, AtSeq(version.seq_number))
+
+
+async def _named(storage: Storage, branch: str, name: str, scope: Scope) -> Place:
+    known = await find(storage, scope, name)
+    if known is None:
+        raise NotFound(f"There is no tag or branch {name!r}", field="versionRef")
+    if isinstance(known.record, Branch):
+        if branch != MAIN_BRANCH:
+            raise InvalidArgument(f"{name!r} is a branch, not a version", field="versionRef")
+        return await at(line_of_branch(storage, known.record), HEAD)
+    return await place_of_tag(storage, known.record)
+
+
+async def place_of_tag(storage: Storage, tag: Tag) -> Place:
+    """The version that a tag names, on the branch as it was then."""
+    line = line_on(storage, tag.branch, tag.layers)
+    return await at(line, AtSeq(tag.version.seq_number))
+
+
+async def _txn_of(storage: Storage, point: AtUuid) -> int:
+    found = Uuid.parse(point.uuid)
+    if found.storage_number != storage.number:
+        raise VersionNotFound(f"{point.uuid} is of another storage")
+    if found.type == TYPE_TRANSACTION:
+        return found.txn
+    return (await storage.state(point.uuid)).txn

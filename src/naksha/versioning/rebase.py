@@ -1,0 +1,125 @@
+"""Rebase: a branch as if it had been made from a newer version."""
+
+from __future__ import annotations
+
+import msgspec
+
+from naksha.model.errors import Conflict, InvalidArgument, Retryable
+from naksha.model.version import HEAD, AtSeq, Version
+from naksha.spi.storage import Layer, Storage, WriteSession
+from naksha.versioning.branches import layers_below, pin_base
+from naksha.versioning.changesets import MESSAGE
+from naksha.versioning.conflicts import store_conflict
+from naksha.versioning.diff import names_in
+from naksha.versioning.merges import (
+    ATTEMPTS,
+    WAIT_S,
+    Choices,
+    Judge,
+    Lines,
+    Policy,
+    base_of,
+    plan_merge,
+)
+from naksha.versioning.places import at, line_of_branch, line_on, place_of
+from naksha.versioning.records import (
+    CONFLICT,
+    REF,
+    STORAGE,
+    Branch,
+    Epoch,
+    Scope,
+    branch_of,
+    plain,
+)
+from naksha.versioning.rollback import Plan, Signed, Undo, undo_of
+from naksha.versioning.writing import write_all
+
+
+async def rebase(
+    storage: Storage,
+    name: str,
+    signed: Signed,
+    onto: str | None = None,
+    *,
+    scope: Scope = STORAGE,
+    policy: Policy = Policy.FAIL,
+    choices: Choices | None = None,
+    dry_run: bool = False,
+) -> Undo:
+    """Put what was changed on a branch onto a newer version of what it was made from.
+
+    Args:
+        storage: Where.
+        name: The branch.
+        signed: Who, and a message.
+        onto: The new base; the head of the branch (or main) that it was made from if not given.
+        scope: Which names, and which collections.
+        policy: What counts in a conflict; THEIRS is the branch, OURS the new base.
+        choices: What counts for single features.
+        dry_run: Only tell what would be written, conflicts included.
+    """
+    for _ in range(ATTEMPTS):
+        branch, revision = await branch_of(storage, scope, name)
+        lines = await _lines(storage, branch, onto or f"{branch.parent}:HEAD", scope)
+        names = await names_in(lines.source, lines.target, scope.collections)
+        planned, open_ = await plan_merge(lines, names, Judge(policy, choices or {}))
+        if dry_run:
+            return msgspec.structs.replace(undo_of(None, planned), conflicts=tuple(open_))
+        if open_:
+            raise await store_conflict(
+                storage, name, lines.target.line.name, scope, open_, signed, kind="rebase"
+            )
+        try:
+            txn = await _write(storage, branch, revision, lines, planned, signed)
+            return undo_of(txn, planned)
+        except (Conflict, Retryable):
+            continue
+    raise Retryable(f"{name!r} was changed during every one of {ATTEMPTS} attempts to rebase")
+
+
+async def _lines(storage: Storage, branch: Branch, onto: str, scope: Scope) -> Lines:
+    last = await at(line_of_branch(storage, branch), HEAD)
+    source = await at(last.line, AtSeq(last.version.seq_number))
+    found = await place_of(storage, onto, scope)
+    # One version of it, whatever is written there meanwhile.
+    target = await at(found.line, AtSeq(found.version.seq_number))
+    own = {epoch.overlay for epoch in branch.epochs}
+    if own & {layer.overlay for layer in target.line.layers}:
+        raise InvalidArgument("A branch cannot be based on itself", field="onto")
+    return Lines(source, target, await base_of(storage, source, target, scope))
+
+
+async def _write(
+    storage: Storage,
+    branch: Branch,
+    revision: int,
+    lines: Lines,
+    planned: Plan,
+    signed: Signed,
+) -> int | None:
+    async def reserve(session: WriteSession) -> int:
+        return await session.new_overlay()
+
+    overlay = await storage.run(reserve, signed.app_id, signed.author)
+    below = layers_below(lines.target)
+    line = line_on(storage, branch.name, (Layer(overlay, None), *below))
+    last: Version = lines.source.version
+    async with line.storage.write(signed.app_id, signed.author) as session:
+        for name, writes in planned.items():
+            await write_all(session, name, writes)
+        if planned:
+            await session.message(MESSAGE, signed.message or f"Rebase of {branch.name!r}")
+        # What was before reads as it did: the former base is kept for it.
+        epoch = Epoch(overlay=overlay, below=below, since=session.txn or last.txn + 1)
+        parent = lines.target.line.name
+        moved = msgspec.structs.replace(
+            branch, parent=parent, epochs=(*branch.epochs, epoch), conflict=None
+        )
+        await session.keep(REF, branch.scope.key(branch.name), plain(moved), expected=revision)
+        await pin_base(session, epoch, branch.scope, lines.target.version)
+        if branch.conflict is not None:
+            await session.forget(CONFLICT, branch.conflict)
+    if session.txn is not None:
+        await storage.wait_published(session.txn, WAIT_S)
+    return session.txn

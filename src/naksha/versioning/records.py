@@ -1,0 +1,198 @@
+"""What is kept in the storage about tags, branches and conflicts, and under which names.
+
+A tag and a branch must not have the same name, so both are objects of one kind. A name belongs to
+a scope: the storage, or a space of the hub that has names of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from naksha.model.errors import Conflict, NotFound
+from naksha.model.transaction import MAIN
+from naksha.model.version import Version
+from naksha.spi.storage import KeptObject, Layer, Reader
+
+REF: Final = "ref"
+"""The kind of tags and branches."""
+CONFLICT: Final = "conflict"
+"""The kind of merges that somebody has to decide."""
+LAYERS_MAX: Final = 9
+"""Overlays of a branch, and main."""
+
+T = TypeVar("T")
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Where a name is unique, and which collections it is about; None for all."""
+
+    space: str | None = None
+    collections: tuple[str, ...] | None = None
+
+    def key(self, name: str) -> str:
+        """The id of the object that is kept."""
+        return f"{self.space or ''}:{name}"
+
+    def covers(self, collection: str) -> bool:
+        """Whether a collection belongs to it."""
+        return self.collections is None or collection in self.collections
+
+
+STORAGE: Final = Scope()
+"""All collections, names of the storage itself."""
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
+    """A name for a version. `layers` are those of the branch that it was given on, as they were
+    then; `protects`: what is tagged cannot expire, nor be dropped."""
+
+    name: str
+    scope: Scope
+    version: Version
+    layers: tuple[Layer, ...]
+    branch: str
+    protects: bool = True
+    description: str | None = None
+    author: str | None = None
+    app_id: str
+    created_ms: int
+
+
+class MergePoint(msgspec.Struct, frozen=True):
+    """Two transactions, one on each of two lines, after which one had all of the other."""
+
+    ours: int
+    theirs: int
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch on one base: from transaction `since` on, until the next rebase.
+
+    `merged_into` and `merged_from` tell of the last merges with other overlays (by number; 0 is
+    main): `ours` is on this branch, `theirs` on the other one."""
+
+    overlay: int
+    below: tuple[Layer, ...]
+    since: int
+    merged_into: dict[int, MergePoint] = {}
+    merged_from: dict[int, MergePoint] = {}
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """As it is read and written now."""
+        return (Layer(self.overlay, None), *self.below)
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
+    """A branch; its present is the last epoch."""
+
+    name: str
+    scope: Scope
+    parent: str
+    epochs: tuple[Epoch, ...]
+    description: str | None = None
+    author: str | None = None
+    app_id: str
+    created_ms: int
+    conflict: str | None = None
+
+    @property
+    def now(self) -> Epoch:
+        return self.epochs[-1]
+
+    @property
+    def state(self) -> str:
+        """OPEN, or IN_CONFLICT while a merge of it waits for a decision."""
+        return "OPEN" if self.conflict is None else "IN_CONFLICT"
+
+    def epoch_at(self, txn: int) -> Epoch:
+        """The epoch that a version belongs to; the first one also tells what was before it."""
+        fitting = [epoch for epoch in self.epochs if epoch.since <= txn]
+        return fitting[-1] if fitting else self.epochs[0]
+
+    def epoch_on(self, overlay: int) -> Epoch:
+        """The epoch whose overlay this is."""
+        return next(epoch for epoch in self.epochs if epoch.overlay == overlay)
+
+
+class Undecided(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature that both sides changed; a side is null when it has no such feature."""
+
+    collection: str
+    id: str
+    base: dict[str, Any] | None
+    ours: dict[str, Any] | None
+    theirs: dict[str, Any] | None
+    paths: tuple[str, ...]
+    """Where they differ, as JSON pointers; the empty one stands for the whole feature."""
+
+
+class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A merge that was not done. Merging `source` into `target` again with a choice for each of
+    `undecided` ends it."""
+
+    id: str
+    source: str
+    target: str
+    scope: Scope
+    kind: str = "merge"
+    undecided: tuple[Undecided, ...]
+    author: str | None = None
+    app_id: str
+    created_ms: int
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A tag or branch, and the revision of the object it is kept in."""
+
+    record: Tag | Branch
+    revision: int
+
+
+async def find(reader: Reader, scope: Scope, name: str) -> Known | None:
+    """The tag or branch of this name."""
+    found = await reader.kept(REF, scope.key(name))
+    return None if found is None else _known(found)
+
+
+async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, int]:
+    """The branch of this name and its revision, else NotFound."""
+    known = await find(reader, scope, name)
+    if known is None or not isinstance(known.record, Branch):
+        raise NotFound(f"There is no branch {name!r}", field="branch")
+    return known.record, known.revision
+
+
+async def every(reader: Reader, space: str | None = None) -> list[Known]:
+    """All tags and branches of the storage itself, or of a space."""
+    return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
+
+
+async def everywhere(reader: Reader) -> list[Known]:
+    """All tags and branches, of whatever space."""
+    return [_known(each) for each in await reader.all_kept(REF)]
+
+
+def plain(record: Tag | Branch | StoredConflict) -> Any:
+    """A record as plain JSON values."""
+    return msgspec.to_builtins(record, str_keys=True)
+
+
+def stored_conflict(kept: KeptObject) -> StoredConflict:
+    """A conflict as it was kept."""
+    return msgspec.convert(kept.value, StoredConflict, strict=False)
+
+
+def _known(kept: KeptObject) -> Known:
+    record: Tag | Branch = msgspec.convert(kept.value, Tag | Branch, strict=False)
+    return Known(record, kept.revision)
+
+
+def taken(name: str) -> Conflict:
+    """The error for a name that is there already."""
+    return Conflict(f"There is a tag or branch {name!r} already", field="name")
+
+
+MAIN_LAYERS: Final = (Layer(MAIN, None),)

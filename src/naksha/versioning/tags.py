@@ -1,0 +1,133 @@
+"""Tags: names for versions. A snapshot is a tag that nobody moves."""
+
+from __future__ import annotations
+
+from naksha.model.errors import Expired, NotFound
+from naksha.spi.clock import SystemClock
+from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning.places import Place, place_of, place_of_tag
+from naksha.versioning.records import REF, STORAGE, Known, Scope, Tag, every, find, plain, taken
+from naksha.versioning.refs import check_name
+from naksha.versioning.rollback import Signed
+
+
+async def create_tag(
+    storage: Storage,
+    name: str,
+    signed: Signed,
+    ref: str = "HEAD",
+    *,
+    scope: Scope = STORAGE,
+    protects: bool = True,
+    force: bool = False,
+) -> Tag:
+    """Give a version a name.
+
+    Args:
+        storage: Where.
+        name: The name; must be free, unless forced.
+        signed: Who, and a description as message.
+        ref: The version; HEAD is the last published one.
+        scope: All collections (of the storage, or of a space), or some.
+        protects: Keep what is tagged from expiring, and its collections from being dropped and
+            losing their history. Otherwise the tag goes when its version goes.
+        force: Move a tag that is there.
+    """
+    check_name(name)
+    place = await place_of(storage, ref, scope)
+    tag = Tag(
+        name=name,
+        scope=scope,
+        version=place.version,
+        layers=place.line.layers,
+        branch=place.line.name,
+        protects=protects,
+        description=signed.message,
+        author=signed.author,
+        app_id=signed.app_id,
+        created_ms=SystemClock().now_ms(),
+    )
+    known = await find(storage, scope, name)
+    if known is not None and not (force and isinstance(known.record, Tag)):
+        raise taken(name)
+
+    async def work(session: WriteSession) -> None:
+        if known is not None:
+            assert isinstance(known.record, Tag)
+            await _unpin(session, known.record)
+        expected = 0 if known is None else known.revision
+        await session.keep(REF, scope.key(name), plain(tag), expected=expected)
+        if protects and tag.version.seq_number > 0:
+            await _pin(session, tag)
+
+    await storage.run(work, signed.app_id, signed.author)
+    return tag
+
+
+async def delete_tag(
+    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+) -> None:
+    """Take a name away; what only it protected may expire."""
+    tag, known = await _tag(storage, name, scope)
+
+    async def work(session: WriteSession) -> None:
+        await session.forget(REF, scope.key(name), expected=known.revision)
+        await _unpin(session, tag)
+
+    await storage.run(work, signed.app_id, signed.author)
+
+
+async def tags(storage: Storage, *, space: str | None = None) -> list[Tag]:
+    """All tags, ordered by name."""
+    known = await every(storage, space)
+    return [each.record for each in known if isinstance(each.record, Tag)]
+
+
+async def tag_of(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Tag:
+    """The tag of this name, else NotFound."""
+    return (await _tag(storage, name, scope))[0]
+
+
+async def drop_expired_tags(storage: Storage, signed: Signed, *, space: str | None = None) -> int:
+    """Remove the tags that protect nothing and whose version is gone; how many there were."""
+    count = 0
+    for tag in await tags(storage, space=space):
+        if not tag.protects and await _is_gone(await place_of_tag(storage, tag), tag):
+            await delete_tag(storage, tag.name, signed, scope=tag.scope)
+            count += 1
+    return count
+
+
+async def _tag(storage: Storage, name: str, scope: Scope) -> tuple[Tag, Known]:
+    known = await find(storage, scope, name)
+    if known is None or not isinstance(known.record, Tag):
+        raise NotFound(f"There is no tag {name!r}", field="tag")
+    return known.record, known
+
+
+async def _is_gone(place: Place, tag: Tag) -> bool:
+    names = tag.scope.collections or [c.id for c in await place.storage.collections()]
+    for name in names:
+        try:
+            await place.storage.resolve(place.at, name)
+        except (Expired, NotFound):
+            return True
+    return False
+
+
+def _pins(tag: Tag) -> list[tuple[str, str | None]]:
+    """Names of pins and their collections."""
+    name = f"tag:{tag.scope.key(tag.name)}"
+    if tag.scope.collections is None:
+        return [(name, None)]
+    return [(f"{name}:{collection}", collection) for collection in tag.scope.collections]
+
+
+async def _pin(session: WriteSession, tag: Tag) -> None:
+    for name, collection in _pins(tag):
+        await session.pin(name, tag.version, collection, guards=True)
+
+
+async def _unpin(session: WriteSession, tag: Tag) -> None:
+    for name, _ in _pins(tag):
+        await session.unpin(name)

@@ -1,0 +1,84 @@
+"""Writing features of the past (or of another branch) as new states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from naksha.model.errors import FeatureNotFound, Retryable
+from naksha.model.query import Query, States
+from naksha.model.state import XYZ, State
+from naksha.spi.merging import content_of
+from naksha.spi.storage import WriteSession
+
+Feature = dict[str, Any]
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A feature to write (None: to delete) over the state that is there now, if any.
+
+    `origin` is the state that it came from, when that is to be remembered as `muuid`."""
+
+    id: str
+    head: State | None
+    feature: Feature | None
+    origin: str | None = None
+
+
+async def write_all(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
+    """Write; each over exactly the state that is given, else Conflict, or Retryable for a feature
+    that somebody else created. What was deleted comes back from its tombstone."""
+    gone = [write for write in writes if write.feature is None and write.head is not None]
+    if gone:
+        uuids = [None if write.head is None else write.head.uuid for write in gone]
+        await session.delete(collection, [write.id for write in gone], uuids=uuids)
+    put = [write for write in writes if write.feature is not None]
+    if not put:
+        return
+    restored = await _restore(session, collection, [w.id for w in put if w.head is None])
+    features = [_locked(write) for write in put]
+    outcomes = await session.upsert(collection, features, muuids=[w.origin for w in put])
+    for write, outcome in zip(put, outcomes, strict=True):
+        if write.head is None and write.id not in restored and outcome.action != "CREATED":
+            raise Retryable(
+                "The feature was created meanwhile", feature_id=write.id, collection_id=collection
+            )
+
+
+async def _restore(session: WriteSession, collection: str, ids: Sequence[str]) -> set[str]:
+    """Bring back those that have a tombstone."""
+    if not ids:
+        return set()
+    query = Query(ids=tuple(ids), states=States.DELETED)
+    dead = [state.id async for state in session.states(collection, query)]
+    if dead:
+        try:
+            await session.restore(collection, dead)
+        except FeatureNotFound as error:
+            raise Retryable(
+                "The feature came back meanwhile", feature_id=error.feature_id
+            ) from error
+    return set(dead)
+
+
+def _locked(write: Write) -> Feature:
+    assert write.feature is not None
+    if write.head is None:
+        return write.feature
+    properties = dict(write.feature["properties"])
+    properties[XYZ] = {**properties[XYZ], "uuid": write.head.uuid}
+    return {**write.feature, "properties": properties}
+
+
+def feature_of(content: Feature) -> Feature:
+    """A feature to write from content as `content_of` gives it; tags and `crid` are said in any
+    case, so that they become what they were."""
+    properties = {**content["properties"], XYZ: content[XYZ]}
+    return {**{k: v for k, v in content.items() if k != XYZ}, "properties": properties}
+
+
+def as_it_was(state: State) -> Feature:
+    """The feature of a state, to be written again."""
+    return feature_of(content_of(state.feature))

@@ -1,0 +1,29 @@
+"""Every test of this folder runs on both storages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from naksha.psql import PsqlStorage
+from naksha.spi.storage import Storage
+from naksha.sqlite import SqliteStorage
+from naksha.testing.fixtures import DatabaseFactory
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
+) -> AsyncIterator[Storage]:
+    opened: Storage
+    if request.param == "sqlite":
+        opened = await SqliteStorage.open(tmp_path / "town.naksha", "town")
+        yield opened
+        await opened.close()
+        return
+    with database_factory.fresh() as dsn:
+        opened = await PsqlStorage.open(dsn, "town")
+        yield opened
+        await opened.close()

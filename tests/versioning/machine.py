@@ -1,0 +1,333 @@
+"""A state machine that does the same to a storage and to the model, and compares every answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Conflict, MergeConflict
+from naksha.model.query import Query
+from naksha.spi.storage import Storage
+from naksha.testing.stateful_support import Driver
+from naksha.versioning import (
+    Policy,
+    Signed,
+    Undo,
+    changesets,
+    create_branch,
+    create_tag,
+    delete_tag,
+    diff,
+    merge,
+    open_branch,
+    place_of,
+    rebase,
+    revert,
+    rollback,
+)
+from tests.versioning.model import Content, Model
+from tests.versioning.town import content
+
+IDS = ("a", "b", "c", "d")
+BY = Signed("machine", "ann")
+PROPERTIES = st.dictionaries(
+    st.sampled_from(("n", "m")), st.integers(0, 2) | st.booleans(), max_size=2
+)
+POLICIES: dict[Policy, str | None] = {
+    Policy.FAIL: None,
+    Policy.OURS: "ours",
+    Policy.THEIRS: "theirs",
+}
+
+
+class VersioningMachine(RuleBasedStateMachine):
+    """One example: a collection of its own, with its own tags and branches, in a storage that
+    other examples have used before. Versions of the model are counted from the first one."""
+
+    driver: ClassVar[Driver]
+    storage: ClassVar[Storage]
+    examples: ClassVar[itertools.count[int]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.name = f"c{next(self.examples)}"
+        self.names = itertools.count(1)
+        self.seqs: list[int] = []
+        self.driver(self._begin())
+
+    async def _begin(self) -> None:
+        async with self.storage.write("machine") as session:
+            await session.create_collection(CollectionInfo(id=self.name))
+        await self._published(session.txn)
+
+    async def _published(self, txn: int | None) -> None:
+        """The next version of the model has this number."""
+        assert txn is not None
+        version = await self.storage.wait_published(txn, 60)
+        assert version is not None
+        self.seqs.append(version.seq_number)
+
+    def own(self, name: str) -> str:
+        """A name that no other example uses."""
+        return name if name == "main" else f"{name}-{self.name}"
+
+    def ref(self, line: str, version: int) -> str:
+        return f"{self.own(line)}:{self.seqs[version]}"
+
+    def draw_line(self, data: st.DataObject, *, branch: bool = False) -> str:
+        lines = sorted(self.model.lines)
+        return data.draw(
+            st.sampled_from([each for each in lines if each != "main" or not branch]), label="line"
+        )
+
+    def draw_version(self, data: st.DataObject) -> int:
+        return data.draw(st.integers(0, self.model.last), label="version")
+
+    def has_branches(self) -> bool:
+        return len(self.model.lines) > 1
+
+    # ---- Writing -----------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        line = self.draw_line(data)
+        ids = data.draw(st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True))
+        puts = {id_: data.draw(st.none() | PROPERTIES) for id_ in ids}
+        new = self.model.now(line)
+        for id_, properties in puts.items():
+            if properties is None:
+                new.pop(id_, None)
+            else:
+                new[id_] = properties
+        self.driver(self._write(line, puts, new))
+
+    async def _write(self, line: str, puts: dict[str, Any], new: Content) -> None:
+        target = (await open_branch(self.storage, self.own(line))).storage
+        features = [_feature(id_, each) for id_, each in puts.items() if each is not None]
+        async with target.write("machine", "ann") as session:
+            await session.upsert(self.name, features)
+            gone = [id_ for id_, each in puts.items() if each is None]
+            await session.delete(self.name, gone)
+        await self._end(line, new, session.txn)
+
+    async def _end(self, line: str, new: Content, txn: int | None) -> None:
+        """A version, if anything changed."""
+        if Model.difference(self.model.now(line), new):
+            await self._commit(line, new, txn)
+        else:
+            assert txn is None
+
+    async def _commit(self, line: str, new: Content, txn: int | None) -> None:
+        await self._published(txn)
+        self.model.commit(line, new)
+
+    # ---- Tags and branches -------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def tag(self, data: st.DataObject) -> None:
+        line, version = self.draw_line(data), self.draw_version(data)
+        name = data.draw(st.sampled_from(("t1", "t2")))
+        force = data.draw(st.booleans())
+        self.driver(self._tag(name, line, version, force))
+
+    async def _tag(self, name: str, line: str, version: int, force: bool) -> None:
+        making = create_tag(self.storage, self.own(name), BY, self.ref(line, version), force=force)
+        if name in self.model.tags and not force:
+            with pytest.raises(Conflict):
+                await making
+        else:
+            await making
+            self.model.tags[name] = self.model.at(line, version)
+
+    @precondition(lambda self: self.model.tags)
+    @rule(data=st.data())
+    def untag(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.tags)))
+        self.driver(delete_tag(self.storage, self.own(name), BY))
+        del self.model.tags[name]
+
+    @precondition(lambda self: len(self.model.lines) < 5)
+    @rule(data=st.data())
+    def branch(self, data: st.DataObject) -> None:
+        line, version = self.draw_line(data), self.draw_version(data)
+        name = f"b{next(self.names)}"
+        self.driver(create_branch(self.storage, self.own(name), BY, self.ref(line, version)))
+        self.model.branch(name, line, version)
+
+    # ---- Back, and together ------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def rollback(self, data: st.DataObject) -> None:
+        line, version = self.draw_line(data), self.draw_version(data)
+        ids = data.draw(st.none() | st.lists(st.sampled_from(IDS), unique=True), label="ids")
+        self.driver(self._rollback(line, version, ids))
+
+    async def _rollback(self, line: str, version: int, ids: list[str] | None) -> None:
+        query = None if ids is None else Query(ids=tuple(ids))
+        done = await rollback(
+            await open_branch(self.storage, self.own(line)),
+            await place_of(self.storage, self.ref(line, version)),
+            BY,
+            collections=[self.name],
+            query=query,
+        )
+        old, now = self.model.at(line, version), self.model.now(line)
+        changed = Model.difference(now, old)
+        for id_, (_, then) in changed.items():
+            if ids is None or id_ in ids:
+                _set(now, id_, then)
+        await self._end(line, now, done.txn)
+
+    @precondition(lambda self: self.model.last > 0)
+    @rule(data=st.data())
+    def revert(self, data: st.DataObject) -> None:
+        version = data.draw(st.integers(1, self.model.last), label="version")
+        self.driver(self._revert(version))
+
+    async def _revert(self, version: int) -> None:
+        line = self.model.owner[version]
+        old, new = self.model.at(line, version - 1), self.model.at(line, version)
+        expected = Model.merge(new, self.model.now(line), old, None)
+        own = await open_branch(self.storage, self.own(line))
+        changeset = await place_of(self.storage, self.ref(line, version))
+        done, undecided = await _attempt(revert(own, changeset, BY, collections=[self.name]))
+        assert undecided == expected.undecided
+        if done is not None:
+            await self._end(line, expected.content, done.txn)
+
+    @precondition(has_branches)
+    @rule(data=st.data())
+    def merge(self, data: st.DataObject) -> None:
+        branch = self.draw_line(data, branch=True)
+        up = data.draw(st.booleans(), label="into the parent")
+        policy = data.draw(st.sampled_from(list(Policy)))
+        self.driver(self._merge(branch, up, policy))
+
+    async def _merge(self, branch: str, up: bool, policy: Policy) -> None:
+        line = self.model.lines[branch]
+        assert line.parent is not None
+        source, target = (branch, line.parent) if up else (line.parent, branch)
+        theirs, ours = self.model.now(source), self.model.now(target)
+        expected = Model.merge(line.common, ours, theirs, POLICIES[policy])
+        done, undecided = await _attempt(
+            merge(self.storage, self.own(source), self.own(target), BY, policy=policy)
+        )
+        assert undecided == expected.undecided
+        if done is not None:
+            await self._end(target, expected.content, done.txn)
+            line.common = theirs
+
+    def without_children(self) -> list[str]:
+        """Branches that nothing stands on."""
+        parents = {line.parent for line in self.model.lines.values()}
+        return sorted(each for each in self.model.lines if each != "main" and each not in parents)
+
+    @precondition(lambda self: self.without_children())
+    @rule(data=st.data())
+    def rebase(self, data: st.DataObject) -> None:
+        branch = data.draw(st.sampled_from(self.without_children()), label="branch")
+        policy = data.draw(st.sampled_from(list(Policy)))
+        self.driver(self._rebase(branch, policy))
+
+    async def _rebase(self, branch: str, policy: Policy) -> None:
+        line = self.model.lines[branch]
+        assert line.parent is not None
+        base, own = self.model.now(line.parent), self.model.now(branch)
+        expected = Model.merge(line.common, base, own, POLICIES[policy])
+        done, undecided = await _attempt(rebase(self.storage, self.own(branch), BY, policy=policy))
+        assert undecided == expected.undecided
+        if done is None:
+            return
+        line.common = base
+        if Model.difference(base, expected.content):
+            await self._commit(branch, expected.content, done.txn)
+            return
+        assert done.txn is None
+        # Nobody wrote: the branch is another one from the next version on.
+        self.model.heads[branch] = expected.content
+
+    # ---- Comparing ---------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        line, version = self.draw_line(data), self.draw_version(data)
+        self.driver(self._read(line, version))
+
+    async def _read(self, line: str, version: int) -> None:
+        place = await place_of(self.storage, self.ref(line, version))
+        found = await content(place.storage, self.name, place.at)
+        assert found == self.model.at(line, version)
+        for name, expected in self.model.tags.items():
+            place = await place_of(self.storage, self.own(name))
+            assert await content(place.storage, self.name, place.at) == expected
+
+    @rule(data=st.data())
+    def compare(self, data: st.DataObject) -> None:
+        places = [(self.draw_line(data), self.draw_version(data)) for _ in range(2)]
+        self.driver(self._compare(*places))
+
+    async def _compare(self, one: tuple[str, int], other: tuple[str, int]) -> None:
+        old = await place_of(self.storage, self.ref(*one))
+        new = await place_of(self.storage, self.ref(*other))
+        found = {
+            change.id: tuple(
+                None if state is None else _properties(state.feature)
+                for state in (change.old, change.new)
+            )
+            async for change in diff(old, new, self.name)
+        }
+        assert found == Model.difference(self.model.at(*one), self.model.at(*other))
+
+    @invariant()
+    def heads_are_the_same(self) -> None:
+        self.driver(self._heads())
+
+    async def _heads(self) -> None:
+        for line in self.model.lines:
+            target = (await open_branch(self.storage, self.own(line))).storage
+            assert await content(target, self.name) == self.model.now(line)
+
+    def teardown(self) -> None:
+        self.driver(self._log())
+
+    async def _log(self) -> None:
+        """Every line has its own transactions in its log, and no others."""
+        for line in self.model.lines:
+            own = await open_branch(self.storage, self.own(line))
+            page = await changesets(own, limit=1000, newest_first=False)
+            logged = {each.version.seq_number for each in page.changesets}
+            for version in range(1, self.model.last + 1):
+                is_own = self.model.owner[version] == line
+                assert (self.seqs[version] in logged) == is_own
+
+
+async def _attempt(work: Awaitable[Undo]) -> tuple[Undo | None, list[str]]:
+    """What was done, or the features that stood in the way."""
+    try:
+        return await work, []
+    except MergeConflict as error:
+        return None, sorted(each["id"] for each in error.undecided)
+
+
+def _set(content: Content, id_: str, value: Any) -> None:
+    if value is None:
+        content.pop(id_, None)
+    else:
+        content[id_] = value
+
+
+def _feature(id_: str, properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Feature", "id": id_, "geometry": None, "properties": properties}
+
+
+def _properties(feature: dict[str, Any]) -> dict[str, Any]:
+    properties = dict(feature["properties"])
+    del properties["@ns:com:here:xyz"]
+    return properties

@@ -1,0 +1,100 @@
+"""The plainest model of versioning: every version of every line is a whole copy."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from naksha.model.merge import Side, merge3, same
+
+Content = dict[str, Any]
+"""Properties by feature id."""
+
+
+@dataclass
+class Line:
+    """Main or a branch: what it held at every version, and what it has in common with its
+    parent."""
+
+    parent: str | None
+    versions: dict[int, Content]
+    common: Content = field(default_factory=dict)
+
+
+@dataclass
+class Merged:
+    """What a three-way merge gives: the new content, what it touches, what nobody can tell."""
+
+    content: Content
+    changed: list[str]
+    undecided: list[str]
+
+
+class Model:
+    """Lines, tags and the number of the last version."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.lines: dict[str, Line] = {"main": Line(None, {0: {}})}
+        self.heads: dict[str, Content] = {}
+        """Branches that were put on another base, until the next version."""
+        self.tags: dict[str, Content] = {}
+        self.owner: dict[int, str] = {}
+
+    def now(self, line: str) -> Content:
+        return copy.deepcopy(self.heads.get(line, self.lines[line].versions[self.last]))
+
+    def at(self, line: str, version: int) -> Content:
+        return self.lines[line].versions[version]
+
+    def commit(self, line: str, content: Content) -> None:
+        """A new version; the other lines are as they were."""
+        for name, each in self.lines.items():
+            each.versions[self.last + 1] = content if name == line else self.now(name)
+        self.last += 1
+        self.heads.clear()
+        self.owner[self.last] = line
+
+    def branch(self, name: str, parent: str, version: int) -> None:
+        """Until the base it is its parent, since then it is the base."""
+        base = self.at(parent, version)
+        self.lines[name] = Line(
+            parent,
+            {n: base if n > version else self.at(parent, n) for n in range(self.last + 1)},
+            base,
+        )
+
+    @staticmethod
+    def difference(old: Content, new: Content) -> dict[str, tuple[Any, Any]]:
+        return {
+            id_: (old.get(id_), new.get(id_))
+            for id_ in sorted(old.keys() | new.keys())
+            if not same(old.get(id_), new.get(id_))
+        }
+
+    @classmethod
+    def merge(cls, base: Content, ours: Content, theirs: Content, prefer: str | None) -> Merged:
+        """What `theirs` changed since `base`, brought to `ours`."""
+        content, undecided = copy.deepcopy(ours), []
+        for id_, (was, new) in cls.difference(base, theirs).items():
+            mine = ours.get(id_)
+            if same(mine, new):
+                continue
+            if same(mine, was):
+                result: Any = new
+            elif mine is None or new is None:
+                undecided.append(id_)
+                result = new if prefer == "theirs" else mine
+            else:
+                side: Side = "theirs" if prefer == "theirs" else "ours"
+                merged = merge3({} if was is None else was, mine, new, prefer=side)
+                if merged.conflicts:
+                    undecided.append(id_)
+                result = merged.value
+            if result is None:
+                content.pop(id_, None)
+            else:
+                content[id_] = result
+        changed = sorted(cls.difference(ours, content))
+        return Merged(content, changed, undecided if prefer is None else [])

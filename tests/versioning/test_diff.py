@@ -1,0 +1,145 @@
+"""Differences between versions of main."""
+
+from __future__ import annotations
+
+import pytest
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Bbox, Op, Query, States
+from naksha.model.query import Test as PropertyTest
+from naksha.model.state import XYZ
+from naksha.spi.storage import Storage
+from naksha.versioning import Action, Change, diff, diff_all, range_of
+from tests.versioning.town import BOB, all_of, delete, make, place, put
+
+
+async def changes(
+    storage: Storage, ref: str, query: Query | None = None, name: str = "places"
+) -> dict[str, Change]:
+    old, new = await range_of(storage, ref)
+    return {each.id: each async for each in diff(old, new, name, query)}
+
+
+async def test_created_updated_deleted_with_both_states_and_paths(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("same", n=1), place("changed", n=1, name="x"), place("gone", n=1))
+    await put(storage, place("new", n=1), place("changed", n=2, name="x", more=True))
+    await delete(storage, "gone")
+    found = await changes(storage, "2..HEAD")
+    assert {id_: each.action for id_, each in found.items()} == {
+        "changed": Action.UPDATED,
+        "gone": Action.DELETED,
+        "new": Action.CREATED,
+    }
+    changed = found["changed"]
+    assert changed.old is not None
+    assert changed.new is not None
+    assert changed.old.feature["properties"]["n"] == 1
+    assert changed.new.feature["properties"]["n"] == 2
+    assert changed.paths() == ["/properties/more", "/properties/n"]
+    assert changed.patch() == [
+        {"op": "add", "path": "/properties/more", "value": True},
+        {"op": "replace", "path": "/properties/n", "value": 2},
+    ]
+    assert found["gone"].new is None
+    assert found["new"].old is None
+
+
+async def test_backwards_it_is_the_opposite(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    await put(storage, place("a", n=2), place("c"))
+    await delete(storage, "b")
+    forth, back = await changes(storage, "2..4"), await changes(storage, "4..2")
+    assert {id_: (c.old, c.new) for id_, c in forth.items()}.keys() == back.keys()
+    for id_, change in forth.items():
+        for one, other in ((change.old, back[id_].new), (change.new, back[id_].old)):
+            assert (one and one.raw) == (other and other.raw)
+
+
+async def test_what_was_changed_and_changed_back_is_no_difference(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1), place("c", n=1))
+    await put(storage, place("a", n=2), place("x"))
+    await delete(storage, "b", "x")
+    await put(storage, place("a", n=1), place("b", n=1), place("c", n=2))
+    assert sorted(await changes(storage, "2..HEAD")) == ["c"]
+    assert sorted(await changes(storage, "2..3")) == ["a", "x"]
+    assert await changes(storage, "2..2") == {}
+
+
+async def test_tags_and_crid_are_content_the_rest_of_the_namespace_is_not(
+    storage: Storage,
+) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    tagged = place("a", n=1)
+    tagged["properties"][XYZ] = {"tags": ["new"], "crid": "mine"}
+    await put(storage, tagged, by=BOB)
+    found = await changes(storage, "2..HEAD")
+    assert found["a"].paths() == [f"/properties/{XYZ}/crid", f"/properties/{XYZ}/tags"]
+
+
+async def test_a_filter_may_be_met_by_any_state_in_between(storage: Storage) -> None:
+    await make(storage)
+    # Moves through the box, from one side to the other.
+    await put(storage, place("through", 0, 0), place("from", 10, 10), place("never", 0, 0))
+    await put(storage, place("through", 10, 10), place("never", 1, 1))
+    await put(storage, place("through", 20, 20), place("from", 20, 20), place("to", 10, 10))
+    box = Query(spatial=Bbox(9, 9, 11, 11))
+    assert sorted(await changes(storage, "2..HEAD", box)) == ["from", "through", "to"]
+    assert sorted(await changes(storage, "3..HEAD", box)) == ["from", "through", "to"]
+    assert sorted(await changes(storage, "2..3", box)) == ["through"]
+
+
+async def test_filters_by_id_property_tag_and_author(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, *(place(id_, n=1) for id_ in "abc"))
+    tagged = place("b", n=3)
+    tagged["properties"][XYZ] = {"tags": ["hot"]}
+    await put(storage, place("a", n=2), tagged)
+    await put(storage, place("c", n=9), by=BOB)
+    n_is_2 = PropertyTest(("properties", "n"), Op.EQ, 2)
+    for query, expected in (
+        (Query(ids=("a", "c", "nobody")), ["a", "c"]),
+        (Query(where=n_is_2), ["a"]),
+        (Query(tags=(("hot",),)), ["b"]),
+        (Query(authors=("bob",)), ["c"]),
+        (Query(where=n_is_2, ids=("b",)), []),
+    ):
+        assert sorted(await changes(storage, "2..HEAD", query)) == expected
+
+
+async def test_over_several_collections(storage: Storage) -> None:
+    await make(storage, "places", "roads")
+    await put(storage, place("a", n=1))
+    await put(storage, place("r", n=1), into="roads")
+    old, new = await range_of(storage, "1..HEAD")
+    found = await all_of(diff_all(old, new))
+    assert [(c.collection, c.id) for c in found] == [("places", "a"), ("roads", "r")]
+    found = await all_of(diff_all(old, new, collections=["roads"]))
+    assert [(c.collection, c.id) for c in found] == [("roads", "r")]
+
+
+async def test_a_collection_that_was_not_there_is_all_new(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    await make(storage, "roads")
+    await put(storage, place("r"), into="roads")
+    assert sorted(await changes(storage, "0..HEAD", name="roads")) == ["r"]
+    assert sorted(await changes(storage, "2..HEAD", name="roads")) == ["r"]
+
+
+async def test_the_order_is_that_of_ids(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, *(place(id_, n=1) for id_ in ("b", "é", "a", "B", "10", "9")))
+    old, new = await range_of(storage, "1..HEAD")
+    found = [change.id async for change in diff(old, new, "places")]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("query", [Query(limit=3), Query(states=States.ALL)])
+async def test_pages_and_kinds_of_states_are_refused(storage: Storage, query: Query) -> None:
+    await make(storage)
+    with pytest.raises(InvalidArgument):
+        await changes(storage, "0..HEAD", query)

@@ -1,0 +1,133 @@
+"""Loading an existing history with its true dates."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Query
+from naksha.model.state import XYZ
+from naksha.spi.storage import Storage
+from naksha.versioning import (
+    Edits,
+    Signed,
+    Snapshot,
+    diff,
+    import_history,
+    place_of,
+    range_of,
+)
+from tests.versioning.town import content, make, place, put
+
+PLACES = CollectionInfo(id="places")
+BY = Signed("importer", None, "as it was")
+
+
+def ms(day: int, month: int = 1, year: int = 2021) -> int:
+    return int(datetime(year, month, day, tzinfo=UTC).timestamp() * 1000)
+
+
+async def test_snapshots_and_edits_become_dated_transactions(storage: Storage) -> None:
+    steps: list[Snapshot | Edits] = [
+        Snapshot(ms(1), [place("a", n=1), place("b", n=1)]),
+        Snapshot(ms(2), [place("a", n=2), place("c", n=1)], "b is gone"),
+        Snapshot(ms(3), [place("a", n=2), place("c", n=1)]),
+        Edits(ms(4), [place("d", n=1)], ["a", "nobody"]),
+    ]
+    done = await import_history(storage, PLACES, steps, BY)
+    assert [(d.created, d.updated, d.deleted) for d in done] == [
+        (2, 0, 0),
+        (1, 1, 1),
+        (0, 0, 0),
+        (1, 0, 1),
+    ]
+    assert done[2].txn is None
+    expected = {
+        "2021-01-01T12:00": {"a": {"n": 1}, "b": {"n": 1}},
+        "2021-01-02T12:00": {"a": {"n": 2}, "c": {"n": 1}},
+        "2021-01-03T12:00": {"a": {"n": 2}, "c": {"n": 1}},
+    }
+    for text, features in expected.items():
+        found = await place_of(storage, text)
+        assert await content(found.storage, at=found.at) == features
+    assert await content(storage) == {"c": {"n": 1}, "d": {"n": 1}}
+    log = await storage.transactions()
+    assert [entry.published_ms for entry in log] == [ms(1), ms(2), ms(4)]
+    texts = [s.text for entry in log for s in entry.signals if s.action == "MESSAGE"]
+    assert texts == ["as it was", "b is gone", "as it was"]
+
+
+async def test_an_import_goes_on_after_another_one(storage: Storage) -> None:
+    await import_history(storage, PLACES, [Snapshot(ms(1), [place("a"), place("b")])], BY)
+    done = await import_history(storage, PLACES, [Snapshot(ms(5), [place("b")])], BY)
+    assert [(d.created, d.deleted) for d in done] == [(0, 1)]
+    assert await content(storage) == {"b": {}}
+
+
+async def test_steps_out_of_order_are_refused(storage: Storage) -> None:
+    steps = [Edits(ms(2), [place("a")]), Edits(ms(2), [place("b")])]
+    with pytest.raises(InvalidArgument, match="Step 2"):
+        await import_history(storage, PLACES, steps, BY)
+
+
+async def test_a_storage_with_later_transactions_is_refused(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a"))
+    with pytest.raises(InvalidArgument):
+        await import_history(storage, PLACES, [Edits(ms(1), [place("b")])], BY)
+    assert await content(storage) == {"a": {}}
+
+
+def airports() -> list[dict[str, Any]]:
+    """The steps of the sample; see data/README.md."""
+    packed = (Path(__file__).parent / "data" / "airports.json.xz").read_bytes()
+    steps: list[dict[str, Any]] = json.loads(lzma.decompress(packed))
+    return steps
+
+
+def day_ms(date: str) -> int:
+    return int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "edits"])
+async def test_sixteen_dated_versions_of_airports(storage: Storage, kind: str) -> None:
+    steps = airports()
+    whole: dict[str, Any] = {}
+    versions: dict[str, dict[str, Any]] = {}
+    given: list[Snapshot | Edits] = []
+    for step in steps:
+        whole = {id_: f for id_, f in whole.items() if id_ not in step["deleted"]}
+        whole |= {feature["id"]: feature for feature in step["put"]}
+        versions[step["date"]] = whole
+        at_ms, message = day_ms(step["date"]), f"Release {step['release']}"
+        if kind == "snapshots":
+            given.append(Snapshot(at_ms, [*whole.values()], message))
+        else:
+            given.append(Edits(at_ms, step["put"], step["deleted"], message))
+    done = await import_history(storage, CollectionInfo(id="airports"), given, BY)
+    assert [(d.created + d.updated, d.deleted) for d in done] == [
+        (len(step["put"]), len(step["deleted"])) for step in steps
+    ]
+    log = await storage.transactions()
+    assert [entry.published_ms for entry in log] == [day_ms(step["date"]) for step in steps]
+    for step, entry in zip(steps, log, strict=True):
+        found = await place_of(storage, f"{step['date']}T00:00:00Z")
+        assert found.version.seq_number == entry.seq_number
+        states = {s.id: s async for s in found.storage.states("airports", Query(), found.at)}
+        assert len(states) == step["count"]
+        for id_, feature in versions[step["date"]].items():
+            properties = dict(states[id_].feature["properties"])
+            del properties[XYZ]
+            assert properties == feature["properties"]
+            assert states[id_].feature["geometry"] == feature["geometry"]
+    await storage.maintain()
+    first, last = await range_of(storage, "2022-11-01T00:00..2022-12-01T00:00")
+    survey = [change async for change in diff(first, last, "airports")]
+    assert len(survey) == 600

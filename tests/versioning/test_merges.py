@@ -1,0 +1,247 @@
+"""Merges: three-way, by property, all or nothing; conflicts stay until somebody decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from naksha.model.errors import InvalidArgument, MergeConflict, NotFound
+from naksha.model.query import Query
+from naksha.spi.storage import Storage
+from naksha.versioning import (
+    Choices,
+    Policy,
+    Scope,
+    branches,
+    conflict_of,
+    conflicts,
+    create_branch,
+    give_up_conflict,
+    merge,
+    open_branch,
+    rebase,
+    resolve_conflict,
+)
+from tests.versioning.town import ANN, BOB, content, delete, make, place, put
+
+
+async def branch(storage: Storage, name: str = "fix", base: str = "HEAD") -> Storage:
+    await create_branch(storage, name, ANN, base)
+    return (await open_branch(storage, name)).storage
+
+
+async def test_what_only_one_side_changed_is_merged(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, *(place(id_, n=1, name="x") for id_ in "abcd"))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2, name="x"), place("new"), place("b", 1, 1, n=1, name="x"))
+    await delete(fix, "d")
+    await put(storage, place("a", n=1, name="y"), place("c", n=3, name="x"))
+    dry = await merge(storage, "fix", "main", BOB, dry_run=True)
+    done = await merge(storage, "fix", "main", BOB)
+    assert done.txn is not None
+    assert (done.created, done.updated, done.deleted) == (
+        {"places": ["new"]},
+        {"places": ["a", "b"]},
+        {"places": ["d"]},
+    )
+    assert (dry.created, dry.updated, dry.deleted) == (done.created, done.updated, done.deleted)
+    assert await content(storage) == {
+        "a": {"n": 2, "name": "y"},
+        "b": {"n": 1, "name": "x"},
+        "c": {"n": 3, "name": "x"},
+        "new": {},
+    }
+    theirs = {s.id: s for s in (await fix.page("places", Query())).states}
+    for state in (await storage.page("places", Query(ids=("a", "b", "new")))).states:
+        assert state.xyz["muuid"] == theirs[state.id].uuid
+        assert (state.txn, state.xyz["author"]) == (done.txn, "bob")
+    entry = await storage.transaction(done.txn)
+    assert "Merge of 'fix'" in [s.text for s in entry.signals]
+
+
+async def test_merging_again_merges_only_what_is_new(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    await merge(storage, "fix", "main", BOB)
+    # Main goes on from there; the branch does something else.
+    await put(storage, place("a", n=3))
+    await put(fix, place("b", n=2))
+    done = await merge(storage, "fix", "main", BOB)
+    assert done.updated == {"places": ["b"]}
+    assert await content(storage) == {"a": {"n": 3}, "b": {"n": 2}}
+    again = await merge(storage, "fix", "main", BOB)
+    assert (again.txn, again.count) == (None, 0)
+
+
+async def test_main_into_the_branch_and_back(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1, m=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2, m=1))
+    await put(storage, place("a", n=1, m=2), place("b"))
+    done = await merge(storage, "main", "fix", BOB)
+    assert (done.created, done.updated) == ({"places": ["b"]}, {"places": ["a"]})
+    assert await content(fix) == {"a": {"n": 2, "m": 2}, "b": {}}
+    done = await merge(storage, "fix", "main", BOB)
+    assert done.updated == {"places": ["a"]}
+    assert await content(storage) == {"a": {"n": 2, "m": 2}, "b": {}}
+    assert (await merge(storage, "main", "fix", BOB)).count == 0
+
+
+async def test_both_made_the_same_of_it(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    fix = await branch(storage)
+    for side in (fix, storage):
+        await put(side, place("a", n=2), place("new", n=1))
+        await delete(side, "b")
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+
+
+async def in_conflict(storage: Storage) -> Storage:
+    await make(storage)
+    await put(storage, place("both", n=1, m=1), place("dead", n=1), place("fine", n=1))
+    fix = await branch(storage)
+    await put(fix, place("both", n=2, m=2), place("dead", n=2), place("fine", n=2))
+    await put(storage, place("both", n=3, k=3, m=1), place("new", n=1))
+    await put(fix, place("new", n=2))
+    await delete(storage, "dead")
+    return fix
+
+
+async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: Storage) -> None:
+    await in_conflict(storage)
+    before, log = await content(storage), await storage.transactions()
+    with pytest.raises(MergeConflict) as caught:
+        await merge(storage, "fix", "main", BOB)
+    assert await content(storage) == before
+    assert await storage.transactions() == log
+    (stored,) = await conflicts(storage)
+    assert stored == await conflict_of(storage, caught.value.id or "")
+    assert (stored.source, stored.target, stored.author) == ("fix", "main", "bob")
+    reports = {each.id: each for each in stored.undecided}
+    assert {id_: each.paths for id_, each in reports.items()} == {
+        "both": ("/properties/n",),
+        "dead": ("",),
+        "new": ("/properties/n",),
+    }
+    sides = [reports["both"].base, reports["both"].ours, reports["both"].theirs]
+    assert [side and side["properties"]["n"] for side in sides] == [1, 3, 2]
+    assert (reports["dead"].ours, reports["new"].base) == (None, None)
+    assert [b.state for b in await branches(storage)] == ["IN_CONFLICT"]
+    # Again: the same conflict, not another one.
+    with pytest.raises(MergeConflict):
+        await merge(storage, "fix", "main", BOB)
+    assert [each.id for each in await conflicts(storage)] == [stored.id]
+    await give_up_conflict(storage, stored.id, BOB)
+    assert await conflicts(storage) == []
+    assert [b.state for b in await branches(storage)] == ["OPEN"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (Policy.OURS, {"both": {"n": 3, "k": 3, "m": 2}, "fine": {"n": 2}, "new": {"n": 1}}),
+        (
+            Policy.THEIRS,
+            {
+                "both": {"n": 2, "k": 3, "m": 2},
+                "dead": {"n": 2},
+                "fine": {"n": 2},
+                "new": {"n": 2},
+            },
+        ),
+    ],
+)
+async def test_policies(storage: Storage, policy: Policy, expected: dict[str, Any]) -> None:
+    await in_conflict(storage)
+    await merge(storage, "fix", "main", BOB, policy=policy)
+    assert await content(storage) == expected
+    assert await conflicts(storage) == []
+
+
+async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> None:
+    await in_conflict(storage)
+    with pytest.raises(MergeConflict) as caught:
+        await merge(storage, "fix", "main", BOB)
+    id_ = caught.value.id or ""
+    some: Choices = {("places", "both"): place("both", n=7)}
+    with pytest.raises(MergeConflict) as caught:
+        await resolve_conflict(storage, id_, some, BOB)
+    assert caught.value.id == id_
+    assert [each["id"] for each in caught.value.undecided] == ["dead", "new"]
+    wrong: Choices = {("places", "both"): place("another", n=7)}
+    with pytest.raises(InvalidArgument, match="another feature"):
+        await resolve_conflict(storage, id_, wrong, BOB)
+    choices: Choices = {
+        **some,
+        ("places", "dead"): Policy.OURS,
+        ("places", "new"): Policy.THEIRS,
+    }
+    done = await resolve_conflict(storage, id_, choices, BOB)
+    assert done.txn is not None
+    assert await content(storage) == {"both": {"n": 7}, "fine": {"n": 2}, "new": {"n": 2}}
+    assert await conflicts(storage) == []
+    assert [b.state for b in await branches(storage)] == ["OPEN"]
+    with pytest.raises(NotFound):
+        await resolve_conflict(storage, id_, choices, BOB)
+
+
+async def test_only_the_collections_of_the_scope(storage: Storage) -> None:
+    await make(storage, "places", "roads")
+    await put(storage, place("a", n=1))
+    await put(storage, place("r", n=1), into="roads")
+    scope = Scope("my-space", ("places",))
+    await create_branch(storage, "fix", ANN, scope=scope)
+    fix = (await open_branch(storage, "fix", scope=scope)).storage
+    await put(fix, place("a", n=2))
+    await put(fix, place("r", n=2), into="roads")
+    done = await merge(storage, "fix", "main", BOB, scope=scope)
+    assert done.updated == {"places": ["a"]}
+    assert await content(storage, "roads") == {"r": {"n": 1}}
+
+
+async def test_between_branches(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, *(place(id_, n=1) for id_ in "abc"))
+    one = await branch(storage, "one")
+    await put(one, place("a", n=2))
+    two = await branch(storage, "two", "one")
+    await put(two, place("b", n=2))
+    await put(one, place("c", n=2))
+    other = await branch(storage, "other")
+    await put(other, place("x"))
+    assert (await merge(storage, "two", "one", BOB)).updated == {"places": ["b"]}
+    assert await content(one) == {"a": {"n": 2}, "b": {"n": 2}, "c": {"n": 2}}
+    done = await merge(storage, "one", "other", BOB)
+    assert done.updated == {"places": ["a", "b", "c"]}
+    done = await merge(storage, "two", "main", BOB)
+    assert done.updated == {"places": ["a", "b"]}
+    with pytest.raises(InvalidArgument, match="into itself"):
+        await merge(storage, "one", "one", BOB)
+
+
+async def test_a_rebase_in_conflict_is_decided_likewise(storage: Storage) -> None:
+    fix = await in_conflict(storage)
+    before = await content(fix)
+    with pytest.raises(MergeConflict) as caught:
+        await rebase(storage, "fix", BOB)
+    assert await content(fix) == before
+    choices = {
+        ("places", "both"): Policy.THEIRS,
+        ("places", "dead"): Policy.THEIRS,
+        ("places", "new"): Policy.OURS,
+    }
+    await resolve_conflict(storage, caught.value.id or "", choices, BOB)
+    fix = (await open_branch(storage, "fix")).storage
+    assert await content(fix) == {
+        "both": {"n": 2, "m": 2, "k": 3},
+        "dead": {"n": 2},
+        "fine": {"n": 2},
+        "new": {"n": 1},
+    }
+    assert await conflicts(storage) == []
