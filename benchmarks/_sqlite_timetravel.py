@@ -17,6 +17,7 @@ from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage, statements
 from naksha.sqlite.files import connect
+from naksha.sqlite.layers import Level
 from naksha.sqlite.rows import collection_of
 
 Key = tuple[str, str, str]
@@ -92,12 +93,12 @@ def _layouts(
         found["ref", "HEAD", shape] = (REF if box is None else REF_BOX + BOX, edges)
         head = GS + HEAD if box is None else f"{GS_BOX}{BOX} AND {HEAD}"
         found["gs", "HEAD", shape] = (head, edges)
-        found["ours", "HEAD", shape] = statements.states(roads, query, None)
+        found["ours", "HEAD", shape] = statements.states([Level(roads, None)], query)
         for version, txn in txns.items():
             past = PAST.format(n=len(edges) + 1)
             text = GS + past if box is None else f"{GS_BOX}{BOX} AND {past}"
             found["gs", version, shape] = (text, [*edges, txn])
-            found["ours", version, shape] = statements.states(roads, query, txn)
+            found["ours", version, shape] = statements.states([Level(roads, txn)], query)
     return found
 
 

@@ -7,7 +7,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("python.md", "sqlite.md", "storage.md", "operations.md")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("python", "versioning", "sqlite", "storage", "operations")
+    ),
 ]
 """Those whose examples run in a new storage, one after the other."""
 FENCE = re.compile(r"^```(?P<kind>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -10,13 +19,16 @@ from typing import Any, Self, TypeVar
 from naksha.api.background import Background, Held, undo
 from naksha.api.queries import At, query_of, selector
 from naksha.api.storages import open_storage
+from naksha.api.versions import Versions
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
+from naksha.model.transaction import MAIN
 from naksha.model.transaction import Transaction as LogEntry
 from naksha.model.version import Version, VersionSelector
 from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning import Line, line_of
 
 Feature = Mapping[str, Any]
 T = TypeVar("T")
@@ -53,14 +65,22 @@ class Database:
     """An open storage. Use it in a `with` block, or close it."""
 
     def __init__(
-        self, background: Background, held: Held[Storage], app_id: str | None, author: str | None
+        self,
+        background: Background,
+        held: Held[Storage],
+        app_id: str | None,
+        author: str | None,
+        branch: Line | None = None,
     ) -> None:
         self._background = background
         self._held = held
         self._app_id = app_id
         self._author = author
         self._closed = False
-        self.storage = held.inside
+        self._branch = branch
+        self.root = held.inside
+        self.storage = self.root if branch is None else branch.storage
+        self.versions = Versions(self)
 
     def __enter__(self) -> Self:
         return self
@@ -77,14 +97,29 @@ class Database:
         return f"<naksha.Database {self.storage.id!r}>"
 
     def close(self) -> None:
-        """Close the storage; closing twice is closing once."""
-        if not self._closed:
+        """Close the storage; closing twice is closing once. A branch closes with its database."""
+        if not self._closed and self._branch is None:
             self._closed = True
             try:
                 self._background.end_iterations()
                 self._held.leave()
             finally:
                 self._background.close()
+
+    # ---- Branches ----------------------------------------------------------------------------
+
+    @property
+    def branch_name(self) -> str | None:
+        """The name of the branch that this is, None for main."""
+        return None if self._branch is None else self._branch.name
+
+    def branch(self, name: str) -> Database:
+        """A branch, to be read and written like the database; `versions` makes new ones."""
+        line = self.call(line_of(self.root, name))
+        is_main = line.branch is None
+        return Database(
+            self._background, self._held, self._app_id, self._author, None if is_main else line
+        )
 
     # ---- Collections -------------------------------------------------------------------------
 
@@ -126,6 +161,10 @@ class Database:
         """Do something as a transaction of its own, repeated when others got in between."""
         return self._background.call(self.storage.run(work, self._signed(None), self._author))
 
+    def signature(self) -> tuple[str, str | None]:
+        """App id and author of what is written."""
+        return self._signed(None), self._author
+
     def _signed(self, app_id: str | None) -> str:
         app = app_id or self._app_id
         if app is None:
@@ -143,11 +182,27 @@ class Database:
         """Published transactions after a version, in order."""
         return self._background.call(self.storage.transactions(after, limit))
 
+    def at(self, ref: str) -> tuple[Database, VersionSelector]:
+        """The database, or the branch, that a version is on, and the version."""
+        place = self.versions.place(ref)
+        is_main = place.line.overlay == MAIN
+        line = None if is_main else place.line
+        found = Database(self._background, self._held, self._app_id, self._author, line)
+        return found, place.at
+
     def maintain(self) -> None:
         """Expire, merge, drop and refresh what is due."""
         self._background.call(self.storage.maintain())
 
-    # ---- For collections ---------------------------------------------------------------------
+    # ---- For collections and versions ----------------------------------------------------------
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something asynchronous."""
+        return self._background.call(work)
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """What something asynchronous gives, as it comes."""
+        return self._background.iterate(source)
 
     def states(self, name: str, query: Query, at: VersionSelector) -> Iterator[State]:
         """The states of a query, streamed."""
@@ -258,9 +313,14 @@ class Collection:
 
     # ---- Reading -----------------------------------------------------------------------------
 
-    def at(self, version: At) -> Collection:
-        """The collection as it was."""
-        return Collection(self._database, self.name, at=version, transaction=self._transaction)
+    def at(self, version: At | str) -> Collection:
+        """The collection as it was; a text may also name a tag, a branch, or a version of one."""
+        if not isinstance(version, str):
+            return Collection(self._database, self.name, at=version, transaction=self._transaction)
+        if self._transaction is not None:
+            raise InvalidArgument("Inside a transaction a version is a number", field="at")
+        database, at = self._database.at(version)
+        return Collection(database, self.name, at=at)
 
     def query(self, **parts: Any) -> Iterator[dict[str, Any]]:
         """The features that a query gives; for its parts see `naksha.api.queries.query_of`."""

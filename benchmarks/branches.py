@@ -1,0 +1,106 @@
+"""Branches: made in constant time, read about as fast as main, merged by the number of changes.
+
+`create_growth` compares making a branch at 1,000,000 features with making one at 10,000,
+`merge_growth` the merge of 1,000 changes at both sizes; `branch_read` is a box of about 10,000
+features on a branch with 1 % changed, over the same box on main.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from benchmarks import _data
+from benchmarks._frame import Cell, Options, Report, side_by_side
+from benchmarks._stores import load, opened, write
+from naksha.model.query import Bbox, Query
+from naksha.spi.storage import Storage
+from naksha.versioning import Signed, create_branch, merge, open_branch
+
+BY = Signed("bench")
+BOX = Query(spatial=Bbox(0.0, 0.0, 36.0, 16.0))
+ROUNDS = 7
+
+
+def run(options: Options) -> Report:
+    """Measure both sizes in one storage each."""
+    sizes = (options.size(10_000, 2_000), options.size(1_000_000, 20_000))
+    return asyncio.run(_measure(options, sizes))
+
+
+async def _measure(options: Options, sizes: tuple[int, int]) -> Report:
+    features = _data.roads(sizes[1])
+    create: dict[int, float] = {}
+    merging: dict[int, float] = {}
+    read: dict[str, float] = {}
+    hits = 0
+    for size in sizes:
+        async with opened(options.storage) as storage:
+            await load(storage, "roads", features[:size])
+            create[size] = await _create(storage)
+            merging[size] = await _merge(storage, features[:size], options.size(1_000, 200))
+            if size == sizes[1]:
+                read, hits = await _read(storage, features)
+    figures = {
+        "create_growth": round(create[sizes[1]] / create[sizes[0]], 3),
+        "merge_growth": round(merging[sizes[1]] / merging[sizes[0]], 3),
+        "branch_read": round(read["branch"] / read["main"], 3),
+        "create_ms": round(create[sizes[1]] * 1000, 2),
+        "merge_ms": round(merging[sizes[1]] * 1000, 1),
+    }
+    rows: list[Sequence[Cell]] = []
+    for size in sizes:
+        rows.append([f"create, {size:,} features", round(create[size] * 1000, 2)])
+        rows.append([f"merge, {size:,} features", round(merging[size] * 1000, 1)])
+    for name, seconds in read.items():
+        rows.append([f"read {hits:,} features on {name}", round(seconds * 1000, 1)])
+    notes = ["Goals: create_growth ≤ 1.2, branch_read ≤ 1.5, merge_growth ≤ 1.5."]
+    return Report("Branches", ["what", "ms"], rows, dict(figures), notes)
+
+
+async def _create(storage: Storage) -> float:
+    """The median of many: one takes no more than a few milliseconds."""
+    seconds = []
+    for number in range(ROUNDS * 5):
+        start = time.perf_counter()
+        await create_branch(storage, f"empty{number}", BY)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+async def _merge(storage: Storage, features: list[_data.Feature], count: int) -> float:
+    seconds = []
+    edits = _data.edited(random.Random(5).sample(features, count))
+    for number in range(ROUNDS):
+        name = f"merged{number}"
+        await create_branch(storage, name, BY)
+        line = await open_branch(storage, name)
+        for edit in edits:
+            edit["properties"]["lanes"] = 10 + number
+        await write(line.storage, "roads", edits)
+        start = time.perf_counter()
+        done = await merge(storage, name, "main", BY)
+        seconds.append(time.perf_counter() - start)
+        assert done.count == count
+    return median(seconds)
+
+
+async def _read(storage: Storage, features: list[_data.Feature]) -> tuple[dict[str, float], int]:
+    await create_branch(storage, "changed", BY)
+    line = await open_branch(storage, "changed")
+    edits = _data.edited(random.Random(6).sample(features, len(features) // 100))
+    await write(line.storage, "roads", edits)
+    await storage.maintain()
+
+    async def read(source: Storage) -> int:
+        return len([state async for state in source.states("roads", BOX)])
+
+    hits = await read(storage)
+    times = await side_by_side(
+        {"main": lambda: read(storage), "branch": lambda: read(line.storage)},
+        repetitions=15,
+    )
+    return {name: timing.median for name, timing in times.items()}, hits

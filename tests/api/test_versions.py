@@ -1,0 +1,96 @@
+"""`db.versions`: what `naksha.versioning` does, without `await`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from naksha.api import Database
+from naksha.model.errors import InvalidArgument, MergeConflict, NotFound
+from naksha.versioning import Policy
+from tests.api.test_database import db, location  # noqa: F401  fixtures
+
+Feature = dict[str, Any]
+
+
+def place(id_: str, lon: float = 8.0, lat: float = 50.0, **properties: Any) -> Feature:
+    geometry = {"type": "Point", "coordinates": [lon, lat]}
+    return {"type": "Feature", "id": id_, "geometry": geometry, "properties": properties}
+
+
+def test_log_and_differences(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    with db.transaction("first") as transaction:
+        transaction["places"].create([place("a", n=1), place("b", 20, 20)])
+    places.update(place("a", 1, 1, n=2))
+    log = db.versions.log(newest_first=False)
+    assert [each.message for each in log] == [None, "first", None]
+    assert [each.message for each in db.versions.log(text="FIRST")] == ["first"]
+    here = db.versions.log(area=(7, 49, 9, 51), collections="places")
+    assert [each.version.seq_number for each in here] == [3, 2]
+    (change,) = db.versions.diff("2..HEAD", "places")
+    assert (change.id, change.paths()) == ("a", ["/geometry", "/properties/n"])
+    assert [c.id for c in db.versions.diff("2", "places", bbox=(19, 19, 21, 21))] == ["b"]
+    assert [c.id for c in db.versions.compare("HEAD", "2", "places")] == ["a"]
+
+
+def test_going_back(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    places.create([place("a", n=1), place("b", n=1)])
+    places.update([place("a", n=2), place("b", n=2)])
+    assert db.versions.rollback("2", ids="a", dry_run=True).updated == {"places": ["a"]}
+    assert db.versions.rollback("2", ids="a", message="only a").updated == {"places": ["a"]}
+    assert [f["properties"]["n"] for f in places.query(limit=5)] == [1, 2]
+    assert db.versions.log(limit=1)[0].message == "only a"
+    assert db.versions.revert("4").updated == {"places": ["a"]}
+    assert [f["properties"]["n"] for f in places.query(limit=5)] == [2, 2]
+
+
+def test_tags_and_versions_as_text(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    places.create(place("a", n=1))
+    tag = db.versions.tag("first", message="the first one")
+    assert tag.description == "the first one"
+    places.update(place("a", n=2))
+    for text in ("first", "2", str(tag.version.txn)):
+        found = places.at(text).get("a")
+        assert found is not None
+        assert found["properties"]["n"] == 1
+    assert [each.name for each in db.versions.tags()] == ["first"]
+    db.versions.untag("first")
+    with pytest.raises(NotFound):
+        places.at("first")
+    with db.transaction() as transaction, pytest.raises(InvalidArgument, match="number"):
+        transaction["places"].at("HEAD")
+
+
+def test_branches(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    places.create([place("a", n=1), place("b", n=1)])
+    fix = db.versions.create_branch("fix", message="try")
+    fix["places"].update(place("a", n=2))
+    places.update(place("b", n=2))
+    assert [f["properties"]["n"] for f in fix["places"].query(limit=5)] == [2, 1]
+    assert [f["properties"]["n"] for f in places.at("fix").query(limit=5)] == [2, 1]
+    assert [f["properties"]["n"] for f in places.at("fix:2").query(limit=5)] == [1, 1]
+    assert [c.id for c in fix.versions.diff("2..HEAD", "places")] == ["a"]
+    assert len(fix.versions.log()) == 1
+    fix.versions.rollback("2")
+    assert [f["properties"]["n"] for f in fix["places"].query(limit=5)] == [1, 1]
+    fix.close()
+    fix["places"].update(place("a", n=3))
+    assert db.versions.merge("fix", message="in").updated == {"places": ["a"]}
+    db.versions.rebase("fix")
+    db.versions.rename_branch("fix", "repair")
+    repair = db.branch("repair")
+    repair["places"].update(place("a", n=4))
+    places.update(place("a", n=5))
+    with pytest.raises(MergeConflict):
+        db.versions.merge("repair")
+    (conflict,) = db.versions.conflicts()
+    db.versions.resolve(conflict.id, {("places", "a"): Policy.OURS})
+    assert [f["properties"]["n"] for f in places.query(limit=5)] == [5, 2]
+    assert [each.name for each in db.versions.branches()] == ["repair"]
+    db.versions.delete_branch("repair")
+    assert db.branch("main").branch_name is None
