@@ -207,6 +207,22 @@ async def test_the_last_version_stays_known(aging: Aging) -> None:
     assert (await aging.write()).seq_number == last.seq_number + 1
 
 
+async def test_newest_first_the_log_ends_where_it_ends(aging: Aging) -> None:
+    await aging.plain.execute("SELECT naksha_storage_keep_log(2)")
+    await aging.storage.maintain()
+    whole = await aging.storage.transactions(newest_first=True)
+    oldest = whole[-1].seq_number
+    assert oldest is not None
+    assert oldest > 1
+    with pytest.raises(Expired):
+        await aging.storage.transactions()
+    assert await aging.storage.transactions(oldest - 1) == whole[::-1]
+    assert await aging.storage.transactions(oldest, newest_first=True) == []
+    with pytest.raises(Expired) as caught:
+        await aging.storage.transactions(oldest - 1, newest_first=True)
+    assert caught.value.oldest == oldest
+
+
 async def test_without_history_versions_stay_expired_when_the_log_goes(aging: Aging) -> None:
     async def off(session: object) -> None:
         change = CollectionChange(history_enabled=False)

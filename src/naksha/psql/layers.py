@@ -20,6 +20,13 @@ from naksha.spi.storage import Layer
 Branch = tuple[Layer, ...]
 NO_BRANCH: Final[Branch] = (Layer(MAIN, None),)
 """Main itself."""
+OVERLAY_MAX: Final = 2**31 - 1
+"""Overlays are counted by an int4."""
+
+
+def is_overlay(number: int) -> bool:
+    """Whether it can be the number of an overlay."""
+    return 0 < number <= OVERLAY_MAX
 
 
 def check_layers(layers: Sequence[Layer]) -> Branch:
@@ -29,7 +36,7 @@ def check_layers(layers: Sequence[Layer]) -> Branch:
     overlays = [layer.overlay for layer in layers]
     if not layers or overlays[-1] != MAIN or MAIN in overlays[:-1]:
         raise InvalidArgument("The last layer of a branch, and only that, is main", field="layers")
-    if len(set(overlays)) != len(overlays) or min(overlays) < 0:
+    if len(set(overlays)) != len(overlays) or not all(map(is_overlay, overlays[:-1])):
         raise InvalidArgument("The overlays of a branch are different ones", field="layers")
     txns = [layer.txn for layer in layers]
     fixed = [txn for txn in txns if txn is not None]

@@ -9,6 +9,7 @@ from naksha.model import limits
 from naksha.model.transaction import MAIN, LogFilter, Transaction
 from naksha.psql import versions
 from naksha.psql.driver import Connection
+from naksha.psql.layers import is_overlay
 from naksha.psql.reader import planned_for_values
 from naksha.psql.sql import queries, sql
 from naksha.psql.statements import Statement
@@ -67,7 +68,8 @@ def _conditions(statement: Statement, where: LogFilter, boxes: Sequence[Box]) ->
     if where.overlays == (MAIN,):
         yield sql("log_on_main")
     elif where.overlays is not None:
-        overlays = statement.value(list(where.overlays), "int4[]")
+        known = [number for number in where.overlays if number == MAIN or is_overlay(number)]
+        overlays = statement.value(known, "int4[]")
         yield sql("log_on" if MAIN in where.overlays else "log_on_branches", overlays=overlays)
     for name in ("authors", "app_ids", "collections"):
         among = getattr(where, name)

@@ -16,7 +16,7 @@ from naksha.psql import versions
 from naksha.psql.batch import Batch
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
-from naksha.psql.layers import NO_BRANCH, Branch
+from naksha.psql.layers import NO_BRANCH, Branch, is_overlay
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch
@@ -98,7 +98,8 @@ class PsqlSession(PsqlReader, CheckedSession):
         return overlay
 
     async def drop_overlay(self, overlay: int) -> None:
-        await self._call("overlay_drop", None, overlay)
+        if is_overlay(overlay):
+            await self._call("overlay_drop", None, overlay)
 
     # ---- What was found to be right ----------------------------------------------------------
 

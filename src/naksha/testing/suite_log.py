@@ -296,7 +296,7 @@ FILTERS = {
         from_ms=1,
         to_ms=4_000_000_000_000,
     ),
-    "an overlay that is not": LogFilter(overlays=(123_456,)),
+    "an overlay that is not": LogFilter(overlays=(123_456, -1, 2**40)),
     "main and an overlay": LogFilter(overlays=(MAIN, 123_456)),
     "no overlay": LogFilter(overlays=()),
     "far past": LogFilter(to_ms=1),

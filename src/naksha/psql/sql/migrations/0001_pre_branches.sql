@@ -17,7 +17,8 @@ DECLARE
     name text;
 BEGIN
     FOR name IN SELECT k.relname FROM pg_class k
-                 WHERE k.relnamespace = current_schema()::regnamespace AND k.relkind = 'r'
+                 WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
+                   AND k.relkind = 'r'
                    AND NOT k.relispartition AND k.relname LIKE 'naksha\_tx\_new\_%' LOOP
         EXECUTE format('DROP TABLE %I', name);
     END LOOP;

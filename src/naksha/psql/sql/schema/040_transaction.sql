@@ -226,10 +226,12 @@ CREATE OR REPLACE FUNCTION naksha_tx_finish() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF NEW.action = 'MODIFY_FEATURES' THEN
-        PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c
-          WHERE NEW.overlay = 0 AND c.id = NEW.id;
-        PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c
-          WHERE NEW.overlay <> 0 AND c.base = NEW.id AND c.overlay = NEW.overlay;
+        IF NEW.overlay = 0 THEN
+            PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c WHERE c.id = NEW.id;
+        ELSE
+            PERFORM naksha_tx_flush(NEW.id, c.number) FROM naksha_collection c
+              WHERE c.base = NEW.id AND c.overlay = NEW.overlay;
+        END IF;
         PERFORM set_config(naksha_var('flushed'), current_setting('naksha.xid', true), true);
     END IF;
     IF NOT pg_try_advisory_xact_lock_shared(naksha_lock_class(), 3)

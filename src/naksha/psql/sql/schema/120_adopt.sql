@@ -37,9 +37,8 @@ BEGIN
     END IF;
     SELECT string_agg(c.relname, ', ') INTO taken FROM pg_class c
      WHERE c.relnamespace = quote_ident(current_schema())::regnamespace
-       AND c.relname IN (collection_id,
-        collection_id || '_i_seq', collection_id || '_hst', collection_id || '_del',
-        collection_id || '_meta');
+       AND c.relname IN (collection_id, collection_id || '_i_seq', collection_id || '_hst',
+                         collection_id || '_del', collection_id || '_meta');
     IF taken IS NOT NULL AND NOT EXISTS (SELECT FROM naksha_collection WHERE id = collection_id)
     THEN
         PERFORM naksha_raise('N0001', format('These names are taken: %s', taken),
@@ -196,6 +195,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     past bool;
 BEGIN
+    PERFORM naksha_check_unguarded(c);
     IF to_regclass(target) <> to_regclass(quote_ident(c.id)) THEN
         PERFORM naksha_raise('N0001', format('%s exists', target),
                              jsonb_build_object('collection', c.id, 'field', 'target'));
