@@ -3,6 +3,7 @@ branch's layers and written to in its top overlay."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,10 +14,12 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, NotSupported
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, PublicationStatus, Transaction
-from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
 from naksha.psql import splits, versions
 from naksha.psql.layers import Branch, sources_of
+from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, byte_size
 from naksha.psql.writing import Writing
+from naksha.spi.partitioning import NOWHERE, features_max, partition
 from naksha.spi.storage import Layer, Split, Storage
 
 if TYPE_CHECKING:
@@ -92,9 +95,23 @@ class PsqlBranch(Writing):
     # ---- Bulk work -----------------------------------------------------------------------------
 
     async def partitioning(self, collection: str) -> dict[str, int]:
-        raise NotSupported(
-            "Branches are not partitioned; ask main", field="layers", collection_id=collection
-        )
+        """Counted anew each time: nothing is kept for a branch."""
+        info = await self.collection(collection)
+        version = await self.resolve(HEAD, collection)
+        if version.seq_number == 0:
+            return {}
+        at = AtTxn(version.txn)
+        free = asyncio.Semaphore(CELLS_AT_ONCE_MAX)
+
+        async def cell(prefix: str, _: int | None) -> int:
+            async with free:
+                return await self.count(collection, Query(qrid_prefix=prefix), at)
+
+        async with self._connection() as connection:
+            size = await byte_size(connection, info)
+        found = await partition(cell, features_max(size))
+        nowhere = await self.count(collection, Query(), at) - await cell("", None)
+        return {NOWHERE: nowhere, **found} if nowhere else found
 
     async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
         await self._publish()

@@ -139,7 +139,7 @@ class Partitionings:
             async with self._primary(0) as connection:
                 info = await _info(connection, collection)
                 version = await versions.resolve(connection, HEAD)
-                size = await _byte_size(connection, info)
+                size = await byte_size(connection, info)
         if version.seq_number == 0:
             return {}
         most = features_max(size)
@@ -167,7 +167,7 @@ async def _info(connection: Connection, collection: str) -> CollectionInfo:
     return msgspec.json.decode(text, type=CollectionInfo)
 
 
-async def _byte_size(connection: Connection, info: CollectionInfo) -> int:
+async def byte_size(connection: Connection, info: CollectionInfo) -> int:
     if info.byte_size > 0:
         return info.byte_size
     text = sql("partition_byte_size", head=ident(info.id))
