@@ -67,7 +67,6 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection, committed: Callable[[], None]) -> None:
         self.counters = Counters()
         connection.execute(queries()["writer_cache"])
-        connection.execute(queries()["writer_temporary"])
         connection.execute(queries()["stage_table"])
         self._connection = connection
         self._committed = committed

@@ -18,10 +18,6 @@ PRAGMA mmap_size = 2147418112
 -- Pages that do not fit are written before their time, and read again.
 PRAGMA cache_size = -262144
 
--- name: writer_temporary
--- What is staged, and the copies of pages that a statement keeps until it ends, are in memory.
-PRAGMA temp_store = MEMORY
-
 -- name: wal
 PRAGMA journal_mode = WAL
 
