@@ -18,7 +18,7 @@ from naksha.testing.stateful_support import Driver
 from naksha.versioning import (
     Policy,
     Signed,
-    Undo,
+    Written,
     changesets,
     create_branch,
     create_tag,
@@ -308,7 +308,7 @@ class VersioningMachine(RuleBasedStateMachine):
                 assert (self.seqs[version] in logged) == is_own
 
 
-async def _attempt(work: Awaitable[Undo]) -> tuple[Undo | None, list[str]]:
+async def _attempt(work: Awaitable[Written]) -> tuple[Written | None, list[str]]:
     """What was done, or the features that stood in the way."""
     try:
         return await work, []

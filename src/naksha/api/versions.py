@@ -19,7 +19,7 @@ from naksha.versioning import (
     Signed,
     StoredConflict,
     Tag,
-    Undo,
+    Written,
 )
 from naksha.versioning.refs import MAIN_BRANCH
 
@@ -112,7 +112,7 @@ class Versions:
         message: str | None = None,
         dry_run: bool = False,
         **query: Any,
-    ) -> Undo:
+    ) -> Written:
         """Make features again what they were at a version, as a new transaction."""
         place, asked = self.place(to), query_of(**query)
         return self._call(
@@ -126,7 +126,7 @@ class Versions:
             )
         )
 
-    def revert(self, version: str, *, message: str | None = None, dry_run: bool = False) -> Undo:
+    def revert(self, version: str, *, message: str | None = None, dry_run: bool = False) -> Written:
         """Take back what one version changed, and leave what others did since."""
         place = self.place(version)
         signed = self._signed(message)
@@ -178,7 +178,7 @@ class Versions:
         choices: Choices | None = None,
         message: str | None = None,
         dry_run: bool = False,
-    ) -> Undo:
+    ) -> Written:
         """Bring what was changed on a branch to another one."""
         return self._call(
             versioning.merge(
@@ -194,7 +194,7 @@ class Versions:
 
     def rebase(
         self, name: str, onto: str | None = None, *, policy: Policy | str = Policy.FAIL
-    ) -> Undo:
+    ) -> Written:
         """Put a branch onto a newer version of what it was made from."""
         signed = self._signed(None)
         return self._call(
@@ -205,7 +205,7 @@ class Versions:
         """Merges that wait for a decision."""
         return self._call(versioning.conflicts(self._database.root))
 
-    def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> Undo:
+    def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> Written:
         """End a conflict: a side (`Policy.OURS`, `Policy.THEIRS`) or a feature for each
         `(collection, id)`."""
         signed = self._signed(message)

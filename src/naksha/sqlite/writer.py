@@ -356,7 +356,7 @@ class Writer:
         self._connection.execute(queries()["release"])
 
     def _step_aside(self) -> None:
-        """Undo the one inside; the numbers it was given stay its own, in every process."""
+        """Written the one inside; the numbers it was given stay its own, in every process."""
         if self._inside is not None:
             self._undo()
             self._begin()

@@ -21,11 +21,12 @@ from naksha.versioning.importing import Edits, Imported, Snapshot, import_histor
 from naksha.versioning.merges import Choices, Policy, merge
 from naksha.versioning.places import Line, Place, line_of, place_of, range_of
 from naksha.versioning.rebase import rebase
-from naksha.versioning.records import Branch, Scope, StoredConflict, Tag, Undecided
+from naksha.versioning.records import Branch, Scope, Signed, StoredConflict, Tag, Undecided
 from naksha.versioning.refs import Ref, parse_ref
 from naksha.versioning.resolving import resolve_conflict
-from naksha.versioning.rollback import Signed, Undo, revert, rollback
+from naksha.versioning.rollback import revert, rollback
 from naksha.versioning.tags import create_tag, delete_tag, drop_expired_tags, tag_of, tags
+from naksha.versioning.writing import Written
 
 __all__ = [
     "Action",
@@ -47,7 +48,7 @@ __all__ = [
     "StoredConflict",
     "Tag",
     "Undecided",
-    "Undo",
+    "Written",
     "branches",
     "changeset",
     "changeset_of",

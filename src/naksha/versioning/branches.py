@@ -19,6 +19,7 @@ from naksha.versioning.records import (
     Epoch,
     Known,
     Scope,
+    Signed,
     branch_of,
     every,
     everywhere,
@@ -27,7 +28,6 @@ from naksha.versioning.records import (
     taken,
 )
 from naksha.versioning.refs import MAIN_BRANCH, check_name
-from naksha.versioning.rollback import Signed
 
 
 async def create_branch(

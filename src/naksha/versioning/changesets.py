@@ -16,6 +16,8 @@ from naksha.model.version import AtSeq, Version
 from naksha.spi.query_parts import boxes_of, geometry_of
 from naksha.versioning.places import Line
 
+CHUNK: Final = 10_000
+"""Features looked up at once."""
 MESSAGE: Final = "message"
 """The id of the message that is the commit message."""
 Box = tuple[float, float, float, float]
@@ -184,11 +186,16 @@ async def _touches(line: Line, version: Version, touched: Touched, area: Spatial
     try:
         if await storage.count(name, Query(spatial=area, **own), at):
             return True
-        ids = tuple({state.id async for state in storage.states(name, Query(**own), at)})
-        if not ids or version.seq_number == 1:
+        if touched.updated == 0 or version.seq_number == 1:
+            # What was created had no place before, and what was deleted has it still.
             return False
+        ids = [state.id async for state in storage.states(name, Query(**own), at)]
         before = AtSeq(version.seq_number - 1)
-        return bool(await storage.count(name, Query(spatial=area, ids=ids), before))
+        for start in range(0, len(ids), CHUNK):
+            part = tuple(ids[start : start + CHUNK])
+            if await storage.count(name, Query(spatial=area, ids=part), before):
+                return True
+        return False
     except (CollectionNotFound, Expired):
         # What cannot be looked at any more is known by its box only, which does meet the area.
         return True

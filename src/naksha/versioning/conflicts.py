@@ -13,6 +13,7 @@ from naksha.versioning.records import (
     CONFLICT,
     REF,
     Scope,
+    Signed,
     StoredConflict,
     Undecided,
     branch_of,
@@ -20,7 +21,6 @@ from naksha.versioning.records import (
     stored_conflict,
 )
 from naksha.versioning.refs import MAIN_BRANCH
-from naksha.versioning.rollback import Signed
 
 
 async def conflicts(storage: Storage) -> list[StoredConflict]:

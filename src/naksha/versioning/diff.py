@@ -129,13 +129,17 @@ def is_change(change: Change) -> bool:
 
 async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str, State]:
     """The live features of a version with these ids."""
-    if place.version.seq_number == 0 or not ids:
-        return {}
-    try:
-        states = place.storage.states(collection, Query(ids=tuple(ids)), place.at)
-        return {state.id: state async for state in states}
-    except CollectionNotFound:
-        return {}
+    found: dict[str, State] = {}
+    if place.version.seq_number == 0:
+        return found
+    for start in range(0, len(ids), CHUNK):
+        query = Query(ids=tuple(ids[start : start + CHUNK]))
+        try:
+            async for state in place.storage.states(collection, query, place.at):
+                found[state.id] = state
+        except CollectionNotFound:
+            break
+    return found
 
 
 Found: TypeAlias = dict[str, State | None]

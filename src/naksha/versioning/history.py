@@ -66,9 +66,10 @@ async def history(
         raise InvalidArgument("A history is of one line", field="first")
     txn = fork_of(first, last).txn
     since = msgspec.structs.replace(asked, states=States.ALL, txn_from=txn + 1)
-    matching = [state async for state in last.storage.states(collection, since, last.at)]
-    ids = sorted({state.id for state in matching})
-    wanted = {state.uuid for state in matching}
+    wanted: dict[str, str] = {}
+    async for state in last.storage.states(collection, since, last.at):
+        wanted[state.heading().uuid] = state.id
+    ids = sorted(set(wanted.values()))
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         before = await lookup(first, collection, part)

@@ -17,7 +17,7 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.rollback import Signed
+from naksha.versioning.records import Signed
 
 Feature: TypeAlias = Mapping[str, Any]
 

@@ -35,16 +35,25 @@ from naksha.versioning.records import (
     Branch,
     MergePoint,
     Scope,
+    Signed,
     Undecided,
     branch_of,
     plain,
 )
 from naksha.versioning.refs import MAIN_BRANCH
-from naksha.versioning.rollback import Plan, Signed, Undo, merge_states, undo_of
-from naksha.versioning.writing import Write, as_it_was, feature_of, write_all
+from naksha.versioning.threeway import merge_states
+from naksha.versioning.writing import (
+    WAIT_S,
+    Plan,
+    Write,
+    Written,
+    as_it_was,
+    feature_of,
+    write_all,
+    written_of,
+)
 
 ATTEMPTS: Final = limits.RETRY_COUNT_MAX
-WAIT_S: Final = 5.0
 
 
 class Policy(StrEnum):
@@ -80,7 +89,7 @@ async def merge(
     policy: Policy = Policy.FAIL,
     choices: Choices | None = None,
     dry_run: bool = False,
-) -> Undo:
+) -> Written:
     """Bring what was changed on one branch to another one, as one transaction there.
 
     Args:
@@ -99,12 +108,12 @@ async def merge(
         names = await names_in(lines.source, lines.target, scope.collections)
         planned, open_ = await plan_merge(lines, names, Judge(policy, choices or {}))
         if dry_run:
-            return msgspec.structs.replace(undo_of(None, planned), conflicts=tuple(open_))
+            return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
         if open_:
             raise await store_conflict(storage, source, target, scope, open_, signed)
         try:
             txn = await _write(storage, lines, scope, planned, signed)
-            return undo_of(txn, planned)
+            return written_of(txn, planned)
         except MergeConflict:
             raise
         except (Conflict, Retryable):

@@ -13,7 +13,6 @@ from naksha.versioning.conflicts import store_conflict
 from naksha.versioning.diff import names_in
 from naksha.versioning.merges import (
     ATTEMPTS,
-    WAIT_S,
     Choices,
     Judge,
     Lines,
@@ -29,11 +28,11 @@ from naksha.versioning.records import (
     Branch,
     Epoch,
     Scope,
+    Signed,
     branch_of,
     plain,
 )
-from naksha.versioning.rollback import Plan, Signed, Undo, undo_of
-from naksha.versioning.writing import write_all
+from naksha.versioning.writing import WAIT_S, Plan, Written, write_all, written_of
 
 
 async def rebase(
@@ -46,7 +45,7 @@ async def rebase(
     policy: Policy = Policy.FAIL,
     choices: Choices | None = None,
     dry_run: bool = False,
-) -> Undo:
+) -> Written:
     """Put what was changed on a branch onto a newer version of what it was made from.
 
     Args:
@@ -65,14 +64,14 @@ async def rebase(
         names = await names_in(lines.source, lines.target, scope.collections)
         planned, open_ = await plan_merge(lines, names, Judge(policy, choices or {}))
         if dry_run:
-            return msgspec.structs.replace(undo_of(None, planned), conflicts=tuple(open_))
+            return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
         if open_:
             raise await store_conflict(
                 storage, name, lines.target.line.name, scope, open_, signed, kind="rebase"
             )
         try:
             txn = await _write(storage, branch, revision, lines, planned, signed)
-            return undo_of(txn, planned)
+            return written_of(txn, planned)
         except (Conflict, Retryable):
             continue
     raise Retryable(f"{name!r} was changed during every one of {ATTEMPTS} attempts to rebase")

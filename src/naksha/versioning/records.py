@@ -25,6 +25,14 @@ LAYERS_MAX: Final = 9
 T = TypeVar("T")
 
 
+class Signed(msgspec.Struct, frozen=True):
+    """Who does it, and why."""
+
+    app_id: str
+    author: str | None = None
+    message: str | None = None
+
+
 class Scope(msgspec.Struct, frozen=True):
     """Where a name is unique, and which collections it is about; None for all."""
 

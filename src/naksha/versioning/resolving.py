@@ -6,7 +6,8 @@ from naksha.spi.storage import Storage
 from naksha.versioning.conflicts import conflict_of
 from naksha.versioning.merges import Choices, Policy, merge
 from naksha.versioning.rebase import rebase
-from naksha.versioning.rollback import Signed, Undo
+from naksha.versioning.records import Signed
+from naksha.versioning.writing import Written
 
 
 async def resolve_conflict(
@@ -16,7 +17,7 @@ async def resolve_conflict(
     signed: Signed,
     *,
     policy: Policy = Policy.FAIL,
-) -> Undo:
+) -> Written:
     """Do the merge or rebase of a stored conflict with a choice for each of its features. If one
     has none, or if new conflicts came up since, it is a MergeConflict again."""
     stored = await conflict_of(storage, id)

@@ -4,53 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import Conflict, MergeConflict, Retryable
-from naksha.model.merge import merge3, same
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import HEAD
-from naksha.spi.merging import content_of
-from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.diff import Change, diff, lookup, names_in
 from naksha.versioning.places import Line, Place, at, place_before
-from naksha.versioning.records import Undecided
-from naksha.versioning.writing import Write, as_it_was, feature_of, write_all
-
-WAIT_S: Final = 5.0
-"""For a transaction that is committed but not published."""
-
-
-class Signed(msgspec.Struct, frozen=True):
-    """Who does it, and why."""
-
-    app_id: str
-    author: str | None = None
-    message: str | None = None
-
-
-class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback or revert did, or would do: ids by collection. `txn` is None for a dry run
-    and when there was nothing to do."""
-
-    txn: int | None
-    created: dict[str, list[str]]
-    updated: dict[str, list[str]]
-    deleted: dict[str, list[str]]
-    conflicts: tuple[Undecided, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """How many features."""
-        parts = (self.created, self.updated, self.deleted)
-        return sum(len(ids) for part in parts for ids in part.values())
-
-
-Plan = dict[str, list[Write]]
+from naksha.versioning.records import Signed, Undecided
+from naksha.versioning.threeway import merge_states
+from naksha.versioning.writing import Plan, Write, Written, as_it_was, write_plan, written_of
 
 
 async def rollback(
@@ -61,7 +28,7 @@ async def rollback(
     collections: Sequence[str] | None = None,
     query: Query | None = None,
     dry_run: bool = False,
-) -> Undo:
+) -> Written:
     """Make the features of a line again what they were at a version.
 
     What was created since is deleted, what was deleted comes back, what was changed is changed
@@ -89,7 +56,7 @@ async def revert(
     *,
     collections: Sequence[str] | None = None,
     dry_run: bool = False,
-) -> Undo:
+) -> Written:
     """Take the changes of one changeset back, and leave what others did since.
 
     Where later work touched the same property it is a conflict: MergeConflict with all of them,
@@ -131,52 +98,21 @@ def _reverted(
     return merged
 
 
-def merge_states(
-    name: str, base: State | None, ours: State | None, theirs: State | None
-) -> Write | Undecided | None:
-    """What is to be written over `ours` so that it has what `theirs` changed since `base`; None
-    when that is nothing."""
-    contents = [None if each is None else content_of(each.feature) for each in (base, ours, theirs)]
-    was, mine, other = contents
-    if same(mine, other) or same(was, other):
-        return None
-    id_ = next(each.id for each in (ours, theirs, base) if each is not None)
-    if same(was, mine):
-        return Write(id_, ours, None if other is None else feature_of(other))
-    if mine is None or other is None:
-        return undecided(name, id_, (base, ours, theirs), ("",))
-    merged = merge3({} if was is None else was, mine, other)
-    if merged.conflicts:
-        paths = tuple(each.path for each in merged.conflicts)
-        return undecided(name, id_, (base, ours, theirs), paths)
-    if same(merged.value, mine):
-        return None
-    return Write(id_, ours, feature_of(merged.value))
-
-
-def undecided(
-    name: str, id_: str, sides: Sequence[State | None], paths: tuple[str, ...]
-) -> Undecided:
-    """The report of a feature that both sides changed."""
-    base, ours, theirs = (None if each is None else each.feature for each in sides)
-    return Undecided(collection=name, id=id_, base=base, ours=ours, theirs=theirs, paths=paths)
-
-
 async def _apply(
     line: Line,
     plan: Callable[[], Any],
     signed: Signed,
     message: str,
     dry_run: bool,
-) -> Undo:
+) -> Written:
     """Plan and write, again when somebody else was faster."""
     pauses = _pauses()
     while True:
         planned: Plan = await plan()
         if dry_run or not any(planned.values()):
-            return undo_of(None, planned)
+            return written_of(None, planned)
         try:
-            return undo_of(await write_plan(line, planned, signed, message), planned)
+            return written_of(await write_plan(line, planned, signed, message), planned)
         except (Conflict, Retryable) as error:
             if isinstance(error, MergeConflict):
                 raise
@@ -186,34 +122,9 @@ async def _apply(
                 raise error from None
 
 
-async def write_plan(line: Line, planned: Plan, signed: Signed, message: str) -> int:
-    """Write all of it as one transaction."""
-    async with line.storage.write(signed.app_id, signed.author) as session:
-        for name, writes in planned.items():
-            for start in range(0, len(writes), limits.WRITE_FEATURES_MAX):
-                await write_all(session, name, writes[start : start + limits.WRITE_FEATURES_MAX])
-        await session.message(MESSAGE, message)
-        txn = session.txn
-    assert txn is not None
-    await line.storage.wait_published(txn, WAIT_S)
-    return txn
-
-
 async def _pauses() -> AsyncIterator[None]:
     """As often as a single write is tried again."""
     for attempt in range(limits.RETRY_COUNT_MAX):
         pause = limits.RETRY_DELAY_MS_MIN * 2**attempt
         await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
         yield
-
-
-def undo_of(txn: int | None, planned: Plan) -> Undo:
-    """The report of what is planned or done."""
-    created: dict[str, list[str]] = {}
-    updated: dict[str, list[str]] = {}
-    deleted: dict[str, list[str]] = {}
-    for name, writes in planned.items():
-        for write in writes:
-            part = deleted if write.feature is None else created if write.head is None else updated
-            part.setdefault(name, []).append(write.id)
-    return Undo(txn=txn, created=created, updated=updated, deleted=deleted)

@@ -6,9 +6,19 @@ from naksha.model.errors import Expired, NotFound
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.places import Place, place_of, place_of_tag
-from naksha.versioning.records import REF, STORAGE, Known, Scope, Tag, every, find, plain, taken
+from naksha.versioning.records import (
+    REF,
+    STORAGE,
+    Known,
+    Scope,
+    Signed,
+    Tag,
+    every,
+    find,
+    plain,
+    taken,
+)
 from naksha.versioning.refs import check_name
-from naksha.versioning.rollback import Signed
 
 
 async def create_tag(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,7 +12,14 @@ from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.spi.merging import content_of
 from naksha.spi.storage import WriteSession
+from naksha.versioning.changesets import MESSAGE
+from naksha.versioning.places import Line
+from naksha.versioning.records import Signed, Undecided
 
+WAIT_S: Final = 5.0
+"""For a transaction that is committed but not published."""
+CHUNK: Final = 20_000
+"""Features written at once."""
 Feature = dict[str, Any]
 
 
@@ -27,9 +34,35 @@ class Write(msgspec.Struct, frozen=True):
     origin: str | None = None
 
 
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback, revert, merge or rebase wrote, or would write: ids by collection. `txn` is
+    None for a dry run and when there was nothing to do."""
+
+    txn: int | None
+    created: dict[str, list[str]]
+    updated: dict[str, list[str]]
+    deleted: dict[str, list[str]]
+    conflicts: tuple[Undecided, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many features."""
+        parts = (self.created, self.updated, self.deleted)
+        return sum(len(ids) for part in parts for ids in part.values())
+
+
+Plan = dict[str, list[Write]]
+"""What is to be written, by collection."""
+
+
 async def write_all(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
     """Write; each over exactly the state that is given, else Conflict, or Retryable for a feature
     that somebody else created. What was deleted comes back from its tombstone."""
+    for start in range(0, len(writes), CHUNK):
+        await _write(session, collection, writes[start : start + CHUNK])
+
+
+async def _write(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
     gone = [write for write in writes if write.feature is None and write.head is not None]
     if gone:
         uuids = [None if write.head is None else write.head.uuid for write in gone]
@@ -82,3 +115,27 @@ def feature_of(content: Feature) -> Feature:
 def as_it_was(state: State) -> Feature:
     """The feature of a state, to be written again."""
     return feature_of(content_of(state.feature))
+
+
+async def write_plan(line: Line, planned: Plan, signed: Signed, message: str) -> int:
+    """Write all of it as one transaction."""
+    async with line.storage.write(signed.app_id, signed.author) as session:
+        for name, writes in planned.items():
+            await write_all(session, name, writes)
+        await session.message(MESSAGE, message)
+        txn = session.txn
+    assert txn is not None
+    await line.storage.wait_published(txn, WAIT_S)
+    return txn
+
+
+def written_of(txn: int | None, planned: Plan) -> Written:
+    """The report of what is planned or done."""
+    created: dict[str, list[str]] = {}
+    updated: dict[str, list[str]] = {}
+    deleted: dict[str, list[str]] = {}
+    for name, writes in planned.items():
+        for write in writes:
+            part = deleted if write.feature is None else created if write.head is None else updated
+            part.setdefault(name, []).append(write.id)
+    return Written(txn=txn, created=created, updated=updated, deleted=deleted)
