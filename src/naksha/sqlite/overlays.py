@@ -32,8 +32,7 @@ def new(transaction: Transaction) -> int:
 
 def drop(connection: sqlite3.Connection, overlay: int) -> None:
     """See `WriteSession.drop_overlay`."""
-    if connection.execute(queries()["overlay_delete"], (overlay,)).rowcount == 0:
-        raise NotFound(f"There is no overlay {overlay}")
+    connection.execute(queries()["overlay_delete"], (overlay,))
 
 
 def remove(connection: sqlite3.Connection, c: Collection) -> None:

@@ -56,7 +56,7 @@ class Collection:
             "past": f"naksha_past_{key}",
             "tag": f"naksha_tag_{key}",
             "past_tag": f"naksha_past_tag_{key}",
-            "mask": f"naksha_mask_{key}",
+            "mask": f"{head}_ids",
         }
         quoted = {slot: ident(name) for slot, name in names.items()}
         starts = {slot + "_": f"naksha_{key}_{slot}_" for slot in names}
