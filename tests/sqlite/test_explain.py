@@ -8,10 +8,12 @@ import pytest
 import shapely
 
 from naksha.model.query import Bbox, Intersects, Query, States, Tile
+from naksha.model.transaction import LogFilter
 from naksha.model.version import HEAD
 from naksha.sqlite import SqliteStorage, statements
 from naksha.sqlite.files import connect
 from naksha.sqlite.layers import MAIN_ONLY, Layers, readable
+from naksha.sqlite.log import statement_of
 from naksha.sqlite.rows import collection_of
 from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_support import Handle, point, with_xyz
@@ -118,3 +120,29 @@ async def test_no_scan_on_a_branch(
         masks = [s for s in plan_of(path, query, at, layers) if s.split()[1] == "m"]
         assert masks
         assert all(step.startswith("SEARCH m USING") for step in masks), masks
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize(
+    "where",
+    [
+        LogFilter(),
+        LogFilter(overlays=None, authors=("ann",), collections=("roads",), text="x"),
+        LogFilter(overlays=(1, 2), collections=("roads",)),
+    ],
+    ids=["main", "filtered", "branches"],
+)
+async def test_the_log_is_read_along_its_versions(
+    branched: tuple[Path, int, list[Layers]], where: LogFilter, newest_first: bool
+) -> None:
+    """Never all of its entries; that of a branch not even along all versions."""
+    connection = connect(branched[0])
+    text, values = statement_of(3, 10, where, [], newest_first=newest_first)
+    plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, values)]
+    connection.close()
+    steps = [step.split()[:2] for step in plan]
+    assert ["SCAN", "t"] not in steps
+    assert ["SCAN", "e"] not in steps
+    if where.overlays == (1, 2):
+        assert ["SCAN", "v"] not in steps
+        assert any("naksha_tx_overlay" in step for step in plan), plan

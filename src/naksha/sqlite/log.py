@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from naksha.model.transaction import LogFilter, Transaction
+from naksha.model.transaction import MAIN, LogFilter, Transaction
 from naksha.spi.log_rows import check_log_query, transactions_of
 from naksha.spi.query_parts import Box, joined
 from naksha.sqlite import versions
@@ -30,6 +31,14 @@ def page(
     boxes = check_log_query(after, limit, where)
     if not newest_first:
         versions.check_log_after(connection, after)
+    text, values = statement_of(after, limit, where, boxes, newest_first=newest_first)
+    return transactions_of(dicts(connection.execute(text, values)))
+
+
+def statement_of(
+    after: int, limit: int, where: LogFilter, boxes: Sequence[Box], *, newest_first: bool
+) -> tuple[str, list[Any]]:
+    """The statement that gives a page of the log."""
     statement = Statement()
     conditions = [
         *_place(statement, after, newest_first),
@@ -42,7 +51,7 @@ def page(
         direction=sql("downwards" if newest_first else "upwards"),
         limit=statement.value(limit),
     )
-    return transactions_of(dicts(connection.execute(text, statement.values)))
+    return text, statement.values
 
 
 def _place(statement: Statement, after: int, newest_first: bool) -> Iterator[str]:
@@ -64,7 +73,10 @@ def _whole(statement: Statement, where: LogFilter) -> Iterator[str]:
     ]
     if where.overlays is not None:
         numbers = statement.numbers(where.overlays)
-        same.append(sql("log_among", column="overlay", values=numbers))
+        if MAIN in where.overlays:
+            same.append(sql("log_among", column="overlay", values=numbers))
+        else:
+            yield sql("log_overlaid", values=numbers)
     if same:
         yield _entry(same)
 

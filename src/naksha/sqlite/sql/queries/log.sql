@@ -30,6 +30,11 @@ v.seq_ts < {{value}}
 -- An entry of the transaction; the index on the log begins with txn.
 EXISTS (SELECT 1 FROM naksha_tx e WHERE e.txn = v.txn AND {{conditions}})
 
+-- name: log_overlaid
+-- The log of a branch is found by its own transactions, however many there are on main.
+v.txn IN (SELECT e.txn FROM naksha_tx e
+           WHERE e.overlay <> 0 AND e.overlay IN (SELECT value FROM json_each({{values}})))
+
 -- name: log_among
 e.{{column}} IN (SELECT value FROM json_each({{values}}))
 

@@ -8,6 +8,7 @@ ALTER TABLE naksha_collection ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
 
 -- The overlay that the transaction wrote to, 0 for none: then it wrote to main.
 ALTER TABLE naksha_tx ADD COLUMN overlay INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX naksha_tx_overlay ON naksha_tx (overlay, txn) WHERE overlay <> 0;
 
 -- Whether the pin also forbids to drop what it covers, and to switch its history off.
 ALTER TABLE naksha_pin ADD COLUMN guards INTEGER NOT NULL DEFAULT 0;
