@@ -15,7 +15,6 @@ from naksha.model.errors import CollectionNotFound, NotFound
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.model.transaction import MAIN
 from naksha.model.uuids import Uuid, parse_state_id
 from naksha.model.version import HEAD, Head, VersionSelector
 from naksha.psql import statements
@@ -175,35 +174,14 @@ class PsqlReader(ABC):
         async with self._connection() as connection:
             collection = await self._collection_of(connection, reference, state_id)
             with translated():
-                row = await self._find_state(connection, collection, reference)
+                row = await _find_state(connection, collection, reference)
                 if row is None:
                     # It may have gone into a new partition of the history at this moment.
                     await check_history(connection, collection, None)
-                    row = await self._find_state(connection, collection, reference)
+                    row = await _find_state(connection, collection, reference)
         if row is None:
             raise NotFound(f"No state {state_id!r}", collection_id=collection)
         return State(row["id"], row["feature"])
-
-    async def _find_state(
-        self, connection: Connection, collection: str, reference: Guid | Uuid
-    ) -> Any:
-        """On a branch as the branch sees it, else wherever it is."""
-        where = (collection, reference.i, reference.txn_min)
-        overlays = [layer.overlay for layer in self._branch if layer.overlay != MAIN]
-        if overlays:
-            row = await connection.fetchrow(queries()["overlay_state"], *where, overlays)
-            if row is not None:
-                return row
-        text = sql(
-            "state_by_i",
-            head=ident(collection),
-            del_=ident(collection + "_del"),
-            hst=ident(collection + "_hst"),
-        )
-        row = await connection.fetchrow(text, reference.i, reference.txn_min)
-        if row is not None:
-            return row
-        return await connection.fetchrow(queries()["overlay_state"], *where, None)
 
     async def _collection_of(
         self, connection: Connection, reference: Guid | Uuid, state_id: str
@@ -292,3 +270,18 @@ async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Row
 
 def _kept(row: Any) -> KeptObject:
     return KeptObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])
+
+
+async def _find_state(connection: Connection, collection: str, reference: Guid | Uuid) -> Any:
+    text = sql(
+        "state_by_i",
+        head=ident(collection),
+        del_=ident(collection + "_del"),
+        hst=ident(collection + "_hst"),
+    )
+    row = await connection.fetchrow(text, reference.i, reference.txn_min)
+    if row is not None:
+        return row
+    return await connection.fetchrow(
+        queries()["overlay_state"], collection, reference.i, reference.txn_min
+    )

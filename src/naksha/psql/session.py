@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -28,15 +28,10 @@ class PsqlSession(PsqlReader, CheckedSession):
     """See `naksha.spi.storage.WriteSession`."""
 
     def __init__(
-        self,
-        connection: Connection,
-        storage: tuple[str, int],
-        branch: Branch = NO_BRANCH,
-        prepare: Callable[[Connection, str], Awaitable[None]] | None = None,
+        self, connection: Connection, storage: tuple[str, int], branch: Branch = NO_BRANCH
     ) -> None:
         super().__init__()
         self._branch = branch
-        self._prepare = prepare
         self._own = connection
         self._storage_info = storage
         self._txn: int | None = None
@@ -67,11 +62,9 @@ class PsqlSession(PsqlReader, CheckedSession):
     async def _call(self, name: str, collection: str | None, *values: Any) -> list[Any]:
         """Run one of the schema's functions; whatever goes wrong ends the session."""
         self.check_usable()
+        if collection is not None:
+            self.collections_written.add(collection)
         try:
-            if collection is not None and collection not in self.collections_written:
-                self.collections_written.add(collection)
-                if self._prepare is not None:
-                    await self._prepare(self._own, collection)
             with translated():
                 rows = await self._own.fetch(queries()[name], *values)
                 if self._txn is None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
 from naksha.model.names import check_app_id, check_author
-from naksha.psql.driver import Connection, Direct, Pool, acquired
+from naksha.psql.driver import Connection, Pool, acquired
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
 from naksha.psql.reader import PsqlReader
@@ -33,8 +33,6 @@ class Writing(PsqlReader):
     _info: tuple[str, int]
     _sequencer: Sequencer
     _clock: Clock | None
-    _connect: Callable[[], Awaitable[Direct]]
-    """A connection that is no part of the pool."""
 
     @property
     def id(self) -> str:
@@ -75,8 +73,7 @@ class Writing(PsqlReader):
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
         async with acquired(self._pool) as connection:
-            prepare = None if self._branch == NO_BRANCH else self._prepare_overlay
-            session = PsqlSession(connection, self._info, self._branch, prepare)
+            session = PsqlSession(connection, self._info, self._branch)
             transaction = connection.transaction()
             with translated():
                 await transaction.start()
@@ -107,20 +104,6 @@ class Writing(PsqlReader):
         overlays = [layer.overlay for layer in self._branch]
         txns = [layer.txn for layer in self._branch]
         await connection.fetchval(queries()["tx_branch"], overlays, txns)
-
-    async def _prepare_overlay(self, own: Connection, collection: str) -> None:
-        """Make the tables of the top overlay before the first write, on another connection: what
-        a session makes itself holds up all others until it ends."""
-        overlay = self._branch[0].overlay
-        with translated():
-            row = await own.fetchrow(queries()["overlay_tables"], collection, [overlay])
-            if row is None or row["table"] is not None:
-                return
-            other = await self._connect()
-            try:
-                await other.execute(queries()["overlay_prepare"], collection, overlay)
-            finally:
-                await other.close()
 
     async def run(
         self,

@@ -465,6 +465,8 @@ class TestBranchesAtOnce:
         await handle.create(point("x", n=0), point("y", n=0))
         branch = await branch_of(storage)
         there = branch.on(handle)
+        # The very first write may hold others up, as it makes the tables.
+        await there.update(point("y", n=1))
         async with branch.storage.write(APP) as session:
             await session.update(there.name, [point("x", n=1)])
             await handle.update(point("x", n=2))

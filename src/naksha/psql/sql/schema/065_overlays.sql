@@ -91,22 +91,6 @@ BEGIN
     RETURN made;
 END $$;
 
--- Makes the tables in a transaction of its own, before the first write: who writes first keeps
--- nobody waiting until it ends. Whether it may write at all is for the write itself to say.
-CREATE OR REPLACE FUNCTION naksha_overlay_prepare(collection_id text, top int4) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    b naksha_collection;
-BEGIN
-    SELECT * INTO b FROM naksha_collection c WHERE c.id = collection_id AND c.delete_at = 0
-       AND c.overlay = 0 AND c.off_since IS NULL;
-    -- Nobody drops it meanwhile.
-    PERFORM FROM naksha_overlay WHERE number = top FOR KEY SHARE;
-    IF FOUND AND b.id IS NOT NULL THEN
-        PERFORM naksha_overlay_create(b, top);
-    END IF;
-END $$;
-
 -- The overlay of a collection for writing. What the collection itself says of ids and authors holds
 -- here too, and a later change of it is in the way as on main.
 CREATE OR REPLACE FUNCTION naksha_open_overlay(b naksha_collection) RETURNS naksha_collection
@@ -222,18 +206,15 @@ END $$;
 
 -- The state with number `state_i` of a collection, when one of its overlays has it. `since` is the
 -- first transaction that may have ended it.
--- Of the overlays of a branch, topmost first, when these are given.
 CREATE OR REPLACE FUNCTION naksha_overlay_state(
-    collection_id text, state_i int8, since int8, among int4[], OUT id text, OUT feature bytea)
+    collection_id text, state_i int8, since int8, OUT id text, OUT feature bytea)
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     name text;
 BEGIN
     FOR name IN SELECT h.id FROM naksha_collection h
-                 WHERE h.base = collection_id AND h.delete_at = 0
-                   AND (among IS NULL OR h.overlay = ANY(among))
-                 ORDER BY array_position(among, h.overlay), h.overlay DESC LOOP
+                 WHERE h.base = collection_id AND h.delete_at = 0 ORDER BY h.overlay DESC LOOP
         RETURN QUERY EXECUTE format(
             'SELECT jsondata->>''id'', naksha_feature(geo, jsondata) FROM %I WHERE i = $1 '
             'UNION ALL '
