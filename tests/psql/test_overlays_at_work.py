@@ -234,3 +234,14 @@ async def test_the_overlays_tables_are_replicated(branch: Branch, connect: Conne
         assert [row["t"] for row in rows if not row["there"]] == []
         mine = {re.sub(r".*_o\d+_\d+", "", row["t"]) for row in rows if "naksha_o" in row["t"]}
         assert mine - {"naksha_overlay"} == ({"_hst"} if by_root else {"_p0", "_del", "_ids"})
+
+
+async def test_an_open_session_keeps_no_other_writer_waiting(branch: Branch) -> None:
+    """Not even the first one of a collection, and not when it is taken back."""
+    async with asyncio.timeout(20):
+        async with branch.storage.write(APP) as session:
+            await session.upsert("roads", [point("a", n=7)])
+            await put(branch.storage, point("b", n=7))
+        await rolled_back(branch.storage, lambda s: s.upsert("places", [point("x")]))
+        await put(branch.storage, point("x"), name="places")
+    assert [s.xyz["version"] for s in await all_of(branch.storage, Query())] == [3, 2]

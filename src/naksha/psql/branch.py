@@ -38,6 +38,7 @@ class PsqlBranch(Writing):
         self._info = main._info
         self._sequencer = main._sequencer
         self._clock = main._clock
+        self._connect = main._connect
 
     async def close(self) -> None:
         """The storage stays open."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,16 +22,24 @@ from naksha.psql.sql import queries
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)
+Prepare: TypeAlias = Callable[[Connection, str], Awaitable[None]]
 
 
 class PsqlSession(PsqlReader, CheckedSession):
     """See `naksha.spi.storage.WriteSession`."""
 
     def __init__(
-        self, connection: Connection, storage: tuple[str, int], branch: Branch = NO_BRANCH
+        self,
+        connection: Connection,
+        storage: tuple[str, int],
+        branch: Branch = NO_BRANCH,
+        prepare: Prepare | None = None,
     ) -> None:
+        """`prepare` makes the tables of a collection on the branch."""
         super().__init__()
         self._branch = branch
+        self._prepare = prepare
+        self._prepared: set[str] = set()
         self._own = connection
         self._storage_info = storage
         self._txn: int | None = None
@@ -74,6 +82,19 @@ class PsqlSession(PsqlReader, CheckedSession):
             raise
         return list(rows)
 
+    async def _call_features(self, name: str, collection: str, *values: Any) -> list[Any]:
+        """The same for features. On a branch their tables are made first, by somebody else: until
+        our commit nobody would see them, and all others would have to wait for it."""
+        self.check_usable()
+        if self._prepare is not None and collection not in self._prepared:
+            try:
+                await self._prepare(self._own, collection)
+            except BaseException as error:
+                self._break(error)
+                raise
+            self._prepared.add(collection)
+        return await self._call(name, collection, *values)
+
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
         check_collection_id(info.id, field="id")
         settings = msgspec.json.encode(info).decode()
@@ -115,7 +136,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         rows = Batch.of(batch.prepared.ids)
         columns = Batch.columns(batch.prepared, batch.locks, batch.muuids)
         values = (mode, rows.counts, *(rows.pick(column) for column in columns), returning)
-        found = await self._call("put", collection, collection, *values)
+        found = await self._call_features("put", collection, collection, *values)
         return _outcomes(found, batch.prepared.ids)
 
     async def _delete(
@@ -139,12 +160,14 @@ class PsqlSession(PsqlReader, CheckedSession):
     ) -> list[Outcome]:
         rows = Batch.of(ids)
         picked = [rows.pick(column) for column in (ids, *columns)]
-        found = await self._call(name, collection, collection, rows.counts, *picked, *values)
+        found = await self._call_features(
+            name, collection, collection, rows.counts, *picked, *values
+        )
         return _outcomes(found, ids)
 
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         rows = Batch.of(ids)
-        await self._call("lock_rows", collection, collection, rows.pick(ids), rows.counts)
+        await self._call_features("lock_rows", collection, collection, rows.pick(ids), rows.counts)
 
     async def _message(
         self, id: str, text: str | None, attachment: str | None, binary: bytes | None

@@ -72,6 +72,7 @@ class PsqlStorage(BulkStorage, Writing):
         self._info = info
         self._sequencer = sequencer
         self._clock = clock
+        self._connect = servers.primary.connect
         self._partitionings = Partitionings(self._primary, self._publish, [self._replica])
         self._background: list[Background] = []
 

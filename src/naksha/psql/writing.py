@@ -12,7 +12,7 @@ from typing import TypeVar
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
 from naksha.model.names import check_app_id, check_author
-from naksha.psql.driver import Connection, Pool, acquired
+from naksha.psql.driver import Connection, Direct, Pool, acquired
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
 from naksha.psql.reader import PsqlReader
@@ -33,6 +33,7 @@ class Writing(PsqlReader):
     _info: tuple[str, int]
     _sequencer: Sequencer
     _clock: Clock | None
+    _connect: Callable[[], Awaitable[Direct]]
 
     @property
     def id(self) -> str:
@@ -73,7 +74,8 @@ class Writing(PsqlReader):
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
         async with acquired(self._pool) as connection:
-            session = PsqlSession(connection, self._info, self._branch)
+            prepare = None if self._branch == NO_BRANCH else self._prepare
+            session = PsqlSession(connection, self._info, self._branch, prepare)
             transaction = connection.transaction()
             with translated():
                 await transaction.start()
@@ -104,6 +106,21 @@ class Writing(PsqlReader):
         overlays = [layer.overlay for layer in self._branch]
         txns = [layer.txn for layer in self._branch]
         await connection.fetchval(queries()["tx_branch"], overlays, txns)
+
+    async def _prepare(self, connection: Connection, collection: str) -> None:
+        """Make the tables of a collection on the branch, when they are not there yet. On a
+        connection of its own: those of the pool may all be waiting for us."""
+        overlay = self._branch[0].overlay
+        with translated():
+            rows = await connection.fetch(queries()["overlay_tables"], collection, [overlay])
+            if any(row["table"] is not None for row in rows):
+                return
+            now_ms = None if self._clock is None else self._clock.now_ms()
+            other = await self._connect()
+            try:
+                await other.execute(queries()["overlay_prepare"], collection, overlay, now_ms)
+            finally:
+                await other.close()
 
     async def run(
         self,

@@ -175,6 +175,9 @@ SELECT o.number AS overlay, h.id AS table
   FROM naksha_overlay o LEFT JOIN naksha_collection h ON h.base = $1 AND h.overlay = o.number
  WHERE o.number = ANY($2)
 
+-- name: overlay_prepare
+SELECT naksha_overlay_prepare($1, $2, $3)
+
 -- name: overlay_state
 SELECT id, feature FROM naksha_overlay_state($1, $2, $3)
 

@@ -91,6 +91,24 @@ BEGIN
     RETURN made;
 END $$;
 
+-- Makes them, and the day of the history that is written to at `now_ms`, before a transaction needs
+-- them: whoever makes them keeps all other writers of the branch waiting until it ends.
+CREATE OR REPLACE FUNCTION naksha_overlay_prepare(
+    collection_id text, overlay_number int4, now_ms int8 DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    b     naksha_collection := naksha_open_main(collection_id);
+    c     naksha_collection;
+    today int8 := naksha_txn(coalesce(to_timestamp(now_ms / 1000.0), now()), 0);
+BEGIN
+    PERFORM FROM naksha_overlay WHERE number = overlay_number FOR KEY SHARE;
+    IF FOUND AND b.off_since IS NULL THEN
+        c := naksha_overlay_create(b, overlay_number);
+        PERFORM naksha_history_day(
+            c, greatest(today, (SELECT last_value FROM naksha_tx_object_id_seq)));
+    END IF;
+END $$;
+
 -- The overlay of a collection for writing. What the collection itself says of ids and authors holds
 -- here too, and a later change of it is in the way as on main.
 CREATE OR REPLACE FUNCTION naksha_open_overlay(b naksha_collection) RETURNS naksha_collection
