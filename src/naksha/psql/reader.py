@@ -174,14 +174,37 @@ class PsqlReader(ABC):
         async with self._connection() as connection:
             collection = await self._collection_of(connection, reference, state_id)
             with translated():
-                row = await _find_state(connection, collection, reference)
+                row = await self._find_state(connection, collection, reference)
                 if row is None:
                     # It may have gone into a new partition of the history at this moment.
                     await check_history(connection, collection, None)
-                    row = await _find_state(connection, collection, reference)
+                    row = await self._find_state(connection, collection, reference)
         if row is None:
             raise NotFound(f"No state {state_id!r}", collection_id=collection)
         return State(row["id"], row["feature"])
+
+    async def _find_state(
+        self, connection: Connection, collection: str, reference: Guid | Uuid
+    ) -> Any:
+        """In the layers that are read, topmost first: a state that came from below has the end
+        there that the branch made. Then in all other overlays."""
+        place = (reference.i, reference.txn_min)
+        overlays = [layer.overlay for layer in self._branch[:-1]]
+        row = None
+        if overlays:
+            row = await connection.fetchrow(
+                queries()["overlay_state"], collection, *place, overlays
+            )
+        text = sql(
+            "state_by_i",
+            head=ident(collection),
+            del_=ident(collection + "_del"),
+            hst=ident(collection + "_hst"),
+        )
+        row = row or await connection.fetchrow(text, *place)
+        return row or await connection.fetchrow(
+            queries()["overlay_state"], collection, *place, None
+        )
 
     async def _collection_of(
         self, connection: Connection, reference: Guid | Uuid, state_id: str
@@ -270,18 +293,3 @@ async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Row
 
 def _kept(row: Any) -> KeptObject:
     return KeptObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])
-
-
-async def _find_state(connection: Connection, collection: str, reference: Guid | Uuid) -> Any:
-    text = sql(
-        "state_by_i",
-        head=ident(collection),
-        del_=ident(collection + "_del"),
-        hst=ident(collection + "_hst"),
-    )
-    row = await connection.fetchrow(text, reference.i, reference.txn_min)
-    if row is not None:
-        return row
-    return await connection.fetchrow(
-        queries()["overlay_state"], collection, reference.i, reference.txn_min
-    )
