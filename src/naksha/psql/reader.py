@@ -187,24 +187,24 @@ class PsqlReader(ABC):
         self, connection: Connection, collection: str, reference: Guid | Uuid
     ) -> Any:
         """In the layers that are read, topmost first: a state that came from below has the end
-        there that the branch made. Then in all other overlays."""
+        there that the branch made, and what ended it below since then is not seen. Then in all
+        other overlays."""
         place = (reference.i, reference.txn_min)
-        overlays = [layer.overlay for layer in self._branch[:-1]]
-        row = None
-        if overlays:
-            row = await connection.fetchrow(
-                queries()["overlay_state"], collection, *place, overlays
+        for source in await sources_of(connection, self._branch, collection, None):
+            seen = sql("feature")
+            if source.at is not None:
+                seen = sql("state_seen_at", at=str(source.at))
+            text = sql(
+                "state_by_i",
+                head=ident(source.table),
+                del_=ident(source.table + "_del"),
+                hst=ident(source.table + "_hst"),
+                seen=seen,
             )
-        text = sql(
-            "state_by_i",
-            head=ident(collection),
-            del_=ident(collection + "_del"),
-            hst=ident(collection + "_hst"),
-        )
-        row = row or await connection.fetchrow(text, *place)
-        return row or await connection.fetchrow(
-            queries()["overlay_state"], collection, *place, None
-        )
+            row = await connection.fetchrow(text, *place)
+            if row is not None:
+                return row
+        return await connection.fetchrow(queries()["overlay_state"], collection, *place)
 
     async def _collection_of(
         self, connection: Connection, reference: Guid | Uuid, state_id: str

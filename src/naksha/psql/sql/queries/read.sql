@@ -159,12 +159,17 @@ naksha_xyz_txn(jsondata) < {{value}}
 SELECT set_config('plan_cache_mode',
                   CASE WHEN $1 THEN 'force_custom_plan' ELSE 'force_generic_plan' END, true)
 
+-- name: state_seen_at
+-- As seen from a version, when it was there already.
+CASE WHEN naksha_xyz_txn(jsondata) > {{at}} THEN naksha_feature(geo, jsondata)
+     ELSE naksha_feature_at(geo, jsondata, {{at}}) END
+
 -- name: state_by_i
 SELECT jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature FROM {{head}} WHERE i = $1
 UNION ALL
 SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{del_}} WHERE i = $1
 UNION ALL
-SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{hst}}
+SELECT jsondata->>'id', {{seen}} FROM {{hst}}
  WHERE i = $1 AND naksha_xyz_txn_next(jsondata) >= $2
 LIMIT 1
 

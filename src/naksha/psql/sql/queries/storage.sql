@@ -179,7 +179,7 @@ SELECT o.number AS overlay, h.id AS table
 SELECT naksha_overlay_prepare($1, $2, $3)
 
 -- name: overlay_state
-SELECT id, feature FROM naksha_overlay_state($1, $2, $3, $4)
+SELECT id, feature FROM naksha_overlay_state($1, $2, $3)
 
 -- name: migrations_done
 SELECT name FROM naksha_migration

@@ -225,19 +225,17 @@ END $$;
 
 -- ---- Finding a state ----------------------------------------------------------------------------
 
--- The state with number `state_i` of a collection, when one of its overlays has it: one of `among`,
--- in that order, or (null) any. `since` is the first transaction that may have ended it.
+-- The state with number `state_i` of a collection, when one of its overlays has it. `since` is the
+-- first transaction that may have ended it.
 CREATE OR REPLACE FUNCTION naksha_overlay_state(
-    collection_id text, state_i int8, since int8, among int4[], OUT id text, OUT feature bytea)
+    collection_id text, state_i int8, since int8, OUT id text, OUT feature bytea)
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     name text;
 BEGIN
     FOR name IN SELECT h.id FROM naksha_collection h
-                 WHERE h.base = collection_id AND h.delete_at = 0
-                   AND (among IS NULL OR h.overlay = ANY(among))
-                 ORDER BY array_position(among, h.overlay), h.overlay DESC LOOP
+                 WHERE h.base = collection_id AND h.delete_at = 0 ORDER BY h.overlay DESC LOOP
         RETURN QUERY EXECUTE format(
             'SELECT jsondata->>''id'', naksha_feature(geo, jsondata) FROM %I WHERE i = $1 '
             'UNION ALL '
