@@ -17,7 +17,7 @@ from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, PublicationStatu
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
 from naksha.psql import splits, versions
 from naksha.psql.layers import Branch, sources_of
-from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, byte_size
+from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, sampled_size
 from naksha.psql.writing import Writing
 from naksha.spi.partitioning import NOWHERE, features_max, partition
 from naksha.spi.storage import Layer, Split, Storage
@@ -82,14 +82,6 @@ class PsqlBranch(Writing):
     async def publication(self) -> PublicationStatus:
         return await self._main.publication()
 
-    async def pin(
-        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
-    ) -> None:
-        await self._main.pin(name, at, collection, guards=guards)
-
-    async def unpin(self, name: str) -> None:
-        await self._main.unpin(name)
-
     async def maintain(self, now_ms: int | None = None) -> None:
         await self._main.maintain(now_ms)
 
@@ -97,7 +89,7 @@ class PsqlBranch(Writing):
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         """Counted anew each time: nothing is kept for a branch."""
-        info = await self.collection(collection)
+        await self.collection(collection)
         version = await self.resolve(HEAD, collection)
         if version.seq_number == 0:
             return {}
@@ -109,7 +101,8 @@ class PsqlBranch(Writing):
                 return await self.count(collection, Query(qrid_prefix=prefix), at)
 
         async with self._connection() as connection:
-            size = await byte_size(connection, info)
+            sources = await sources_of(connection, self._branch, collection, version.txn)
+            size = max([await sampled_size(connection, source.table) for source in sources])
         found = await partition(cell, features_max(size))
         nowhere = await self.count(collection, Query(), at) - await cell("", None)
         return {NOWHERE: nowhere, **found} if nowhere else found

@@ -139,7 +139,7 @@ class Partitionings:
             async with self._primary(0) as connection:
                 info = await _info(connection, collection)
                 version = await versions.resolve(connection, HEAD)
-                size = await byte_size(connection, info)
+                size = await _byte_size(connection, info)
         if version.seq_number == 0:
             return {}
         most = features_max(size)
@@ -167,9 +167,12 @@ async def _info(connection: Connection, collection: str) -> CollectionInfo:
     return msgspec.json.decode(text, type=CollectionInfo)
 
 
-async def byte_size(connection: Connection, info: CollectionInfo) -> int:
-    if info.byte_size > 0:
-        return info.byte_size
-    text = sql("partition_byte_size", head=ident(info.id))
+async def _byte_size(connection: Connection, info: CollectionInfo) -> int:
+    return info.byte_size if info.byte_size > 0 else await sampled_size(connection, info.id)
+
+
+async def sampled_size(connection: Connection, table: str) -> int:
+    """The size of the largest of some features in a table."""
+    text = sql("partition_byte_size", head=ident(table))
     size: int = await connection.fetchval(text, SAMPLE_FEATURES_MAX)
     return size

@@ -16,7 +16,7 @@ from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.uuids import Uuid, parse_state_id
-from naksha.model.version import HEAD, Head, VersionSelector
+from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
@@ -24,7 +24,7 @@ from naksha.psql.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.sql import ident, queries, sql
 from naksha.psql.statements import Source
 from naksha.psql.steady import SteadyHistory
-from naksha.psql.versions import check_histories, check_history, resolve
+from naksha.psql.versions import check_histories, check_history, check_log, resolve
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.query_parts import end_of_prefix
 from naksha.spi.sessions import check_kept
@@ -236,6 +236,15 @@ class PsqlReader(ABC):
         async with self._connection() as connection:
             rows = await connection.fetch(queries()[name], *values)
         return [_kept(row) for row in rows]
+
+    async def _check_kept(
+        self, connection: Connection, version: Version, collection: str | None
+    ) -> None:
+        """Expired when the version, or the history that the collection needs for it, is gone."""
+        if collection is not None:
+            sources = await sources_of(connection, self._branch, collection, version.txn)
+            await check_histories(connection, [(s.table, s.at) for s in sources])
+        await check_log(connection, version.txn)
 
     async def _moment(
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None

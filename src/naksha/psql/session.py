@@ -13,7 +13,6 @@ from naksha.model.errors import NotFound
 from naksha.model.names import check_collection_id
 from naksha.model.state import Outcome, State
 from naksha.model.version import Version
-from naksha.psql import versions
 from naksha.psql.batch import Batch
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
@@ -189,7 +188,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         try:
             with translated():
                 # Expiry holds the pins still: what is there now stays.
-                await versions.check_kept(self._own, at, collection)
+                await self._check_kept(self._own, at, collection)
         except BaseException as error:
             self._break(error)
             raise

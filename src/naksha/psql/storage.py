@@ -10,9 +10,8 @@ from typing import Final, Self
 
 import asyncpg
 
-from naksha.model import limits
 from naksha.model.errors import VersionNotFound
-from naksha.model.names import check_storage_id, check_text
+from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
 from naksha.model.version import Version, VersionSelector
@@ -201,19 +200,6 @@ class PsqlStorage(BulkStorage, Writing):
     async def publication(self) -> PublicationStatus:
         with translated():
             return await self._sequencer.status()
-
-    async def pin(
-        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
-    ) -> None:
-        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute(queries()["pin"], name, at.txn, collection, guards)
-            # Expiry holds the pins still: what is there now stays.
-            await versions.check_kept(connection, at, collection)
-
-    async def unpin(self, name: str) -> None:
-        async with self._connection() as connection:
-            await connection.execute(queries()["unpin"], name)
 
     def on_branch(self, layers: Sequence[Layer]) -> Storage:
         branch = check_layers(layers)

@@ -113,13 +113,6 @@ async def check_histories(
     return {name: Partitions(row["partitions"], row["youngest"]) for name, row in rows.items()}
 
 
-async def check_kept(connection: Connection, version: Version, collection: str | None) -> None:
-    """Expired when the version, or the history that the collection needs for it, is gone."""
-    if collection is not None:
-        await check_history(connection, collection, version.txn)
-    await check_log(connection, version.txn)
-
-
 async def check_log(connection: Connection, txn: int) -> None:
     """Expired when the transaction is older than the log."""
     first = await _version(connection, "first_version")

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
-from naksha.model.names import check_app_id, check_author
+from naksha.model.names import check_app_id, check_author, check_text
+from naksha.model.version import Version
 from naksha.psql.driver import Connection, Direct, Pool, acquired
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
@@ -150,3 +151,16 @@ class Writing(PsqlReader):
             pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
             await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
         raise AssertionError("unreachable")
+
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute(queries()["pin"], name, at.txn, collection, guards)
+            # Expiry holds the pins still: what is there now stays.
+            await self._check_kept(connection, at, collection)
+
+    async def unpin(self, name: str) -> None:
+        async with self._connection() as connection:
+            await connection.execute(queries()["unpin"], name)

@@ -117,14 +117,16 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_open_overlay(b naksha_collection) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    top int4 := naksha_top_overlay();
-    c   naksha_collection;
+    top  int4 := naksha_top_overlay();
+    base int8 := (naksha_branch()->-1->>1)::int8;
+    c    naksha_collection;
 BEGIN
-    IF b.created_txn > (naksha_branch()->-1->>1)::int8 THEN
+    IF b.created_txn > base THEN
         PERFORM naksha_raise('N0002', format('No collection %L on this branch', b.id),
                              jsonb_build_object('collection', b.id));
     END IF;
-    IF b.off_since IS NOT NULL THEN
+    -- Switched off later, main may still be read at the base; naksha_copy looks whether it can.
+    IF b.off_since <= base THEN
         PERFORM naksha_raise('N0009', format('Collection %L keeps no history, so it cannot be '
             'written to on a branch', b.id), jsonb_build_object('collection', b.id),
             'Switch its history on');
