@@ -94,3 +94,21 @@ def test_branches(db: Database) -> None:  # noqa: F811
     assert [each.name for each in db.versions.branches()] == ["repair"]
     db.versions.delete_branch("repair")
     assert db.branch("main").branch_name is None
+
+
+def test_a_branch_that_was_opened_before_a_rebase(db: Database) -> None:  # noqa: F811
+    db["places"].create(place("a", n=1))
+    fix = db.versions.create_branch("fix")
+    fix["places"].update(place("a", n=2))
+    db["places"].create(place("b"))
+    db.versions.rebase("fix")
+    fix["places"].create(place("new"))
+    assert [f["id"] for f in db.branch("fix")["places"].query(limit=9)] == ["a", "b", "new"]
+
+
+def test_a_branch_may_have_a_capital_t(db: Database) -> None:  # noqa: F811
+    db["places"].create(place("a", n=1))
+    fix = db.versions.create_branch("Test")
+    fix["places"].update(place("a", n=2))
+    (change,) = fix.versions.compare("2", "Test:HEAD", "places")
+    assert change.id == "a"

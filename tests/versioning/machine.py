@@ -246,12 +246,7 @@ class VersioningMachine(RuleBasedStateMachine):
         if done is None:
             return
         line.common = base
-        if Model.difference(base, expected.content):
-            await self._commit(branch, expected.content, done.txn)
-            return
-        assert done.txn is None
-        # Nobody wrote: the branch is another one from the next version on.
-        self.model.heads[branch] = expected.content
+        await self._commit(branch, expected.content, done.txn)
 
     # ---- Comparing ---------------------------------------------------------------------------
 

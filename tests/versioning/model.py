@@ -37,13 +37,11 @@ class Model:
     def __init__(self) -> None:
         self.last = 0
         self.lines: dict[str, Line] = {"main": Line(None, {0: {}})}
-        self.heads: dict[str, Content] = {}
-        """Branches that were put on another base, until the next version."""
         self.tags: dict[str, Content] = {}
         self.owner: dict[int, str] = {}
 
     def now(self, line: str) -> Content:
-        return copy.deepcopy(self.heads.get(line, self.lines[line].versions[self.last]))
+        return copy.deepcopy(self.lines[line].versions[self.last])
 
     def at(self, line: str, version: int) -> Content:
         return self.lines[line].versions[version]
@@ -53,7 +51,6 @@ class Model:
         for name, each in self.lines.items():
             each.versions[self.last + 1] = content if name == line else self.now(name)
         self.last += 1
-        self.heads.clear()
         self.owner[self.last] = line
 
     def branch(self, name: str, parent: str, version: int) -> None:

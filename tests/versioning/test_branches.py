@@ -213,8 +213,9 @@ async def test_rebase_moves_the_base_and_keeps_the_past(storage: Storage) -> Non
         "b": {"n": 1},
         "c": {"n": 1},
     }
-    # Nothing to take along: only the base moves.
+    # Nothing to take along: only the base moves, from that version on.
     await create_branch(storage, "empty", ANN, "2")
-    assert (await rebase(storage, "empty", ANN)).txn is None
+    done = await rebase(storage, "empty", ANN)
+    assert (done.txn is not None, done.count) == (True, 0)
     empty = await open_branch(storage, "empty")
     assert await content(empty.storage) == await content(storage)

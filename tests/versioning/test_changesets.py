@@ -11,7 +11,14 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Intersects
 from naksha.model.transaction import LogFilter
 from naksha.spi.storage import Storage
-from naksha.versioning import Changeset, changeset, changesets, line_of
+from naksha.versioning import (
+    Changeset,
+    changeset,
+    changesets,
+    create_branch,
+    line_of,
+    rebase,
+)
 from tests.versioning.town import ANN, BOB, delete, make, place, put
 
 
@@ -135,3 +142,16 @@ async def test_limits(storage: Storage) -> None:
     for limit in (0, 100_001):
         with pytest.raises(InvalidArgument, match="limit"):
             await changesets(line, limit=limit)
+
+
+async def test_the_area_of_a_branch_that_was_rebased(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", 0, 0))
+    await create_branch(storage, "fix", ANN)
+    fix = (await line_of(storage, "fix")).storage
+    first = await put(fix, place("a", 5, 5))
+    await put(storage, place("b", 9, 9))
+    done = await rebase(storage, "fix", ANN)
+    line = await line_of(storage, "fix")
+    page = await changesets(line, area=Bbox(4, 4, 6, 6), newest_first=False)
+    assert [each.version.txn for each in page.changesets] == [first.txn, done.txn]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -24,6 +27,10 @@ from naksha.versioning import (
     resolve_conflict,
 )
 from tests.versioning.town import ANN, BOB, content, delete, make, place, put
+
+After = Callable[[Any, Callable[[], Awaitable[object]]], None]
+merges_module = importlib.import_module("naksha.versioning.merges")
+rebase_module = importlib.import_module("naksha.versioning.rebase")
 
 
 async def branch(storage: Storage, name: str = "fix", base: str = "HEAD") -> Storage:
@@ -191,7 +198,7 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
         await resolve_conflict(storage, id_, choices, BOB)
 
 
-async def test_only_the_collections_of_the_scope(storage: Storage) -> None:
+async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
     await put(storage, place("r", n=1), into="roads")
@@ -245,3 +252,108 @@ async def test_a_rebase_in_conflict_is_decided_likewise(storage: Storage) -> Non
         "new": {"n": 1},
     }
     assert await conflicts(storage) == []
+
+
+async def test_a_collection_that_is_younger_than_the_branch(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    await make(storage, "roads")
+    await put(storage, place("r"), into="roads")
+    assert (await merge(storage, "fix", "main", BOB)).updated == {"places": ["a"]}
+    await put(storage, place("b"))
+    assert (await merge(storage, "main", "fix", BOB)).created == {"places": ["b"]}
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+    assert await content(storage, "roads") == {"r": {}}
+    await rebase(storage, "fix", BOB)
+    fix = (await open_branch(storage, "fix")).storage
+    assert await content(fix, "roads") == {"r": {}}
+
+
+async def test_the_scope_of_a_call_does_not_cut_a_merge(storage: Storage) -> None:
+    """Else the point that is remembered would be wrong for the rest."""
+    await make(storage, "places", "roads")
+    await put(storage, place("x", n=1))
+    await put(storage, place("y", n=1), into="roads")
+    fix = await branch(storage)
+    await put(fix, place("x", n=2))
+    await put(fix, place("y", n=2), into="roads")
+    done = await merge(storage, "fix", "main", BOB, scope=Scope(None, ("places",)))
+    assert done.updated == {"places": ["x"], "roads": ["y"]}
+
+
+@pytest.fixture
+def after(monkeypatch: pytest.MonkeyPatch) -> After:
+    """Does something once, right after a merge was planned."""
+
+    def patch(module: Any, disturb: Callable[[], Awaitable[object]]) -> None:
+        plan, left = module.plan_merge, [disturb]
+
+        async def planned(*arguments: Any) -> Any:
+            found = await plan(*arguments)
+            while left:
+                await left.pop()()
+            return found
+
+        monkeypatch.setattr(module, "plan_merge", planned)
+
+    return patch
+
+
+async def test_a_write_to_the_branch_while_it_is_rebased(storage: Storage, after: After) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("b"))
+    await put(storage, place("a", n=2))
+    after(rebase_module, lambda: put(fix, place("meanwhile")))
+    await rebase(storage, "fix", BOB)
+    fix = (await open_branch(storage, "fix")).storage
+    assert await content(fix) == {"a": {"n": 2}, "b": {}, "meanwhile": {}}
+
+
+async def test_a_rebase_of_the_target_while_it_is_merged_into(
+    storage: Storage, after: After
+) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    await branch(storage)
+    middle = await put(storage, place("m"))
+    await put(storage, place("a", n=5))
+    after(merges_module, lambda: rebase(storage, "fix", ANN, onto=str(middle.seq_number)))
+    await merge(storage, "main", "fix", BOB)
+    fix = (await open_branch(storage, "fix")).storage
+    assert await content(fix) == {"a": {"n": 5}, "m": {}}
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+    assert await content(storage) == {"a": {"n": 5}, "m": {}}
+
+
+async def test_two_merges_at_once_remember_the_later_one(storage: Storage, after: After) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+
+    async def other() -> None:
+        await put(fix, place("a", n=2))
+        await merge(storage, "fix", "main", ANN)
+        await put(storage, place("a", n=1))
+
+    after(merges_module, other)
+    await merge(storage, "fix", "main", BOB)
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+    assert await content(storage) == {"a": {"n": 1}}
+
+
+async def test_a_merge_that_is_not_published_yet_counts(storage: Storage) -> None:
+    await make(storage, "places", "roads")
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    async with storage.write("slow") as slow:
+        await slow.create("roads", [place("r")])
+        async with asyncio.timeout(60):
+            await merge(storage, "fix", "main", BOB)
+        await storage.run(lambda s: s.update("places", [place("a", n=1)]), "app")
+        assert (await merge(storage, "fix", "main", BOB)).count == 0
+    assert await content(storage) == {"a": {"n": 1}}

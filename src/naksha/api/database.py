@@ -71,6 +71,8 @@ class Database:
         app_id: str | None,
         author: str | None,
         branch: Line | None = None,
+        *,
+        is_now: bool = True,
     ) -> None:
         self._background = background
         self._held = held
@@ -78,8 +80,8 @@ class Database:
         self._author = author
         self._closed = False
         self._branch = branch
+        self._is_now = is_now
         self.root = held.inside
-        self.storage = self.root if branch is None else branch.storage
         self.versions = Versions(self)
 
     def __enter__(self) -> Self:
@@ -107,6 +109,16 @@ class Database:
                 self._background.close()
 
     # ---- Branches ----------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        """What is read and written: the storage, or the branch as it is now, for it may have been
+        rebased since it was opened."""
+        if self._branch is None:
+            return self.root
+        if not self._is_now:
+            return self._branch.storage
+        return self.call(line_of(self.root, self._branch.name)).storage
 
     @property
     def branch_name(self) -> str | None:
@@ -187,7 +199,9 @@ class Database:
         place = self.versions.place(ref)
         is_main = place.line.overlay == MAIN
         line = None if is_main else place.line
-        found = Database(self._background, self._held, self._app_id, self._author, line)
+        found = Database(
+            self._background, self._held, self._app_id, self._author, line, is_now=False
+        )
         return found, place.at
 
     def maintain(self) -> None:

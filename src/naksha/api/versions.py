@@ -53,7 +53,9 @@ class Versions:
     def _here(self, ref: str) -> str:
         """A reference without a branch is about the branch that this is."""
         name = self._database.branch_name
-        return ref if name is None or ":" in ref.partition("T")[0] else f"{name}:{ref}"
+        if name is None or (":" in ref and not ref[:1].isdigit()):
+            return ref
+        return f"{name}:{ref}"
 
     # ---- Looking -----------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from naksha.model.errors import Conflict, InUse, LimitExceeded, NotSupported
+from naksha.model.errors import Conflict, InUse, LimitExceeded
 from naksha.model.version import Version
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Layer, Storage, WriteSession
-from naksha.versioning.places import Line, Place, line_of, place_of
+from naksha.versioning.places import Line, Place, check_protectable, line_of, place_of
 from naksha.versioning.records import (
     LAYERS_MAX,
     REF,
@@ -50,7 +50,7 @@ async def create_branch(
     check_name(name)
     place = await place_of(storage, base, scope)
     below, since = layers_below(place), place.version.txn
-    await _check_histories(storage, scope)
+    await check_protectable(place, scope)
     if await find(storage, scope, name) is not None:
         raise taken(name)
 
@@ -138,15 +138,16 @@ async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: V
         await session.pin(name, version, collection, guards=True)
 
 
-def merge_pin(overlay: int) -> str:
-    """The name of the pin that protects the last version of a branch that was merged."""
-    return f"merged:{overlay}"
+async def pin_merge(session: WriteSession, branch: Branch, version: Version) -> None:
+    """Protect the last version that was merged: the next merge begins there."""
+    if version.seq_number > 0:
+        for name, collection in _pins(branch.now, branch.scope, "merged"):
+            await session.pin(name, version, collection, guards=True)
 
 
 async def unpin_base(session: WriteSession, epoch: Epoch, scope: Scope) -> None:
     """Protect nothing for it any longer."""
-    await session.unpin(merge_pin(epoch.overlay))
-    for name, _ in _pins(epoch, scope):
+    for name, _ in [*_pins(epoch, scope), *_pins(epoch, scope, "merged")]:
         await session.unpin(name)
 
 
@@ -167,22 +168,12 @@ async def writable(storage: Storage, name: str, scope: Scope) -> Line:
     return await line_of(storage, name, scope)
 
 
-def _pins(epoch: Epoch, scope: Scope) -> list[tuple[str, str | None]]:
+def _pins(epoch: Epoch, scope: Scope, what: str = "branch") -> list[tuple[str, str | None]]:
     # By the number, which stays when the branch is renamed.
-    name = f"branch:{epoch.overlay}"
+    name = f"{what}:{epoch.overlay}"
     if scope.collections is None:
         return [(name, None)]
     return [(f"{name}:{collection}", collection) for collection in scope.collections]
-
-
-async def _check_histories(storage: Storage, scope: Scope) -> None:
-    for info in await storage.collections():
-        if scope.covers(info.id) and not info.history_enabled:
-            raise NotSupported(
-                "A collection without history cannot be branched; switch its history on, or leave"
-                " it out of the scope",
-                collection_id=info.id,
-            )
 
 
 def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:

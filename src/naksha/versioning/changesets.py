@@ -14,7 +14,7 @@ from naksha.model.query import Bbox, Intersects, Query, Spatial, States
 from naksha.model.transaction import LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spi.query_parts import boxes_of, geometry_of
-from naksha.versioning.places import Line
+from naksha.versioning.places import Line, line_of_branch
 
 CHUNK: Final = 10_000
 """Features looked up at once."""
@@ -170,7 +170,11 @@ async def _in_area(
         for touched in each.touched:
             if collections is not None and touched.collection not in collections:
                 continue
-            if each.version.txn not in hit and await _touches(line, each.version, touched, area):
+            where = line
+            if line.branch is not None:
+                # Written on the base that the branch had then.
+                where = line_of_branch(line.root, line.branch, line.branch.epoch_on(each.overlay))
+            if each.version.txn not in hit and await _touches(where, each.version, touched, area):
                 hit.add(each.version.txn)
     return hit
 

@@ -8,6 +8,7 @@ versions part give the ids, and these are looked up in both versions.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +18,7 @@ from naksha.model import merge
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
+from naksha.model.version import HEAD
 from naksha.spi.merging import content_of
 from naksha.versioning.forks import Fork, fork_of
 from naksha.versioning.places import Place
@@ -82,6 +84,8 @@ async def diff(
     asked = query or Query()
     if asked.limit is not None or asked.cursor is not None or asked.states is not States.LIVE:
         raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
+    for place in (old, new):
+        await check_readable(place, collection)
     fork = fork_of(old, new)
     found = await _changed(fork, collection, asked.ids)
     ids = sorted(found)
@@ -127,6 +131,22 @@ def is_change(change: Change) -> bool:
     return not merge.same(content_of(old.feature), content_of(new.feature))
 
 
+async def check_readable(place: Place, collection: str) -> None:
+    """What has expired leaves no trace, and must not pass for what never changed."""
+    if place.version.seq_number > 0 and place.at != HEAD:
+        with suppress(CollectionNotFound):
+            await place.storage.resolve(place.at, collection)
+
+
+async def states_of(place: Place, collection: str, query: Query) -> AsyncIterator[State]:
+    """The states of a version; none where the collection is unknown."""
+    try:
+        async for state in place.storage.states(collection, query, place.at):
+            yield state
+    except CollectionNotFound:
+        return
+
+
 async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str, State]:
     """The live features of a version with these ids."""
     found: dict[str, State] = {}
@@ -134,11 +154,8 @@ async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str,
         return found
     for start in range(0, len(ids), CHUNK):
         query = Query(ids=tuple(ids[start : start + CHUNK]))
-        try:
-            async for state in place.storage.states(collection, query, place.at):
-                found[state.id] = state
-        except CollectionNotFound:
-            break
+        async for state in states_of(place, collection, query):
+            found[state.id] = state
     return found
 
 
@@ -157,7 +174,7 @@ async def _changed(fork: Fork, collection: str, among: Sequence[str] | None) -> 
     )
     for place in fork.sides:
         txns: dict[str, str] = {}
-        async for state in place.storage.states(collection, query, place.at):
+        async for state in states_of(place, collection, query):
             if len(fork.sides) > 1 or len(found) >= KEPT_MAX:
                 found[state.id] = None
                 continue
@@ -184,7 +201,7 @@ async def _ids(fork: Fork, place: Place, collection: str, query: Query) -> set[s
     since = msgspec.structs.replace(
         query, states=States.ALL, txn_from=max(fork.txn + 1, query.txn_from or 0)
     )
-    return {state.id async for state in place.storage.states(collection, since, place.at)}
+    return {state.id async for state in states_of(place, collection, since)}
 
 
 async def _matching(fork: Fork, collection: str, changed: list[str], query: Query) -> list[str]:
@@ -198,6 +215,5 @@ async def _matching(fork: Fork, collection: str, changed: list[str], query: Quer
         for start in range(0, len(left), CHUNK):
             part = msgspec.structs.replace(query, ids=tuple(left[start : start + CHUNK]))
             if place.version.seq_number > 0:
-                states = place.storage.states(collection, part, place.at)
-                found |= {state.id async for state in states}
+                found |= {state.id async for state in states_of(place, collection, part)}
     return [id_ for id_ in changed if id_ in found]

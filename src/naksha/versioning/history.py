@@ -11,7 +11,7 @@ from naksha.model import merge
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.versioning.diff import CHUNK, lookup, visible
+from naksha.versioning.diff import CHUNK, check_readable, lookup, visible
 from naksha.versioning.forks import fork_of
 from naksha.versioning.places import Place
 
@@ -64,6 +64,8 @@ async def history(
         raise InvalidArgument("A history has no limit and no cursor", field="query")
     if first.line.layers != last.line.layers:
         raise InvalidArgument("A history is of one line", field="first")
+    for place in (first, last):
+        await check_readable(place, collection)
     txn = fork_of(first, last).txn
     since = msgspec.structs.replace(asked, states=States.ALL, txn_from=txn + 1)
     wanted: dict[str, str] = {}

@@ -89,7 +89,9 @@ async def _import(
 ) -> Imported:
     """Do one step; `ids` are those of the collection before, and afterwards those after it."""
     put = step.features if isinstance(step, Snapshot) else step.put
-    coming = {str(feature["id"]) for feature in put}
+    coming = {str(feature.get("id")) for feature in put}
+    if "None" in coming and any(feature.get("id") is None for feature in put):
+        raise InvalidArgument("Every feature of an import needs an id", field="id")
     gone = ids - coming if isinstance(step, Snapshot) else ids & set(step.deleted)
     counts: dict[str, int] = {}
 

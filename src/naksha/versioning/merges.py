@@ -8,7 +8,7 @@ was merged once is not merged again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -22,12 +22,12 @@ from naksha.model.state import State
 from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.spi.merging import content_of
 from naksha.spi.storage import Layer, Storage
-from naksha.versioning.branches import merge_pin
+from naksha.versioning.branches import pin_merge
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.conflicts import store_conflict
-from naksha.versioning.diff import Change, diff, lookup, names_in
+from naksha.versioning.diff import Change, diff, lookup
 from naksha.versioning.forks import fork_of
-from naksha.versioning.places import Line, Place, at, line_of, line_on
+from naksha.versioning.places import Line, Place, at, line_of, line_of_branch, line_on
 from naksha.versioning.records import (
     CONFLICT,
     REF,
@@ -77,6 +77,10 @@ class Lines:
     source: Place
     target: Place
     base: Place
+    names: list[str]
+    """The collections that both have, and that belong to them."""
+    revisions: dict[str, int]
+    """Of the records of the branches, as they were when the merge was planned."""
 
 
 async def merge(
@@ -97,7 +101,7 @@ async def merge(
         source: The branch to take from.
         target: The branch to write to; either may be `main`.
         signed: Who, and a message.
-        scope: Which names, and which collections.
+        scope: Where the names are; which collections are merged is a matter of the branches.
         policy: What counts in a conflict. FAIL raises MergeConflict, and the conflict is stored
             until a later merge ends it.
         choices: What counts for single features.
@@ -105,8 +109,7 @@ async def merge(
     """
     for _ in range(ATTEMPTS):
         lines = await _lines(storage, source, target, scope)
-        names = await names_in(lines.source, lines.target, scope.collections)
-        planned, open_ = await plan_merge(lines, names, Judge(policy, choices or {}))
+        planned, open_ = await plan_merge(lines, Judge(policy, choices or {}))
         if dry_run:
             return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
         if open_:
@@ -128,21 +131,40 @@ async def merge(
 async def _lines(storage: Storage, source: str, target: str, scope: Scope) -> Lines:
     if source == target:
         raise InvalidArgument("A branch cannot be merged into itself", field="source")
-    ours = await at(await line_of(storage, target, scope), HEAD)
-    last = await at(await line_of(storage, source, scope), HEAD)
+    revisions: dict[str, int] = {}
+    ours = await at(await _line(storage, target, scope, revisions), HEAD)
+    last = await at(await _line(storage, source, scope, revisions), HEAD)
     # All of it is read at one version, which is remembered.
     theirs = await at(last.line, AtSeq(last.version.seq_number))
-    return Lines(theirs, ours, await base_of(storage, theirs, ours, scope))
+    return await lines_of(storage, theirs, ours, revisions)
 
 
-async def base_of(storage: Storage, source: Place, target: Place, scope: Scope) -> Place:
+async def _line(storage: Storage, name: str, scope: Scope, revisions: dict[str, int]) -> Line:
+    if name == MAIN_BRANCH:
+        return await line_of(storage, name)
+    branch, revisions[name] = await branch_of(storage, scope, name)
+    return line_of_branch(storage, branch)
+
+
+async def lines_of(
+    storage: Storage, source: Place, target: Place, revisions: dict[str, int]
+) -> Lines:
+    """Two versions that are to be merged."""
+    seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
+    scopes = [each.line.branch.scope for each in (source, target) if each.line.branch is not None]
+    names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
+    base = await base_of(storage, source, target)
+    return Lines(source, target, base, names, revisions)
+
+
+async def base_of(storage: Storage, source: Place, target: Place) -> Place:
     """The latest version that both have: by the records of merges, else where they part."""
     fork = fork_of(source, target)
     found = await at(_shared_line(storage, source.line, target.line), _at_txn(fork.txn))
     for one, other in ((source, target), (target, source)):
-        if one.line.name == MAIN_BRANCH:
+        if one.line.branch is None:
             continue
-        epoch = (await branch_of(storage, scope, one.line.name))[0].epoch_on(one.line.overlay)
+        epoch = one.line.branch.epoch_on(one.line.overlay)
         # After a merge of the branch into the other line, the branch as it was is in both.
         into = epoch.merged_into.get(other.line.overlay)
         if _is_later(into, one, other, found) and into is not None:
@@ -154,11 +176,12 @@ async def base_of(storage: Storage, source: Place, target: Place, scope: Scope) 
 
 
 def _is_later(point: MergePoint | None, one: Place, other: Place, found: Place) -> bool:
-    """Whether both versions have a merge in them that is later than what was found so far."""
+    """Whether both versions have a merge in them that is later than what was found so far. HEAD has
+    all that is recorded, published or not."""
     return (
         point is not None
-        and point.ours <= one.version.txn
-        and point.theirs <= other.version.txn
+        and (one.at == HEAD or point.ours <= one.version.txn)
+        and (other.at == HEAD or point.theirs <= other.version.txn)
         and max(point.ours, point.theirs) > found.version.txn
     )
 
@@ -179,13 +202,11 @@ def _shared_line(storage: Storage, source: Line, target: Line) -> Line:
     return line_on(storage, name, (top, *reversed(shared[:-1])))
 
 
-async def plan_merge(
-    lines: Lines, names: Sequence[str], judge: Judge
-) -> tuple[Plan, list[Undecided]]:
+async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:
     """What is to be written to the target, and what somebody has to decide."""
     planned: Plan = {}
     open_: list[Undecided] = []
-    for name in names:
+    for name in lines.names:
         changes = [each async for each in diff(lines.base, lines.source, name)]
         heads = await lookup(lines.target, name, [each.id for each in changes])
         for change in changes:
@@ -218,6 +239,8 @@ class Judge:
         self, report: Undecided, change: Change, ours: State | None
     ) -> Write | Undecided | None:
         choice = self._choices.get((report.collection, report.id), self._policy)
+        if isinstance(choice, str):
+            choice = Policy(choice)
         if choice is Policy.FAIL:
             return report
         if not isinstance(choice, Policy):
@@ -243,20 +266,24 @@ async def _write(
     storage: Storage, lines: Lines, scope: Scope, planned: Plan, signed: Signed
 ) -> int | None:
     source, target = lines.source, lines.target
-    owner = source.line if source.line.name != MAIN_BRANCH else target.line
-    branch, revision = await branch_of(storage, scope, owner.name)
+    owner = source.line.branch or target.line.branch
+    assert owner is not None
     message = signed.message or f"Merge of {source.line.name!r}"
     async with target.storage.write(signed.app_id, signed.author) as session:
         for name, writes in planned.items():
             await write_all(session, name, writes)
         if planned:
             await session.message(MESSAGE, message)
-        txn = session.txn or target.version.txn
-        merged = _remember(branch, lines, txn)
-        await session.keep(REF, scope.key(branch.name), plain(merged), expected=revision)
-        await session.pin(merge_pin(branch.now.overlay), source.version, guards=True)
-        if branch.conflict is not None:
-            await session.forget(CONFLICT, branch.conflict)
+        merged = _remember(owner, lines, session.txn or target.version.txn)
+        for branch in (source.line.branch, target.line.branch):
+            if branch is not None:
+                # Of the other one nothing changes, but nobody else may have changed it either.
+                record = merged if branch.name == owner.name else branch
+                expected = lines.revisions[branch.name]
+                await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
+        await pin_merge(session, owner, source.version)
+        if owner.conflict is not None:
+            await session.forget(CONFLICT, owner.conflict)
     if session.txn is not None:
         await storage.wait_published(session.txn, WAIT_S)
     return session.txn
@@ -266,11 +293,20 @@ def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:
     """The branch with the point up to which it is merged, and without a conflict."""
     epoch, source, target = branch.now, lines.source, lines.target
     if source.line.name == branch.name:
-        point = MergePoint(ours=source.version.txn, theirs=txn)
+        point = _latest(
+            epoch.merged_into.get(target.line.overlay), MergePoint(source.version.txn, txn)
+        )
         into = epoch.merged_into | {target.line.overlay: point}
         epoch = msgspec.structs.replace(epoch, merged_into=into)
     else:
-        point = MergePoint(ours=txn, theirs=source.version.txn)
+        point = _latest(
+            epoch.merged_from.get(source.line.overlay), MergePoint(txn, source.version.txn)
+        )
         from_ = epoch.merged_from | {source.line.overlay: point}
         epoch = msgspec.structs.replace(epoch, merged_from=from_)
     return msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch), conflict=None)
+
+
+def _latest(known: MergePoint | None, new: MergePoint) -> MergePoint:
+    """A merge that was planned earlier may end later; a point never moves back."""
+    return new if known is None or new.ours >= known.ours else known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from naksha.model.errors import InvalidArgument, NotFound, VersionNotFound
+from naksha.model.errors import InvalidArgument, NotFound, NotSupported, VersionNotFound
 from naksha.model.transaction import MAIN
 from naksha.model.uuids import TYPE_TRANSACTION, Uuid
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
@@ -120,6 +120,21 @@ async def at(line: Line, selector: VersionSelector) -> Place:
     version = await line.storage.resolve(selector)
     fixed = HEAD if isinstance(selector, Head) else AtSeq(version.seq_number)
     return Place(line, version, fixed)
+
+
+async def check_protectable(place: Place, scope: Scope) -> None:
+    """What is to be protected must still be there, and go on being kept."""
+    for info in await place.storage.collections():
+        if not scope.covers(info.id):
+            continue
+        if not info.history_enabled:
+            raise NotSupported(
+                "A collection without history cannot be protected; switch its history on, or leave"
+                " it out of the scope",
+                collection_id=info.id,
+            )
+        if place.version.seq_number > 0:
+            await place.storage.resolve(AtSeq(place.version.seq_number), info.id)
 
 
 async def _place(storage: Storage, branch: str, point: Point, scope: Scope) -> Place:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import Conflict, InvalidArgument, Retryable
-from naksha.model.version import HEAD, AtSeq, Version
+from naksha.model.query import Query, States
+from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Layer, Storage, WriteSession
 from naksha.versioning.branches import layers_below, pin_base
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.conflicts import store_conflict
-from naksha.versioning.diff import names_in
 from naksha.versioning.merges import (
     ATTEMPTS,
     Choices,
     Judge,
     Lines,
     Policy,
-    base_of,
+    lines_of,
     plan_merge,
 )
 from naksha.versioning.places import at, line_of_branch, line_on, place_of
@@ -53,7 +56,7 @@ async def rebase(
         name: The branch.
         signed: Who, and a message.
         onto: The new base; the head of the branch (or main) that it was made from if not given.
-        scope: Which names, and which collections.
+        scope: Where the names are.
         policy: What counts in a conflict; THEIRS is the branch, OURS the new base.
         choices: What counts for single features.
         dry_run: Only tell what would be written, conflicts included.
@@ -61,8 +64,7 @@ async def rebase(
     for _ in range(ATTEMPTS):
         branch, revision = await branch_of(storage, scope, name)
         lines = await _lines(storage, branch, onto or f"{branch.parent}:HEAD", scope)
-        names = await names_in(lines.source, lines.target, scope.collections)
-        planned, open_ = await plan_merge(lines, names, Judge(policy, choices or {}))
+        planned, open_ = await plan_merge(lines, Judge(policy, choices or {}))
         if dry_run:
             return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
         if open_:
@@ -73,7 +75,7 @@ async def rebase(
             txn = await _write(storage, branch, revision, lines, planned, signed)
             return written_of(txn, planned)
         except (Conflict, Retryable):
-            continue
+            await asyncio.sleep(limits.RETRY_DELAY_MS_MIN / 1000)
     raise Retryable(f"{name!r} was changed during every one of {ATTEMPTS} attempts to rebase")
 
 
@@ -86,7 +88,7 @@ async def _lines(storage: Storage, branch: Branch, onto: str, scope: Scope) -> L
     own = {epoch.overlay for epoch in branch.epochs}
     if own & {layer.overlay for layer in target.line.layers}:
         raise InvalidArgument("A branch cannot be based on itself", field="onto")
-    return Lines(source, target, await base_of(storage, source, target, scope))
+    return await lines_of(storage, source, target, {})
 
 
 async def _write(
@@ -96,21 +98,20 @@ async def _write(
     lines: Lines,
     planned: Plan,
     signed: Signed,
-) -> int | None:
+) -> int:
     async def reserve(session: WriteSession) -> int:
         return await session.new_overlay()
 
     overlay = await storage.run(reserve, signed.app_id, signed.author)
     below = layers_below(lines.target)
     line = line_on(storage, branch.name, (Layer(overlay, None), *below))
-    last: Version = lines.source.version
     async with line.storage.write(signed.app_id, signed.author) as session:
         for name, writes in planned.items():
             await write_all(session, name, writes)
-        if planned:
-            await session.message(MESSAGE, signed.message or f"Rebase of {branch.name!r}")
-        # What was before reads as it did: the former base is kept for it.
-        epoch = Epoch(overlay=overlay, below=below, since=session.txn or last.txn + 1)
+        # Always a version: until then the branch reads as it did, on its former base.
+        await session.message(MESSAGE, signed.message or f"Rebase of {branch.name!r}")
+        assert session.txn is not None
+        epoch = Epoch(overlay=overlay, below=below, since=session.txn)
         parent = lines.target.line.name
         moved = msgspec.structs.replace(
             branch, parent=parent, epochs=(*branch.epochs, epoch), conflict=None
@@ -119,6 +120,15 @@ async def _write(
         await pin_base(session, epoch, branch.scope, lines.target.version)
         if branch.conflict is not None:
             await session.forget(CONFLICT, branch.conflict)
-    if session.txn is not None:
-        await storage.wait_published(session.txn, WAIT_S)
+        await _check_still(lines)
+    await storage.wait_published(session.txn, WAIT_S)
     return session.txn
+
+
+async def _check_still(lines: Lines) -> None:
+    """Nothing may have been written on the branch, published or not, since it was read."""
+    source = lines.source
+    since = Query(states=States.ALL, txn_from=source.version.txn + 1)
+    for name in lines.names:
+        if await source.storage.count(name, since):
+            raise Retryable(f"{source.line.name!r} was written to while it was rebased")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from naksha.model.errors import Expired, NotFound
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.places import Place, place_of, place_of_tag
+from naksha.versioning.places import check_protectable, place_of, place_of_tag
 from naksha.versioning.records import (
     REF,
     STORAGE,
@@ -57,6 +57,8 @@ async def create_tag(
         app_id=signed.app_id,
         created_ms=SystemClock().now_ms(),
     )
+    if protects:
+        await check_protectable(place, scope)
     known = await find(storage, scope, name)
     if known is not None and not (force and isinstance(known.record, Tag)):
         raise taken(name)
@@ -102,7 +104,7 @@ async def drop_expired_tags(storage: Storage, signed: Signed, *, space: str | No
     """Remove the tags that protect nothing and whose version is gone; how many there were."""
     count = 0
     for tag in await tags(storage, space=space):
-        if not tag.protects and await _is_gone(await place_of_tag(storage, tag), tag):
+        if not tag.protects and await _is_gone(storage, tag):
             await delete_tag(storage, tag.name, signed, scope=tag.scope)
             count += 1
     return count
@@ -115,13 +117,14 @@ async def _tag(storage: Storage, name: str, scope: Scope) -> tuple[Tag, Known]:
     return known.record, known
 
 
-async def _is_gone(place: Place, tag: Tag) -> bool:
-    names = tag.scope.collections or [c.id for c in await place.storage.collections()]
-    for name in names:
-        try:
+async def _is_gone(storage: Storage, tag: Tag) -> bool:
+    try:
+        place = await place_of_tag(storage, tag)
+        names = tag.scope.collections or [c.id for c in await place.storage.collections()]
+        for name in names:
             await place.storage.resolve(place.at, name)
-        except (Expired, NotFound):
-            return True
+    except (Expired, NotFound):
+        return True
     return False
 
 
