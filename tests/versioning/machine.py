@@ -156,7 +156,10 @@ class VersioningMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.lines) < 5)
     @rule(data=st.data())
     def branch(self, data: st.DataObject) -> None:
-        line, version = self.draw_line(data), self.draw_version(data)
+        line = self.draw_line(data)
+        # Earlier it is another line, and a merge with the parent knows less than the model.
+        first = self.model.lines[line].own
+        version = data.draw(st.integers(first, self.model.last), label="version")
         name = f"b{next(self.names)}"
         self.driver(create_branch(self.storage, self.own(name), BY, self.ref(line, version)))
         self.model.branch(name, line, version)
@@ -247,6 +250,7 @@ class VersioningMachine(RuleBasedStateMachine):
             return
         line.common = base
         await self._commit(branch, expected.content, done.txn)
+        line.own = self.model.last
 
     # ---- Comparing ---------------------------------------------------------------------------
 

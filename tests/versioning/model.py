@@ -20,6 +20,8 @@ class Line:
     parent: str | None
     versions: dict[int, Content]
     common: Content = field(default_factory=dict)
+    own: int = 0
+    """The version from which on it is what it is: its base, or its last rebase."""
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Model:
             parent,
             {n: base if n > version else self.at(parent, n) for n in range(self.last + 1)},
             base,
+            version,
         )
 
     @staticmethod

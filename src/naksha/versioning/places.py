@@ -17,6 +17,7 @@ from naksha.versioning.records import (
     Scope,
     Tag,
     branch_of,
+    everywhere,
     find,
 )
 from naksha.versioning.refs import MAIN_BRANCH, AtUuid, Named, One, Point, Range, Ref, parse_ref
@@ -72,6 +73,21 @@ def line_of_branch(storage: Storage, branch: Branch, epoch: Epoch | None = None)
     return line_on(storage, branch.name, (epoch or branch.now).layers, branch)
 
 
+async def line_then(storage: Storage, branch: Branch, txn: int) -> Line:
+    """A branch as it was at a transaction: on the base that it had then; before its first one it
+    is what it was made from."""
+    epoch = branch.epoch_at(txn)
+    base = epoch.below[0]
+    if epoch is branch.epochs[0] and txn <= (base.txn or 0):
+        for known in await everywhere(storage):
+            record = known.record
+            if isinstance(record, Branch) and base.overlay in [e.overlay for e in record.epochs]:
+                line = await line_then(storage, record, txn)
+                return line_on(storage, branch.name, line.layers)
+        return line_on(storage, branch.name, (Layer(base.overlay, None), *epoch.below[1:]))
+    return line_of_branch(storage, branch, epoch)
+
+
 def line_on(
     storage: Storage, name: str, layers: tuple[Layer, ...], branch: Branch | None = None
 ) -> Line:
@@ -111,7 +127,7 @@ async def place_before(place: Place) -> Place:
     """One version earlier; a branch may have been on another base then."""
     line, version = place.line, await place.line.root.resolve(AtSeq(place.version.seq_number - 1))
     if line.branch is not None:
-        line = line_of_branch(line.root, line.branch, line.branch.epoch_at(version.txn))
+        line = await line_then(line.root, line.branch, version.txn)
     return Place(line, version, AtSeq(version.seq_number))
 
 
@@ -147,7 +163,7 @@ async def _place(storage: Storage, branch: str, point: Point, scope: Scope) -> P
     if isinstance(selector, Head):
         return await at(line_of_branch(storage, record), HEAD)
     version = await storage.resolve(selector)
-    line = line_of_branch(storage, record, record.epoch_at(version.txn))
+    line = await line_then(storage, record, version.txn)
     return Place(line, version, AtSeq(version.seq_number))
 
 
