@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from naksha.model.errors import InvalidArgument, MergeConflict, NotFound
+from naksha.model.errors import InvalidArgument, MergeConflict, NakshaError, NotFound
 from naksha.model.query import Query
 from naksha.spi.storage import Storage
 from naksha.versioning import (
@@ -20,10 +20,12 @@ from naksha.versioning import (
     conflict_of,
     conflicts,
     create_branch,
+    delete_branch,
     give_up_conflict,
     merge,
     open_branch,
     rebase,
+    rename_branch,
     resolve_conflict,
 )
 from tests.versioning.town import ANN, BOB, content, delete, make, place, put
@@ -129,7 +131,8 @@ async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: S
     assert await storage.transactions() == log
     (stored,) = await conflicts(storage)
     assert stored == await conflict_of(storage, caught.value.id or "")
-    assert (stored.source, stored.target, stored.author) == ("fix", "main", "bob")
+    (fix,) = await branches(storage)
+    assert (stored.source, stored.target, stored.author) == (fix.number, 0, "bob")
     reports = {each.id: each for each in stored.undecided}
     assert {id_: each.paths for id_, each in reports.items()} == {
         "both": ("/properties/n",),
@@ -357,3 +360,85 @@ async def test_a_merge_that_is_not_published_yet_counts(storage: Storage) -> Non
         await storage.run(lambda s: s.update("places", [place("a", n=1)]), "app")
         assert (await merge(storage, "fix", "main", BOB)).count == 0
     assert await content(storage) == {"a": {"n": 1}}
+
+
+async def test_conflicts_of_several_targets_and_new_names(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    other = await branch(storage, "other")
+    await put(fix, place("a", n=2))
+    await put(other, place("a", n=3))
+    await put(storage, place("a", n=4))
+    ids = []
+    for target in ("main", "other"):
+        with pytest.raises(MergeConflict) as caught:
+            await merge(storage, "fix", target, BOB)
+        ids.append(caught.value.id or "")
+    assert sorted(each.id for each in await conflicts(storage)) == sorted(ids)
+    await rename_branch(storage, "fix", "repair", ANN)
+    await merge(storage, "repair", "other", BOB, policy=Policy.THEIRS)
+    # The other one still waits.
+    assert [each.id for each in await conflicts(storage)] == ids[:1]
+    assert [b.state for b in await branches(storage) if b.name == "repair"] == ["IN_CONFLICT"]
+    await resolve_conflict(storage, ids[0], {("places", "a"): Policy.THEIRS}, BOB)
+    assert await content(storage) == {"a": {"n": 2}}
+    assert await conflicts(storage) == []
+
+
+async def test_conflicts_go_with_their_branch(storage: Storage) -> None:
+    await in_conflict(storage)
+    with pytest.raises(MergeConflict):
+        await merge(storage, "fix", "main", BOB)
+    await delete_branch(storage, "fix", ANN)
+    assert await conflicts(storage) == []
+
+
+async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    onto = await put(storage, place("a", n=3))
+    await put(storage, place("b"))
+    with pytest.raises(MergeConflict) as caught:
+        await rebase(storage, "fix", BOB, onto=str(onto.seq_number))
+    choices: Choices = {("places", "a"): Policy.THEIRS}
+    await resolve_conflict(storage, caught.value.id or "", choices, BOB)
+    fix = (await open_branch(storage, "fix")).storage
+    assert await content(fix) == {"a": {"n": 2}}
+
+
+async def test_a_parent_is_known_whatever_its_name(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    child = await branch(storage, "child", "fix")
+    await put(child, place("c"))
+    await put(fix, place("b"))
+    await rename_branch(storage, "fix", "repair", ANN)
+    await branch(storage)
+    await rebase(storage, "child", BOB)
+    child = (await open_branch(storage, "child")).storage
+    assert await content(child) == {"a": {"n": 2}, "b": {}, "c": {}}
+
+
+async def test_a_branch_is_not_deleted_while_another_one_is_made_from_it(
+    storage: Storage,
+) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    for round_ in range(5):
+        fix = await branch(storage, f"fix{round_}")
+        await put(fix, place("a", n=2))
+        results = await asyncio.gather(
+            delete_branch(storage, f"fix{round_}", ANN),
+            create_branch(storage, f"child{round_}", ANN, f"fix{round_}"),
+            return_exceptions=True,
+        )
+        failed = [each for each in results if isinstance(each, BaseException)]
+        assert len(failed) <= 1 or all(isinstance(each, NakshaError) for each in failed)
+        for each in await branches(storage):
+            line = await open_branch(storage, each.name)
+            assert await content(line.storage) is not None

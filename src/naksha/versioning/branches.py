@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from naksha.model.errors import Conflict, InUse, LimitExceeded
+from naksha.model.errors import Conflict, InUse, LimitExceeded, NotFound
 from naksha.model.version import Version
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Layer, Storage, WriteSession
 from naksha.versioning.places import Line, Place, check_protectable, line_of, place_of
 from naksha.versioning.records import (
+    CONFLICT,
     LAYERS_MAX,
     REF,
     STORAGE,
@@ -21,10 +22,12 @@ from naksha.versioning.records import (
     Scope,
     Signed,
     branch_of,
+    branch_with,
     every,
     everywhere,
     find,
     plain,
+    stored_conflict,
     taken,
 )
 from naksha.versioning.refs import MAIN_BRANCH, check_name
@@ -66,6 +69,7 @@ async def create_branch(
             created_ms=SystemClock().now_ms(),
         )
         await session.keep(REF, scope.key(name), plain(branch), expected=0)
+        await stand_on(session, place.line)
         await pin_base(session, branch.now, scope, place.version)
         return branch
 
@@ -100,19 +104,35 @@ async def delete_branch(
     storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> None:
     """Remove a branch and all that was written on it, unless something stands on it."""
-    branch, revision = await branch_of(storage, scope, name)
-    own = {epoch.overlay for epoch in branch.epochs}
 
     async def work(session: WriteSession) -> None:
+        branch, revision = await branch_of(session, scope, name)
+        # First of all: who stands on it said so in the same row.
+        await session.forget(REF, scope.key(name), expected=revision)
+        own = {epoch.overlay for epoch in branch.epochs}
         user = _user_of(own, branch, await everywhere(session))
         if user is not None:
             raise InUse(f"Branch {name!r} is needed by {user}", field="branch")
-        await session.forget(REF, scope.key(name), expected=revision)
         for epoch in branch.epochs:
-            await unpin_base(session, epoch, scope)
+            await unpin_base(session, epoch, branch.scope)
             await session.drop_overlay(epoch.overlay)
+        for kept in await session.all_kept(CONFLICT):
+            conflict = stored_conflict(kept)
+            if branch.number in (conflict.source, conflict.target):
+                await session.forget(CONFLICT, conflict.id)
 
     await storage.run(work, signed.app_id, signed.author)
+
+
+async def stand_on(session: WriteSession, line: Line) -> None:
+    """Make sure that a branch is not deleted while something is made that needs it."""
+    if line.branch is not None:
+        known = await branch_with(session, line.branch.number)
+        if known is None:
+            raise NotFound(f"There is no branch {line.name!r}", field="branch")
+        branch, revision = known
+        key = branch.scope.key(branch.name)
+        await session.keep(REF, key, plain(branch), expected=revision)
 
 
 def layers_below(place: Place) -> tuple[Layer, ...]:
@@ -160,9 +180,9 @@ async def writable(storage: Storage, name: str, scope: Scope) -> Line:
     """The same, unless a conflict waits for a decision."""
     if name != MAIN_BRANCH:
         branch, _ = await branch_of(storage, scope, name)
-        if branch.conflict is not None:
+        if branch.conflicts:
             raise Conflict(
-                f"Branch {name!r} is in conflict {branch.conflict!r}; decide it first",
+                f"Branch {name!r} is in conflict {branch.conflicts[0]!r}; decide it first",
                 field="branch",
             )
     return await line_of(storage, name, scope)

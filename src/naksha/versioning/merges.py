@@ -24,7 +24,7 @@ from naksha.spi.merging import content_of
 from naksha.spi.storage import Layer, Storage
 from naksha.versioning.branches import pin_merge
 from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.conflicts import store_conflict
+from naksha.versioning.conflicts import conflict_id, store_conflict, without
 from naksha.versioning.diff import Change, diff, lookup
 from naksha.versioning.forks import fork_of
 from naksha.versioning.places import Line, Place, at, line_of, line_of_branch, line_on
@@ -113,7 +113,8 @@ async def merge(
         if dry_run:
             return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
         if open_:
-            raise await store_conflict(storage, source, target, scope, open_, signed)
+            sides = lines.source.line, lines.target.line
+            raise await store_conflict(storage, *sides, open_, signed)
         try:
             txn = await _write(storage, lines, scope, planned, signed)
             return written_of(txn, planned)
@@ -282,15 +283,14 @@ async def _write(
                 expected = lines.revisions[branch.name]
                 await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
         await pin_merge(session, owner, source.version)
-        if owner.conflict is not None:
-            await session.forget(CONFLICT, owner.conflict)
+        await session.forget(CONFLICT, conflict_id("merge", source.line, target.line))
     if session.txn is not None:
         await storage.wait_published(session.txn, WAIT_S)
     return session.txn
 
 
 def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:
-    """The branch with the point up to which it is merged, and without a conflict."""
+    """The branch with the point up to which it is merged, and without a conflict about it."""
     epoch, source, target = branch.now, lines.source, lines.target
     if source.line.name == branch.name:
         point = _latest(
@@ -304,7 +304,8 @@ def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:
         )
         from_ = epoch.merged_from | {source.line.overlay: point}
         epoch = msgspec.structs.replace(epoch, merged_from=from_)
-    return msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch), conflict=None)
+    merged = msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch))
+    return without(merged, conflict_id("merge", source.line, target.line))
 
 
 def _latest(known: MergePoint | None, new: MergePoint) -> MergePoint:

@@ -7,13 +7,14 @@ import asyncio
 import msgspec
 
 from naksha.model import limits
-from naksha.model.errors import Conflict, InvalidArgument, Retryable
+from naksha.model.errors import Conflict, InvalidArgument, NotFound, Retryable
 from naksha.model.query import Query, States
+from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Layer, Storage, WriteSession
 from naksha.versioning.branches import layers_below, pin_base
 from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.conflicts import store_conflict
+from naksha.versioning.conflicts import conflict_id, store_conflict, without
 from naksha.versioning.merges import (
     ATTEMPTS,
     Choices,
@@ -33,8 +34,10 @@ from naksha.versioning.records import (
     Scope,
     Signed,
     branch_of,
+    everywhere,
     plain,
 )
+from naksha.versioning.refs import MAIN_BRANCH
 from naksha.versioning.writing import WAIT_S, Plan, Written, write_all, written_of
 
 
@@ -63,20 +66,34 @@ async def rebase(
     """
     for _ in range(ATTEMPTS):
         branch, revision = await branch_of(storage, scope, name)
-        lines = await _lines(storage, branch, onto or f"{branch.parent}:HEAD", scope)
+        newest = f"{await parent_of(storage, branch)}:HEAD"
+        lines = await _lines(storage, branch, onto or newest, scope)
         planned, open_ = await plan_merge(lines, Judge(policy, choices or {}))
         if dry_run:
             return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
         if open_:
-            raise await store_conflict(
-                storage, name, lines.target.line.name, scope, open_, signed, kind="rebase"
-            )
+            sides = lines.source.line, lines.target.line
+            raise await store_conflict(storage, *sides, open_, signed, kind="rebase", onto=onto)
         try:
             txn = await _write(storage, branch, revision, lines, planned, signed)
             return written_of(txn, planned)
         except (Conflict, Retryable):
             await asyncio.sleep(limits.RETRY_DELAY_MS_MIN / 1000)
     raise Retryable(f"{name!r} was changed during every one of {ATTEMPTS} attempts to rebase")
+
+
+async def parent_of(storage: Storage, branch: Branch) -> str:
+    """The present name of what a branch was made from."""
+    overlay = branch.now.below[0].overlay
+    if overlay == MAIN:
+        return MAIN_BRANCH
+    for known in await everywhere(storage):
+        record = known.record
+        if isinstance(record, Branch) and overlay in [each.overlay for each in record.epochs]:
+            return record.name
+    raise NotFound(
+        f"What {branch.name!r} was made from is gone; say onto what it is to be put", field="onto"
+    )
 
 
 async def _lines(storage: Storage, branch: Branch, onto: str, scope: Scope) -> Lines:
@@ -113,13 +130,12 @@ async def _write(
         assert session.txn is not None
         epoch = Epoch(overlay=overlay, below=below, since=session.txn)
         parent = lines.target.line.name
-        moved = msgspec.structs.replace(
-            branch, parent=parent, epochs=(*branch.epochs, epoch), conflict=None
-        )
+        conflict = conflict_id("rebase", lines.source.line, lines.target.line)
+        moved = msgspec.structs.replace(branch, parent=parent, epochs=(*branch.epochs, epoch))
+        moved = without(moved, conflict)
         await session.keep(REF, branch.scope.key(branch.name), plain(moved), expected=revision)
         await pin_base(session, epoch, branch.scope, lines.target.version)
-        if branch.conflict is not None:
-            await session.forget(CONFLICT, branch.conflict)
+        await session.forget(CONFLICT, conflict)
         await _check_still(lines)
     await storage.wait_published(session.txn, WAIT_S)
     return session.txn

@@ -104,7 +104,13 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
     author: str | None = None
     app_id: str
     created_ms: int
-    conflict: str | None = None
+    conflicts: tuple[str, ...] = ()
+    """Merges and rebases of it that wait for a decision."""
+
+    @property
+    def number(self) -> int:
+        """What it is known by, whatever its name: its first overlay."""
+        return self.epochs[0].overlay
 
     @property
     def now(self) -> Epoch:
@@ -113,7 +119,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
     @property
     def state(self) -> str:
         """OPEN, or IN_CONFLICT while a merge of it waits for a decision."""
-        return "OPEN" if self.conflict is None else "IN_CONFLICT"
+        return "IN_CONFLICT" if self.conflicts else "OPEN"
 
     def epoch_at(self, txn: int) -> Epoch:
         """The epoch that a version belongs to; the first one also tells what was before it."""
@@ -138,12 +144,14 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge that was not done. Merging `source` into `target` again with a choice for each of
-    `undecided` ends it."""
+    """A merge or rebase that was not done. Doing it again with a choice for each of `undecided`
+    ends it. `source` and `target` are the numbers of branches, MAIN for main; `onto` is the new
+    base of a rebase, if it was given."""
 
     id: str
-    source: str
-    target: str
+    source: int
+    target: int
+    onto: str | None = None
     scope: Scope
     kind: str = "merge"
     undecided: tuple[Undecided, ...]
@@ -171,6 +179,14 @@ async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, in
     if known is None or not isinstance(known.record, Branch):
         raise NotFound(f"There is no branch {name!r}", field="branch")
     return known.record, known.revision
+
+
+async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
+    """The branch with this number, of whatever space and name, and its revision."""
+    for known in await everywhere(reader):
+        if isinstance(known.record, Branch) and known.record.number == number:
+            return known.record, known.revision
+    return None
 
 
 async def every(reader: Reader, space: str | None = None) -> list[Known]:

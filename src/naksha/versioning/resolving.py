@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from naksha.model.errors import NotFound
+from naksha.model.transaction import MAIN
 from naksha.spi.storage import Storage
 from naksha.versioning.conflicts import conflict_of
 from naksha.versioning.merges import Choices, Policy, merge
 from naksha.versioning.rebase import rebase
-from naksha.versioning.records import Signed
+from naksha.versioning.records import Signed, branch_with
+from naksha.versioning.refs import MAIN_BRANCH
 from naksha.versioning.writing import Written
 
 
@@ -21,17 +24,31 @@ async def resolve_conflict(
     """Do the merge or rebase of a stored conflict with a choice for each of its features. If one
     has none, or if new conflicts came up since, it is a MergeConflict again."""
     stored = await conflict_of(storage, id)
-    scope = stored.scope
+    scope, onto = stored.scope, stored.onto
+    source, target = [await _name(storage, number) for number in (stored.source, stored.target)]
     if stored.kind == "rebase":
         return await rebase(
-            storage, stored.source, signed, scope=scope, policy=policy, choices=choices
+            storage, source, signed, onto, scope=scope, policy=policy, choices=choices
         )
     return await merge(
         storage,
-        stored.source,
-        stored.target,
+        source,
+        target,
         signed,
         scope=scope,
         policy=policy,
         choices=choices,
     )
+
+
+async def _name(storage: Storage, number: int) -> str:
+    """The present name of a branch."""
+    if number == MAIN:
+        return MAIN_BRANCH
+    known = await branch_with(storage, number)
+    if known is None:
+        raise NotFound(
+            "A branch of this conflict is gone; there is nothing left but to give it up",
+            field="conflict",
+        )
+    return known[0].name
