@@ -157,7 +157,7 @@ class VersioningMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def branch(self, data: st.DataObject) -> None:
         line = self.draw_line(data)
-        # Earlier it is another line, and a merge with the parent knows less than the model.
+        # Earlier it is another line, which then is the parent.
         first = self.model.lines[line].own
         version = data.draw(st.integers(first, self.model.last), label="version")
         name = f"b{next(self.names)}"
@@ -227,15 +227,10 @@ class VersioningMachine(RuleBasedStateMachine):
             await self._end(target, expected.content, done.txn)
             line.common = theirs
 
-    def without_children(self) -> list[str]:
-        """Branches that nothing stands on."""
-        parents = {line.parent for line in self.model.lines.values()}
-        return sorted(each for each in self.model.lines if each != "main" and each not in parents)
-
-    @precondition(lambda self: self.without_children())
+    @precondition(has_branches)
     @rule(data=st.data())
     def rebase(self, data: st.DataObject) -> None:
-        branch = data.draw(st.sampled_from(self.without_children()), label="branch")
+        branch = self.draw_line(data, branch=True)
         policy = data.draw(st.sampled_from(list(Policy)))
         self.driver(self._rebase(branch, policy))
 

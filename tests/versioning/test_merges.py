@@ -442,3 +442,60 @@ async def test_a_branch_is_not_deleted_while_another_one_is_made_from_it(
         for each in await branches(storage):
             line = await open_branch(storage, each.name)
             assert await content(line.storage) is not None
+
+
+async def test_a_child_does_not_bring_again_what_its_parent_brought(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    child = await branch(storage, "child", "fix")
+    await put(child, place("c"))
+    await merge(storage, "fix", "main", BOB)
+    await put(storage, place("a", n=1))
+    assert (await merge(storage, "child", "main", BOB)).created == {"places": ["c"]}
+    assert await content(storage) == {"a": {"n": 1}, "c": {}}
+
+
+async def test_what_came_over_another_branch_is_known(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    one = await branch(storage, "one")
+    two = await branch(storage, "two")
+    await put(one, place("a", n=2))
+    await merge(storage, "one", "two", BOB)
+    assert await content(two) == {"a": {"n": 2}}
+    await merge(storage, "two", "main", BOB)
+    await put(storage, place("a", n=3))
+    assert (await merge(storage, "one", "main", BOB)).count == 0
+    assert await content(storage) == {"a": {"n": 3}}
+
+
+async def test_a_rebased_branch_knows_what_was_merged_before(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    one = await branch(storage, "one")
+    two = await branch(storage, "two")
+    await put(one, place("a", n=2))
+    await merge(storage, "one", "two", BOB)
+    await put(two, place("a", n=1))
+    await put(storage, place("b"))
+    await rebase(storage, "two", BOB)
+    assert (await merge(storage, "one", "two", BOB)).count == 0
+
+
+async def test_a_child_of_a_branch_that_is_rebased(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    child = await branch(storage, "child", "fix")
+    await put(child, place("c"))
+    await put(storage, place("b"))
+    await rebase(storage, "fix", BOB)
+    fix = (await open_branch(storage, "fix")).storage
+    await put(fix, place("a", n=1))
+    await rebase(storage, "child", BOB)
+    child = (await open_branch(storage, "child")).storage
+    assert await content(child) == {"a": {"n": 1}, "b": {}, "c": {}}
+    assert (await merge(storage, "child", "fix", BOB)).created == {"places": ["c"]}

@@ -21,13 +21,13 @@ from naksha.model.merge import Side, merge3
 from naksha.model.state import State
 from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.spi.merging import content_of
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import Storage
+from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.branches import pin_merge
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.conflicts import conflict_id, store_conflict, without
 from naksha.versioning.diff import Change, diff, lookup
-from naksha.versioning.forks import fork_of
-from naksha.versioning.places import Line, Place, at, line_of, line_of_branch, line_on
+from naksha.versioning.places import Line, Place, at, line_of, line_of_branch
 from naksha.versioning.records import (
     CONFLICT,
     REF,
@@ -159,48 +159,9 @@ async def lines_of(
 
 
 async def base_of(storage: Storage, source: Place, target: Place) -> Place:
-    """The latest version that both have: by the records of merges, else where they part."""
-    fork = fork_of(source, target)
-    found = await at(_shared_line(storage, source.line, target.line), _at_txn(fork.txn))
-    for one, other in ((source, target), (target, source)):
-        if one.line.branch is None:
-            continue
-        epoch = one.line.branch.epoch_on(one.line.overlay)
-        # After a merge of the branch into the other line, the branch as it was is in both.
-        into = epoch.merged_into.get(other.line.overlay)
-        if _is_later(into, one, other, found) and into is not None:
-            found = await at(one.line, AtTxn(into.ours))
-        out_of = epoch.merged_from.get(other.line.overlay)
-        if _is_later(out_of, one, other, found) and out_of is not None:
-            found = await at(other.line, AtTxn(out_of.theirs))
-    return found
-
-
-def _is_later(point: MergePoint | None, one: Place, other: Place, found: Place) -> bool:
-    """Whether both versions have a merge in them that is later than what was found so far. HEAD has
-    all that is recorded, published or not."""
-    return (
-        point is not None
-        and (one.at == HEAD or point.ours <= one.version.txn)
-        and (other.at == HEAD or point.theirs <= other.version.txn)
-        and max(point.ours, point.theirs) > found.version.txn
-    )
-
-
-def _at_txn(txn: int) -> AtSeq | AtTxn:
-    return AtTxn(txn) if txn > 0 else AtSeq(0)
-
-
-def _shared_line(storage: Storage, source: Line, target: Line) -> Line:
-    """The layers that both lines have, as a line of their own."""
-    shared: list[Layer] = []
-    for one, other in zip(reversed(source.layers), reversed(target.layers), strict=False):
-        if one.overlay != other.overlay:
-            break
-        shared.append(one)
-    top = Layer(shared[-1].overlay, None)
-    name = target.name if target.overlay == top.overlay else source.name
-    return line_on(storage, name, (top, *reversed(shared[:-1])))
+    """The latest version that both have."""
+    line, txn = (await Ancestry.of(storage)).latest_common(source, target)
+    return await at(line, AtTxn(txn) if txn > 0 else AtSeq(0))
 
 
 async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:

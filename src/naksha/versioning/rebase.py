@@ -128,7 +128,12 @@ async def _write(
         # Always a version: until then the branch reads as it did, on its former base.
         await session.message(MESSAGE, signed.message or f"Rebase of {branch.name!r}")
         assert session.txn is not None
-        epoch = Epoch(overlay=overlay, below=below, since=session.txn)
+        epoch = Epoch(
+            overlay=overlay,
+            below=below,
+            since=session.txn,
+            replayed=(branch.now.overlay, lines.source.version.txn),
+        )
         parent = lines.target.line.name
         conflict = conflict_id("rebase", lines.source.line, lines.target.line)
         moved = msgspec.structs.replace(branch, parent=parent, epochs=(*branch.epochs, epoch))

@@ -79,11 +79,13 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """A branch on one base: from transaction `since` on, until the next rebase.
 
     `merged_into` and `merged_from` tell of the last merges with other overlays (by number; 0 is
-    main): `ours` is on this branch, `theirs` on the other one."""
+    main): `ours` is on this branch, `theirs` on the other one. `replayed` is what a rebase brought
+    from the base before: that overlay, and the last transaction of it."""
 
     overlay: int
     below: tuple[Layer, ...]
     since: int
+    replayed: tuple[int, int] | None = None
     merged_into: dict[int, MergePoint] = {}
     merged_from: dict[int, MergePoint] = {}
 
