@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from naksha.model.errors import InvalidArgument, MergeConflict, NakshaError, NotFound
+from naksha.model.errors import (
+    Conflict,
+    InvalidArgument,
+    MergeConflict,
+    NakshaError,
+    NotFound,
+    Retryable,
+)
 from naksha.model.query import Query
 from naksha.spi.storage import Storage
 from naksha.versioning import (
@@ -499,3 +506,44 @@ async def test_a_child_of_a_branch_that_is_rebased(storage: Storage) -> None:
     child = (await open_branch(storage, "child")).storage
     assert await content(child) == {"a": {"n": 1}, "b": {}, "c": {}}
     assert (await merge(storage, "child", "fix", BOB)).created == {"places": ["c"]}
+
+
+async def test_who_opened_a_branch_before_its_rebase_must_open_it_again(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    await put(storage, place("b"))
+    await rebase(storage, "fix", BOB)
+    with pytest.raises(Conflict, match="open it again"):
+        await put(fix, place("lost"))
+    await put((await open_branch(storage, "fix")).storage, place("kept"))
+
+
+async def test_a_session_on_the_branch_that_is_open_during_a_rebase(storage: Storage) -> None:
+    """Either it is in the branch, or it fails; it is never gone."""
+    await make(storage)
+    await put(storage, place("a", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    await put(storage, place("b"))
+    written, begin = True, asyncio.Event()
+
+    async def rebase_then() -> None:
+        await begin.wait()
+        await rebase(storage, "fix", BOB)
+
+    task = asyncio.create_task(rebase_then())
+    try:
+        async with asyncio.timeout(60):
+            async with fix.write("slow") as session:
+                await session.create("places", [place("slow")])
+                begin.set()
+                await asyncio.sleep(0.5)
+                await session.create("places", [place("more")])
+    except (Conflict, Retryable):
+        written = False
+    await task
+    fix = (await open_branch(storage, "fix")).storage
+    expected = {"a": {"n": 2}, "b": {}} | ({"slow": {}, "more": {}} if written else {})
+    assert await content(fix) == expected

@@ -118,6 +118,9 @@ class PsqlSession(PsqlReader, CheckedSession):
         overlay: int = rows[0][0]
         return overlay
 
+    async def freeze_overlay(self, overlay: int) -> None:
+        await self._call("overlay_freeze", None, overlay)
+
     async def drop_overlay(self, overlay: int) -> None:
         if not is_overlay(overlay):
             raise NotFound(f"There is no overlay {overlay}")

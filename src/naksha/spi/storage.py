@@ -185,6 +185,10 @@ class WriteSession(Reader, Protocol):
         """The number of a new overlay: tables for what is changed on a branch, made for each
         collection at the first write to it. Never given out again."""
 
+    async def freeze_overlay(self, overlay: int) -> None:
+        """From the commit on nobody writes to an overlay: that is a Conflict then. Who does so now
+        is waited for a while, then it is Retryable."""
+
     async def drop_overlay(self, overlay: int) -> None:
         """Forget all that was written to an overlay; maintenance removes the tables."""
 

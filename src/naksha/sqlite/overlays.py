@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from naksha.model.errors import NotFound
+from naksha.model.errors import Conflict, NotFound
 from naksha.model.query import Query, States
 from naksha.model.transaction import MAIN
 from naksha.sqlite import layers, statements
@@ -28,6 +28,11 @@ def new(transaction: Transaction) -> int:
     number = transaction.take_overlay()
     transaction.connection.execute(queries()["overlay_insert"], (number,))
     return number
+
+
+def freeze(connection: sqlite3.Connection, overlay: int) -> None:
+    """See `WriteSession.freeze_overlay`. Who is not done yet does its steps again, and finds it."""
+    connection.execute(queries()["overlay_freeze"], (overlay,))
 
 
 def drop(connection: sqlite3.Connection, overlay: int) -> None:
@@ -60,6 +65,8 @@ def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tabl
     )
     if transaction.overlay not in floors:
         raise NotFound(f"There is no overlay {transaction.overlay}")
+    if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
+        raise Conflict("The branch was put on another base; open it again", field="layers")
     floor = floors[transaction.overlay]
     over = layers.overlay_of(c, transaction.overlay, floor or 0)
     if floor is None:

@@ -122,6 +122,9 @@ class SqliteSession(CheckedSession):
     async def new_overlay(self) -> int:
         return await self._step(overlays.new)
 
+    async def freeze_overlay(self, overlay: int) -> None:
+        await self._step(lambda t: overlays.freeze(t.connection, overlay))
+
     async def drop_overlay(self, overlay: int) -> None:
         await self._step(lambda t: overlays.drop(t.connection, overlay))
 

@@ -123,6 +123,9 @@ async def _write(
     below = layers_below(lines.target)
     line = line_on(storage, branch.name, (Layer(overlay, None), *below))
     async with line.storage.write(signed.app_id, signed.author) as session:
+        # Who opened the branch before writes to its former overlay: not from now on.
+        await session.freeze_overlay(branch.now.overlay)
+        await _check_still(lines)
         for name, writes in planned.items():
             await write_all(session, name, writes)
         # Always a version: until then the branch reads as it did, on its former base.
@@ -141,7 +144,6 @@ async def _write(
         await session.keep(REF, branch.scope.key(branch.name), plain(moved), expected=revision)
         await pin_base(session, epoch, branch.scope, lines.target.version)
         await session.forget(CONFLICT, conflict)
-        await _check_still(lines)
     await storage.wait_published(session.txn, WAIT_S)
     return session.txn
 

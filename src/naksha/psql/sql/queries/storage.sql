@@ -166,6 +166,9 @@ SELECT naksha_tx_branch($1, $2)
 -- name: overlay_new
 SELECT naksha_overlay_new()
 
+-- name: overlay_freeze
+SELECT naksha_overlay_freeze($1)
+
 -- name: overlay_drop
 SELECT naksha_overlay_drop($1)
 

@@ -41,10 +41,12 @@ BEGIN
     END IF;
 END $$;
 
--- The overlays there are; a dropped one has no row. Their numbers are never given out again.
+-- The overlays there are; a dropped one has no row, a frozen one is not written to any more. Their
+-- numbers are never given out again.
 CREATE SEQUENCE IF NOT EXISTS naksha_overlay_seq AS int4;
 CREATE TABLE IF NOT EXISTS naksha_overlay (
-    number int4 PRIMARY KEY
+    number int4 PRIMARY KEY,
+    frozen bool NOT NULL DEFAULT false
 );
 -- Hidden collections have numbers above those of all others, which are part of state ids; below
 -- the numbers that bulk loads are locked by (110).

@@ -23,6 +23,18 @@ BEGIN
     UPDATE naksha_collection SET delete_at = 1 WHERE overlay = overlay_number AND overlay <> 0;
 END $$;
 
+-- Waits for those who write to it, but not for ever: one of them may be waiting for us.
+CREATE OR REPLACE FUNCTION naksha_overlay_freeze(overlay_number int4) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' SET lock_timeout = '2s'
+AS $$
+BEGIN
+    PERFORM FROM naksha_overlay WHERE number = overlay_number FOR UPDATE;
+    UPDATE naksha_overlay SET frozen = true WHERE number = overlay_number;
+EXCEPTION WHEN lock_not_available THEN
+    PERFORM naksha_raise('40001', format('Somebody writes to overlay %s', overlay_number), '{}',
+                         'Repeat the transaction');
+END $$;
+
 -- This transaction works on a branch: layers topmost first, main (0) last. The first has no `txn`,
 -- the others are read at theirs.
 CREATE OR REPLACE FUNCTION naksha_tx_branch(overlays int4[], txns int8[]) RETURNS void
@@ -48,6 +60,10 @@ BEGIN
      WHERE NOT EXISTS (SELECT FROM naksha_overlay n WHERE n.number = o) LIMIT 1;
     IF FOUND THEN
         PERFORM naksha_raise('N0011', format('There is no overlay %s', missing),
+                             '{"field": "layers"}');
+    END IF;
+    IF EXISTS (SELECT FROM naksha_overlay n WHERE n.number = overlays[1] AND n.frozen) THEN
+        PERFORM naksha_raise('N0005', 'The branch was put on another base; open it again',
                              '{"field": "layers"}');
     END IF;
     PERFORM set_config(naksha_var('branch'), jsonb_build_object(

@@ -22,6 +22,12 @@ UPDATE naksha_storage SET last_overlay = max(last_overlay, ?)
 -- name: overlay_insert
 INSERT INTO naksha_overlay (number) VALUES (?)
 
+-- name: overlay_freeze
+UPDATE naksha_overlay SET frozen = 1 WHERE number = ?
+
+-- name: overlay_is_frozen
+SELECT frozen FROM naksha_overlay WHERE number = ?
+
 -- name: overlay_delete
 DELETE FROM naksha_overlay WHERE number = ?
 

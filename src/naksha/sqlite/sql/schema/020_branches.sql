@@ -22,9 +22,11 @@ CREATE TABLE naksha_kept (
     PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 
--- Overlays that are in use. One that is not here is dropped, whatever is left of its tables.
+-- Overlays that are in use. One that is not here is dropped, whatever is left of its tables; a frozen
+-- one is not written to any more.
 CREATE TABLE naksha_overlay (
-    number INTEGER PRIMARY KEY
+    number INTEGER PRIMARY KEY,
+    frozen INTEGER NOT NULL DEFAULT 0
 );
 
 -- Collections that were written to in an overlay, by their numbers: those have tables of their own
