@@ -22,8 +22,8 @@ CREATE TABLE naksha_kept (
     PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 
--- Overlays that are in use. One that is not here is dropped, whatever is left of its tables; a frozen
--- one is not written to any more.
+-- Overlays that are in use. One that is not here is dropped, whatever is left of its tables; one
+-- that is frozen is not written to any more.
 CREATE TABLE naksha_overlay (
     number INTEGER PRIMARY KEY,
     frozen INTEGER NOT NULL DEFAULT 0
