@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging.handlers import MemoryHandler
 from typing import Final
 
 import typer
@@ -20,6 +21,8 @@ WAYS_OUT: Final = {
     "storage_corrupt": "Please report this, with the message above.",
 }
 """By code; an error without one says itself what to do."""
+LINES_MAX: Final = 1000
+"""Of asyncio's log, held back until the end."""
 NO_POSTGIS: Final = (
     "Install PostGIS on the server (Debian: postgresql-postgis), "
     "then run CREATE EXTENSION postgis in the database as its superuser."
@@ -29,16 +32,33 @@ NO_POSTGIS: Final = (
 @contextmanager
 def readable(*, as_json: bool = False) -> Iterator[None]:
     """Run a command; what Naksha raises on purpose ends it with a sentence, not a traceback."""
+    with _held_back() as said:
+        try:
+            yield
+        except NakshaError as error:
+            _tell(error, as_json)
+            raise typer.Exit(outward(error).exit_code) from error
+        except KeyboardInterrupt as error:
+            # What interrupted tasks leave unread is no news on the way out.
+            said.buffer.clear()
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+@contextmanager
+def _held_back() -> Iterator[MemoryHandler]:
+    """What asyncio has to say is told at the end, when it is known whether it matters."""
+    handler = MemoryHandler(LINES_MAX, logging.CRITICAL + 1, logging.StreamHandler())
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(handler)
+    logger.propagate = False
     try:
-        yield
-    except NakshaError as error:
-        _tell(error, as_json)
-        raise typer.Exit(outward(error).exit_code) from error
-    except KeyboardInterrupt as error:
-        # What the interrupted tasks leave unread is no news on the way out.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        typer.echo("Interrupted.", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from error
+        yield handler
+    finally:
+        handler.close()
+        logger.removeHandler(handler)
+        logger.propagate = True
 
 
 def way_out(error: NakshaError) -> str | None:

@@ -36,6 +36,7 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "collection_exists": Outward(409, 7),
         "feature_exists": Outward(409, 7),
         "in_use": Outward(409, 7),
+        "merge_conflict": Outward(409, 7),
         "limit_exceeded": Outward(413, 8),
         "unavailable": Outward(503, 69),
         "storage_corrupt": Outward(500, 70),

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import NotFound
 from naksha.model.names import check_collection_id
 from naksha.model.state import Outcome, State
 from naksha.model.version import Version
@@ -122,9 +121,8 @@ class PsqlSession(PsqlReader, CheckedSession):
         await self._call("overlay_freeze", None, overlay)
 
     async def drop_overlay(self, overlay: int) -> None:
-        if not is_overlay(overlay):
-            raise NotFound(f"There is no overlay {overlay}")
-        await self._call("overlay_drop", None, overlay)
+        if is_overlay(overlay):
+            await self._call("overlay_drop", None, overlay)
 
     # ---- What was found to be right ----------------------------------------------------------
 

@@ -12,14 +12,11 @@ BEGIN ATOMIC
     INSERT INTO naksha_overlay (number) VALUES (nextval('naksha_overlay_seq')) RETURNING number;
 END;
 
--- Waits for those who write to it; maintenance removes the tables.
+-- Waits for those who write to it; maintenance removes the tables. What is not there is fine.
 CREATE OR REPLACE FUNCTION naksha_overlay_drop(overlay_number int4) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 BEGIN
     DELETE FROM naksha_overlay WHERE number = overlay_number;
-    IF NOT FOUND THEN
-        PERFORM naksha_raise('N0011', format('There is no overlay %s', overlay_number));
-    END IF;
     UPDATE naksha_collection SET delete_at = 1 WHERE overlay = overlay_number AND overlay <> 0;
 END $$;
 
