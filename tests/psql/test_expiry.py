@@ -139,6 +139,7 @@ async def test_what_was_detached_but_not_dropped_is_swept(aging: Aging) -> None:
     await aging.plain.execute("DROP TABLE roads_hst_2031_03_09")
 
 
+@pytest.mark.long
 async def test_expiry_of_an_open_day_waits_for_its_writers(aging: Aging) -> None:
     later = ms(TODAY + timedelta(days=9))
     writer = await connect_to(aging.dsn)
