@@ -213,7 +213,7 @@ def _intersects(geometry: dict[str, Any], wkb: bytes, radius: float) -> bool:
         return bool(shapely.intersects(mine, other))
     if mine.geom_type == "Point" and other.geom_type == "Point":
         return distance_m(mine.x, mine.y, other.x, other.y) <= radius
-    raise NotImplementedError("only points are measured here")
+    raise ValueError("The model measures distances between points only")
 
 
 def distance_m(lon: float, lat: float, other_lon: float, other_lat: float) -> float:
