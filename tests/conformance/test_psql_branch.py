@@ -1,8 +1,4 @@
-"""The storage suite on a branch of a storage in PostgreSQL.
-
-Left out are the parts about what a branch does not have: changes of collections, history that is
-off, bulk loads, imports, the log of main, and the parts about branches themselves.
-"""
+"""The storage suite on a branch of a storage in PostgreSQL."""
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -15,120 +11,9 @@ from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.testing.branch_support import new_overlay
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.storage_suite import (
-    StorageMaker,
-    TestAuthors,
-    TestBadCalls,
-    TestBadFeatures,
-    TestCreate,
-    TestCreateAgain,
-    TestCursors,
-    TestDays,
-    TestDelete,
-    TestEqualContent,
-    TestFilters,
-    TestGeometry,
-    TestIdPrefix,
-    TestInterruptions,
-    TestKept,
-    TestLocks,
-    TestLog,
-    TestMark,
-    TestMaxAge,
-    TestMerge,
-    TestMergedStates,
-    TestMessages,
-    TestNamespace,
-    TestOneTransaction,
-    TestOneWinner,
-    TestOvertaken,
-    TestPaging,
-    TestPartitioning,
-    TestPins,
-    TestPinsInSessions,
-    TestPredicates,
-    TestPublication,
-    TestPurge,
-    TestRandomQueries,
-    TestRestore,
-    TestRoundTrip,
-    TestSeveralWritesInOneTransaction,
-    TestSpatialQueries,
-    TestSplits,
-    TestStateIds,
-    TestTime,
-    TestUpdate,
-    TestUpsert,
-    TestVersions,
-    TestVersionsThatAreNot,
-    TestWritersAtOnce,
-    empty_storage,
-    filled,
-    nasty,
-    places,
-    round_trips,
-    shared,
-    valued,
-    zoo,
-)
+from naksha.testing.storage_suite import StorageMaker
+from tests.conformance.branch_parts import *  # noqa: F403
 from tests.conformance.branch_storage import BranchStorage
-
-__all__ = [
-    "TestAuthors",
-    "TestBadCalls",
-    "TestBadFeatures",
-    "TestCreate",
-    "TestCreateAgain",
-    "TestCursors",
-    "TestDays",
-    "TestDelete",
-    "TestEqualContent",
-    "TestFilters",
-    "TestGeometry",
-    "TestIdPrefix",
-    "TestInterruptions",
-    "TestKept",
-    "TestLocks",
-    "TestLog",
-    "TestMark",
-    "TestMaxAge",
-    "TestMerge",
-    "TestMergedStates",
-    "TestMessages",
-    "TestNamespace",
-    "TestOneTransaction",
-    "TestOneWinner",
-    "TestOvertaken",
-    "TestPaging",
-    "TestPartitioning",
-    "TestPins",
-    "TestPinsInSessions",
-    "TestPredicates",
-    "TestPublication",
-    "TestPurge",
-    "TestRandomQueries",
-    "TestRestore",
-    "TestRoundTrip",
-    "TestSeveralWritesInOneTransaction",
-    "TestSpatialQueries",
-    "TestSplits",
-    "TestStateIds",
-    "TestTime",
-    "TestUpdate",
-    "TestUpsert",
-    "TestVersions",
-    "TestVersionsThatAreNot",
-    "TestWritersAtOnce",
-    "empty_storage",
-    "filled",
-    "nasty",
-    "places",
-    "round_trips",
-    "shared",
-    "valued",
-    "zoo",
-]
-
 
 # The same on SQLite is part of every run, and tests/psql/test_overlays.py compares with main.
 pytestmark = pytest.mark.long
