@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +23,7 @@ from naksha.sqlite.rows import collection_of
 Key = tuple[str, str, str]
 Times = dict[tuple[str, str, str, str], float]
 Build = Callable[[Storage], Awaitable[dict[str, int]]]
+File = tuple[sqlite3.Connection, dict[Key, tuple[str, list[Any]]]]
 TABLES = """
 CREATE TABLE ref AS SELECT * FROM roads ORDER BY n;
 CREATE UNIQUE INDEX ref_n ON ref (n); CREATE UNIQUE INDEX ref_i ON ref (i);
@@ -56,20 +57,46 @@ SESSIONS = 8
 
 
 def measure(
-    build: Build, shapes: dict[str, Bbox | None], repetitions: dict[str, int], now_ms: int
-) -> Times:
-    """Build one size and read it in every way."""
+    builds: Sequence[Build],
+    shapes: dict[str, Bbox | None],
+    repetitions: dict[str, int],
+    now_ms: int,
+) -> tuple[list[Times], dict[str, float]]:
+    """Build each size and read it in every way; then the growth from the first to the last."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bench.naksha"
-        txns = asyncio.run(_filled(path, build, now_ms))
-        connection = connect(path)
-        connection.executescript(TABLES)
-        layouts = _layouts(connection, txns, shapes)
-        times = _one_session(connection, layouts, repetitions)
-        times |= _fresh_connections(path, layouts)
-        times |= _eight_sessions(path, layouts)
-        connection.close()
-        return times
+        found: list[Times] = []
+        files: list[File] = []
+        for number, build in enumerate(builds):
+            path = Path(folder) / f"bench{number}.naksha"
+            txns = asyncio.run(_filled(path, build, now_ms))
+            connection = connect(path)
+            connection.executescript(TABLES)
+            file = (connection, _layouts(connection, txns, shapes))
+            files.append(file)
+            times = _one_session(*file, repetitions)
+            times |= _fresh_connections(path, file[1])
+            times |= _eight_sessions(path, file[1])
+            found.append(times)
+        growth = _growth(files[0], files[-1], repetitions)
+        for connection, _ in files:
+            connection.close()
+        return found, growth
+
+
+def _growth(few: File, many: File, repetitions: dict[str, int]) -> dict[str, float]:
+    """How much slower each layout is with the longer history, the two taking turns; the worst."""
+    worst: dict[str, float] = {}
+    for key in many[1]:
+        layout, _, shape = key
+        if layout == "ref" or shape == "small":
+            continue
+        turns = [
+            [_seconds(connection, *layouts[key]) for connection, layouts in (few, many)]
+            for _ in range(repetitions[shape] + 1)
+        ]
+        short, long = (median(seconds[1:]) for seconds in zip(*turns, strict=True))
+        worst[layout] = max(worst.get(layout, 0.0), long / short)
+    return worst
 
 
 async def _filled(path: Path, build: Build, now_ms: int) -> dict[str, int]:

@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -23,7 +24,7 @@ from rich.progress import track
 
 from benchmarks import _sqlite_timetravel
 from benchmarks._data import Feature
-from benchmarks._frame import Cell, Options, Report, postgres_database
+from benchmarks._frame import Cell, Options, Report, postgres_database, side_by_side
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.psql import PsqlStorage, statements
@@ -83,22 +84,22 @@ def run(options: Options) -> Report:
     features = options.size(100_000, 10_000)
     sizes = (options.size(4_000, 80), options.size(10_000, 200))
     if options.storage == "sqlite":
-        both = [_on_sqlite(features, size) for size in sizes]
-        return _report(dict(zip(sizes, both, strict=True)))
-    with postgres_database() as dsn:
-        small = asyncio.run(_measure(dsn, "few", features, sizes[0]))
-    with postgres_database() as dsn:
-        large = asyncio.run(_measure(dsn, "many", features, sizes[1]))
-    return _report(dict(zip(sizes, (small, large), strict=True)))
+        builds = [partial(_build, count=features, revisions=size, label="") for size in sizes]
+        end_ms = START_MS + DAYS * 86_400_000
+        both, growth = _sqlite_timetravel.measure(builds, SHAPES, REPETITIONS, end_ms)
+        return _report(dict(zip(sizes, both, strict=True)), growth)
+    with postgres_database() as few, postgres_database() as many:
+        return asyncio.run(_on_postgres({few: sizes[0], many: sizes[1]}, features))
 
 
-def _on_sqlite(count: int, revisions: int) -> Times:
-    return _sqlite_timetravel.measure(
-        lambda storage: _build(storage, count, revisions, "sqlite"),
-        SHAPES,
-        REPETITIONS,
-        START_MS + DAYS * 86_400_000,
-    )
+async def _on_postgres(sizes: dict[str, int], features: int) -> Report:
+    """Each size on a server of its own; first all ways of each, then both against each other."""
+    databases = [await _filled(dsn, features, revisions) for dsn, revisions in sizes.items()]
+    results = {
+        revisions: await _measure(database)
+        for database, revisions in zip(databases, sizes.values(), strict=True)
+    }
+    return _report(results, await _growth(*databases))
 
 
 def grid_line(number: int, count: int, rng: random.Random) -> Feature:
@@ -119,30 +120,62 @@ def grid_line(number: int, count: int, rng: random.Random) -> Feature:
     }
 
 
-async def _measure(
-    dsn: str, label: str, count: int, revisions: int
-) -> dict[tuple[str, str, str, str], float]:
+@dataclass
+class Database:
+    """One size, filled, and what is asked of it."""
+
+    dsn: str
+    layouts: Layouts
+
+    async def connect(self) -> asyncpg.Connection[Any]:
+        settings = session_settings("naksha, public", "bench")
+        return await asyncpg.connect(self.dsn, server_settings=settings)
+
+
+async def _filled(dsn: str, count: int, revisions: int) -> Database:
     storage = await PsqlStorage.open(dsn, "bench")
     try:
-        txns = await _build(storage, count, revisions, label)
+        txns = await _build(storage, count, revisions, "postgresql")
         await storage.maintain(START_MS + DAYS * 86_400_000)
     finally:
         await storage.close()
-    settings = session_settings("naksha, public", "bench")
-    connection = await asyncpg.connect(dsn, server_settings=settings)
+    database = Database(dsn, _layouts(txns))
+    connection = await database.connect()
     await connection.execute(REFERENCE.rpartition("VACUUM ANALYZE ref")[0])
     for table in ("ref", "gs", "roads", "roads_hst"):
         await connection.execute(f"VACUUM ANALYZE {table}")
-    layouts = _layouts(txns)
+    await connection.close()
+    return database
 
-    async def connect() -> asyncpg.Connection[Any]:
-        return await asyncpg.connect(dsn, server_settings=settings)
 
-    times = await _one_session(connection, layouts)
-    times |= await _fresh_connections(connect, layouts)
-    times |= await _eight_sessions(connect, layouts)
+async def _measure(database: Database) -> Times:
+    connection = await database.connect()
+    times = await _one_session(connection, database.layouts)
+    times |= await _fresh_connections(database.connect, database.layouts)
+    times |= await _eight_sessions(database.connect, database.layouts)
     await connection.close()
     return times
+
+
+async def _growth(few: Database, many: Database) -> dict[str, float]:
+    """How much slower each layout is with the longer history, the two taking turns; the worst."""
+    connections = {id(each): await each.connect() for each in (few, many)}
+    worst: dict[str, float] = {}
+    for key in many.layouts.statements:
+        layout, _, shape = key
+        if layout == "ref" or shape == "small":
+            continue
+        ways = {
+            name: partial(connections[id(each)].fetch, text, *values)
+            for name, each in (("few", few), ("many", many))
+            for text, values in [each.layouts.statements[key]]
+        }
+        timings = await side_by_side(ways, repetitions=REPETITIONS[shape], warm_ups=2)
+        growth = timings["many"].median / timings["few"].median
+        worst[layout] = max(worst.get(layout, 0.0), growth)
+    for connection in connections.values():
+        await connection.close()
+    return worst
 
 
 async def _build(storage: Storage, count: int, revisions: int, label: str) -> dict[str, int]:
@@ -242,7 +275,7 @@ async def _eight_sessions(
     return {("8 sessions", *key): median(values) for key, values in samples.items()}
 
 
-def _report(results: dict[int, Times]) -> Report:
+def _report(results: dict[int, Times], growth: dict[str, float]) -> Report:
     report = Report(
         "Reading versions",
         ["revisions", "how", "shape", "version", "ref ms", "single-table ms", "ours ms", "ratio"],
@@ -261,13 +294,7 @@ def _report(results: dict[int, Times]) -> Report:
             mark = "fresh_" if how == "fresh" else ""
             for prefix, value in (("", seconds), ("gs_", single)):
                 _note_worst(worst, prefix + mark, shape, version, value, reference)
-    small, large = results.values()
-    for prefix, layout in (("", "ours"), ("gs_", "gs")):
-        worst[f"{prefix}growth"] = max(
-            _growth(small, large, key)
-            for key in large
-            if key[1] == layout and key[3] != "small" and key[0] != "fresh"
-        )
+    worst["growth"], worst["gs_growth"] = growth["ours"], growth["gs"]
     report.figures.update({name: round(value, 3) for name, value in sorted(worst.items())})
     report.notes.append(
         "Goals: head_* ≤ 1.2, past_bbox ≤ 1.4, past_full ≤ 1.3, small_extra_ms ≤ 1, growth ≤ 1.1. "
@@ -275,12 +302,6 @@ def _report(results: dict[int, Times]) -> Report:
         "all tables and indices it touches: 9 for the reference, some 150 and more for 16 leaves."
     )
     return report
-
-
-def _growth(small: Times, large: Times, key: tuple[str, str, str, str]) -> float:
-    """How much slower the longer history is, with the reference as yardstick for the machine."""
-    yardstick = (key[0], "ref", "HEAD", key[3])
-    return (large[key] / large[yardstick]) / (small[key] / small[yardstick])
 
 
 def _note_worst(
