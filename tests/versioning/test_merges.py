@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import (
     Conflict,
+    InUse,
     InvalidArgument,
     MergeConflict,
     NakshaError,
     NotFound,
+    NotSupported,
     Retryable,
 )
 from naksha.model.query import Query
+from naksha.model.state import XYZ
 from naksha.spi.storage import Storage
 from naksha.versioning import (
     Choices,
@@ -34,6 +38,7 @@ from naksha.versioning import (
     rebase,
     rename_branch,
     resolve_conflict,
+    undecided_of,
 )
 from tests.versioning.town import ANN, BOB, content, delete, make, place, put
 
@@ -118,6 +123,44 @@ async def test_both_made_the_same_of_it(storage: Storage) -> None:
     assert (await merge(storage, "fix", "main", BOB)).count == 0
 
 
+async def test_a_geometry_is_one_value(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("both", 1, 1), place("mine", 1, 1, n=1), place("theirs", 1, 1, n=1))
+    fix = await branch(storage)
+    await put(fix, place("both", 2, 1), place("mine", 1, 1, n=2), place("theirs", 3, 3, n=1))
+    await put(storage, place("both", 1, 2), place("mine", 2, 2, n=1), place("theirs", 1, 1, n=3))
+    dry = await merge(storage, "fix", "main", BOB, dry_run=True)
+    assert [(each.id, each.paths) for each in dry.conflicts] == [("both", ("/geometry",))]
+    assert dry.updated == {"places": ["mine", "theirs"]}
+    await merge(storage, "fix", "main", BOB, policy=Policy.THEIRS)
+    found = {s.id: s.feature for s in (await storage.page("places", Query())).states}
+    assert {id_: f["geometry"]["coordinates"] for id_, f in found.items()} == {
+        "both": [2, 1],
+        "mine": [2, 2],
+        "theirs": [3, 3],
+    }
+    assert [found[id_]["properties"]["n"] for id_ in ("mine", "theirs")] == [2, 3]
+
+
+async def test_the_last_merge_point_is_protected(storage: Storage) -> None:
+    async with storage.write("setup") as session:
+        await session.create_collection(CollectionInfo(id="places", max_age=1))
+    await put(storage, place("a", n=1), place("b", n=1))
+    made = await create_branch(storage, "fix", ANN)
+    fix = (await open_branch(storage, "fix")).storage
+    await put(fix, place("a", n=2))
+    await merge(storage, "fix", "main", BOB)
+    await put(fix, place("a", n=3))
+    await storage.unpin(f"branch:{made.number}")
+    last = await put(storage, place("b", n=2))
+    await storage.maintain(last.published_ms + 100 * 86_400_000)
+    change = CollectionChange(history_enabled=False)
+    with pytest.raises(InUse, match="merged"):
+        await storage.run(lambda s: s.change_collection("places", change), "app")
+    with pytest.raises(InUse, match="merged"):
+        await storage.run(lambda s: s.drop_collection("places"), "app")
+
+
 async def in_conflict(storage: Storage) -> Storage:
     await make(storage)
     await put(storage, place("both", n=1, m=1), place("dead", n=1), place("fine", n=1))
@@ -140,7 +183,9 @@ async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: S
     assert stored == await conflict_of(storage, caught.value.id or "")
     (fix,) = await branches(storage)
     assert (stored.source, stored.target, stored.author) == (fix.number, 0, "bob")
-    reports = {each.id: each for each in stored.undecided}
+    assert stored.count == 3
+    reports = {each.id: each async for each in undecided_of(storage, stored.id)}
+    assert list(reports) == [each["id"] for each in caught.value.undecided]
     assert {id_: each.paths for id_, each in reports.items()} == {
         "both": ("/properties/n",),
         "dead": ("",),
@@ -208,6 +253,34 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
         await resolve_conflict(storage, id_, choices, BOB)
 
 
+async def test_a_chosen_feature_is_whole(storage: Storage) -> None:
+    """What is missing by mistake is not deleted; what is null is."""
+    await make(storage)
+    tagged = place("a", n=1)
+    tagged["properties"][XYZ] = {"tags": ["old"], "crid": "mine"}
+    await put(storage, tagged)
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    tagged["properties"]["n"] = 3
+    await put(storage, tagged)
+    with pytest.raises(MergeConflict) as caught:
+        await merge(storage, "fix", "main", BOB)
+    id_ = caught.value.id or ""
+    for missing in ("geometry", "properties"):
+        part = place("a", n=7)
+        del part[missing]
+        with pytest.raises(InvalidArgument, match=missing) as refused:
+            await resolve_conflict(storage, id_, {("places", "a"): part}, BOB)
+        assert (refused.value.field, refused.value.feature_id) == (missing, "a")
+        assert await content(storage) == {"a": {"n": 3}}
+    nowhere = {**place("a", n=7), "geometry": None}
+    await resolve_conflict(storage, id_, {("places", "a"): nowhere}, BOB)
+    (state,) = (await storage.page("places", Query())).states
+    assert state.feature["geometry"] is None
+    assert state.feature["properties"]["n"] == 7
+    assert (state.xyz["tags"], state.xyz["crid"]) == (["old"], "mine")
+
+
 async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
@@ -216,10 +289,22 @@ async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) 
     await create_branch(storage, "fix", ANN, scope=scope)
     fix = (await open_branch(storage, "fix", scope=scope)).storage
     await put(fix, place("a", n=2))
-    await put(fix, place("r", n=2), into="roads")
+    with pytest.raises(NotSupported, match="about places only") as caught:
+        await put(fix, place("r", n=2), into="roads")
+    assert caught.value.collection_id == "roads"
+    with pytest.raises(NotSupported, match="scope"):
+        await delete(fix, "r", from_="roads")
+    assert await content(fix, "roads") == {"r": {"n": 1}}
+    await put(storage, place("r", n=2), into="roads")
     done = await merge(storage, "fix", "main", BOB, scope=scope)
     assert done.updated == {"places": ["a"]}
-    assert await content(storage, "roads") == {"r": {"n": 1}}
+    assert await content(storage, "roads") == {"r": {"n": 2}}
+    # Put on another base it is still about these only.
+    await put(storage, place("b"))
+    await rebase(storage, "fix", BOB, scope=scope)
+    fix = (await open_branch(storage, "fix", scope=scope)).storage
+    with pytest.raises(NotSupported, match="scope"):
+        await put(fix, place("r", n=3), into="roads")
 
 
 async def test_between_branches(storage: Storage) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spi.storage import Storage
+from naksha.spi.storage import Reader, Storage
 from naksha.versioning import Signed
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ async def make(storage: Storage, *names: str) -> None:
 
 async def put(
     storage: Storage,
-    *features: dict[str, Any],
+    *features: Mapping[str, Any],
     into: str = "places",
     by: Signed = ANN,
     message: str | None = None,
@@ -55,7 +55,7 @@ async def seen(storage: Storage, txn: int | None) -> Version:
 
 
 async def content(
-    storage: Storage, name: str = "places", at: VersionSelector = HEAD, query: Query | None = None
+    storage: Reader, name: str = "places", at: VersionSelector = HEAD, query: Query | None = None
 ) -> dict[str, Any]:
     """Properties by id, without the namespace."""
     found = {}

@@ -32,6 +32,7 @@ _MODULES = (
     "bulk",
     "collections",
     "concurrency",
+    "gates",
     "geometry",
     "input",
     "kept",
@@ -86,6 +87,13 @@ from naksha.testing.suite_concurrency import (  # noqa: E402
     TestInterruptions,
     TestOneWinner,
     TestWritersAtOnce,
+)
+from naksha.testing.suite_gates import (  # noqa: E402
+    TestBranchesOfSomeCollections,
+    TestBranchingOff,
+    TestFrozenOverlays,
+    TestGates,
+    TestOtherBranchesInASession,
 )
 from naksha.testing.suite_geometry import (  # noqa: E402
     TestGeometry,
@@ -171,6 +179,8 @@ __all__ = [
     "TestBadFeatures",
     "TestBranchesAtOnce",
     "TestBranchesOfBranches",
+    "TestBranchesOfSomeCollections",
+    "TestBranchingOff",
     "TestBulkWriter",
     "TestChangingCollections",
     "TestCollectionsOnABranch",
@@ -185,6 +195,8 @@ __all__ = [
     "TestDroppingCollections",
     "TestEqualContent",
     "TestFilters",
+    "TestFrozenOverlays",
+    "TestGates",
     "TestGeometry",
     "TestGuards",
     "TestHistoryOff",
@@ -208,6 +220,7 @@ __all__ = [
     "TestNamespace",
     "TestOneTransaction",
     "TestOneWinner",
+    "TestOtherBranchesInASession",
     "TestOvertaken",
     "TestOvertakenCollections",
     "TestPaging",
