@@ -94,6 +94,7 @@ from naksha.testing.suite_gates import (  # noqa: E402
     TestFrozenOverlays,
     TestGates,
     TestOtherBranchesInASession,
+    TestVersionsUnderWriters,
 )
 from naksha.testing.suite_geometry import (  # noqa: E402
     TestGeometry,
@@ -247,6 +248,7 @@ __all__ = [
     "TestVersions",
     "TestVersionsOfABranch",
     "TestVersionsThatAreNot",
+    "TestVersionsUnderWriters",
     "TestWritersAtOnce",
     "TestWritingOnABranch",
     "branch",

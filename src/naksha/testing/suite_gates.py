@@ -89,6 +89,29 @@ class TestGates:
             await asyncio.gather(*writers)
 
 
+class TestVersionsUnderWriters:
+    async def test_one_is_found_while_others_write_without_pause(self, storage: Storage) -> None:
+        """What is committed while somebody asks is not waited for, and neither are its writers:
+        they are more than a storage has connections."""
+        places = await new_collection(storage)
+        is_done = False
+
+        async def disturb(number: int) -> None:
+            n = 0
+            while not is_done:
+                n += 1
+                await places.upsert(point(f"x{number}", n=n))
+
+        writers = [asyncio.create_task(disturb(number)) for number in range(24)]
+        try:
+            async with asyncio.timeout(PATIENCE_S / 3):
+                found = [await storage.resolve(HEAD) for _ in range(10)]
+        finally:
+            is_done = True
+            await asyncio.gather(*writers)
+        assert found == sorted(found)
+
+
 class TestOtherBranchesInASession:
     async def test_are_read_as_they_are_outside(self, places: Handle) -> None:
         await places.create(point("x", n=0))
