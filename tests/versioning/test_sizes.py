@@ -126,7 +126,7 @@ async def disputed(storage: Storage, many: int, size: int) -> str:
 
 
 async def test_a_conflict_of_large_features(storage: Storage) -> None:
-    many, size = 24, 200_000
+    many, size = 9, 400_000
     assert 3 * many * size > limits.KEPT_JSON_BYTES_MAX
     id_ = await disputed(storage, many, size)
     assert (await conflict_of(storage, id_)).count == many

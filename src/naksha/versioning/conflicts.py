@@ -7,6 +7,7 @@ so the features can be read again, and a conflict may be of any size.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -14,9 +15,11 @@ import msgspec
 from naksha.model.errors import MergeConflict, NotFound
 from naksha.model.state import XYZ, State
 from naksha.model.transaction import MAIN
+from naksha.model.version import AtSeq
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Reader, Storage, WriteSession
-from naksha.versioning.places import Line, Place
+from naksha.versioning.diff import lookup
+from naksha.versioning.places import Line, Place, at, line_on
 from naksha.versioning.records import (
     CONFLICT,
     CONFLICT_PART,
@@ -24,6 +27,7 @@ from naksha.versioning.records import (
     Contested,
     Scope,
     Signed,
+    Spot,
     StoredConflict,
     Undecided,
     branch_with,
@@ -36,6 +40,7 @@ from naksha.versioning.threeway import merge_states
 
 PART_MAX: Final = 1_000
 """Features of one kept object; each is five short texts."""
+_SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
 
 
 async def conflicts(reader: Reader) -> list[StoredConflict]:
@@ -58,8 +63,14 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
         kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
         if kept is None:
             raise _unknown(id)
-        for each in msgspec.convert(kept.value, list[Contested]):
-            sides = [await _state(storage, uuid) for uuid in (each.base, each.ours, each.theirs)]
+        part = msgspec.convert(kept.value, list[Contested])
+        base, ours, theirs = [
+            await _states(
+                storage, spot, [(each.collection, each.id, uuid_of(each)) for each in part]
+            )
+            for spot, uuid_of in zip(stored.spots, _SIDES, strict=True)
+        ]
+        for each, *sides in zip(part, base, ours, theirs, strict=True):
             report = merge_states(each.collection, *sides)
             assert isinstance(report, Undecided)
             yield report
@@ -103,6 +114,7 @@ async def store_conflict(
         kind=kind,
         count=len(open_),
         parts=len(parts),
+        spots=(_spot(places[2]), _spot(places[1]), _spot(places[0])),
         author=signed.author,
         app_id=signed.app_id,
         created_ms=SystemClock().now_ms(),
@@ -167,6 +179,10 @@ def _pins(id: str, scope: Scope) -> list[tuple[str, str | None]]:
     return pins_of(f"conflict:{id}", scope)
 
 
+def _spot(place: Place) -> Spot:
+    return Spot(place.line.layers, place.version.seq_number)
+
+
 def _contested(report: Undecided) -> Contested:
     sides = (report.base, report.ours, report.theirs)
     base, ours, theirs = (None if each is None else _uuid(each) for each in sides)
@@ -179,8 +195,20 @@ def _uuid(feature: dict[str, Any]) -> str:
     return str(feature["properties"][XYZ]["uuid"])
 
 
-async def _state(reader: Reader, uuid: str | None) -> State | None:
-    return None if uuid is None else await reader.state(uuid)
+async def _states(
+    storage: Storage, spot: Spot, wanted: list[tuple[str, str, str | None]]
+) -> list[State | None]:
+    """The states of features (collection, id, state id): nearly all are those of the version; what
+    was not published then is looked up by itself."""
+    place = await at(line_on(storage, "", spot.layers), AtSeq(spot.seq_number))
+    found: dict[str, State] = {}
+    for name in {name for name, _, uuid in wanted if uuid is not None}:
+        ids = [id_ for each, id_, uuid in wanted if each == name and uuid is not None]
+        found |= {state.uuid: state for state in (await lookup(place, name, ids)).values()}
+    return [
+        None if uuid is None else found.get(uuid) or await storage.state(uuid)
+        for _, _, uuid in wanted
+    ]
 
 
 def _part_id(id: str, number: int) -> str:

@@ -158,6 +158,13 @@ class Contested(msgspec.Struct, frozen=True, kw_only=True):
     theirs: str | None
 
 
+class Spot(msgspec.Struct, frozen=True):
+    """A version and the layers that it is read in."""
+
+    layers: tuple[Layer, ...]
+    seq_number: int
+
+
 class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     """A merge or rebase that was not done. Doing it again with a choice for each of its features
     ends it. `source` and `target` are the numbers of branches, MAIN for main; `onto` is the new
@@ -173,6 +180,8 @@ class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     """How many features there are to decide about."""
     parts: int
+    spots: tuple[Spot, Spot, Spot]
+    """Where base, ours and theirs were read."""
     author: str | None = None
     app_id: str
     created_ms: int
