@@ -9,7 +9,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import Reader, Storage
-from naksha.versioning import Signed
+from naksha.versioning import Signed, create_branch, open_branch
 
 T = TypeVar("T")
 ANN = Signed("editor", "ann")
@@ -72,3 +72,8 @@ async def all_of(things: AsyncIterable[T]) -> list[T]:
 
 def ids(things: Sequence[Any]) -> list[str]:
     return [each.id for each in things]
+
+
+async def branch(storage: Storage, name: str = "fix", base: str = "HEAD") -> Storage:
+    await create_branch(storage, name, ANN, base)
+    return (await open_branch(storage, name)).storage
