@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
+import msgspec
 import pytest
 
-from naksha.model.collection import CollectionChange
-from naksha.model.errors import Conflict, InUse, LimitExceeded, NotFound, NotSupported
-from naksha.model.query import Bbox, Query
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import (
+    Conflict,
+    Expired,
+    InUse,
+    LimitExceeded,
+    NotFound,
+    NotSupported,
+)
+from naksha.model.query import Bbox, Query, States
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
 from naksha.versioning import (
@@ -219,3 +229,56 @@ async def test_rebase_moves_the_base_and_keeps_the_past(storage: Storage) -> Non
     assert (done.txn is not None, done.count) == (True, 0)
     empty = await open_branch(storage, "empty")
     assert await content(empty.storage) == await content(storage)
+
+
+async def unprotected(storage: Storage) -> tuple[Storage, Storage]:
+    """A branch whose base may go, because somebody took its pin away: one that was written to, and
+    one of it that was not."""
+    async with storage.write("setup") as session:
+        await session.create_collection(CollectionInfo(id="places", max_age=1))
+    await put(storage, place("a", n=1), place("b", n=1))
+    written = await create_branch(storage, "written", ANN)
+    await put((await open_branch(storage, "written")).storage, place("b", n=2))
+    empty = await create_branch(storage, "empty", ANN, str(written.now.below[0].txn))
+    await put(storage, place("a", n=3))
+    for each in (written, empty):
+        await storage.unpin(f"branch:{each.number}")
+    lines = [await open_branch(storage, name) for name in ("written", "empty")]
+    return lines[0].storage, lines[1].storage
+
+
+async def check_expired(branch: Storage) -> None:
+    """Whatever is asked: an error, and no wrong answer."""
+    for query in (
+        Query(),
+        Query(ids=("a",)),
+        Query(states=States.ALL),
+        Query(spatial=Bbox(7, 49, 9, 51)),
+    ):
+        with pytest.raises(Expired):
+            await content(branch, query=query)
+        with pytest.raises(Expired):
+            await branch.count("places", query)
+        with pytest.raises(Expired):
+            await branch.page("places", msgspec.structs.replace(query, limit=1))
+    with pytest.raises(Expired):
+        await put(branch, place("a", n=9))
+    with pytest.raises(Expired):
+        await branch.plan("places", Query())
+
+
+async def test_a_base_that_has_expired_by_force(storage: Storage) -> None:
+    written, empty = await unprotected(storage)
+    await storage.maintain(time.time_ns() // 1_000_000 + 100 * 86_400_000)
+    await check_expired(written)
+    await check_expired(empty)
+    assert await content(storage) == {"a": {"n": 3}, "b": {"n": 1}}
+
+
+async def test_a_base_whose_history_was_switched_off_by_force(storage: Storage) -> None:
+    written, empty = await unprotected(storage)
+    change = CollectionChange(history_enabled=False)
+    await storage.run(lambda s: s.change_collection("places", change), "app")
+    await storage.run(lambda s: s.upsert("places", [place("a", n=4)]), "app")
+    await check_expired(written)
+    await check_expired(empty)

@@ -9,42 +9,33 @@ from typing import Any
 
 import pytest
 
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import (
     Conflict,
+    InUse,
     InvalidArgument,
-    MergeConflict,
     NakshaError,
-    NotFound,
+    NotSupported,
     Retryable,
 )
 from naksha.model.query import Query
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Choices,
     Policy,
     Scope,
     branches,
-    conflict_of,
-    conflicts,
     create_branch,
     delete_branch,
-    give_up_conflict,
     merge,
     open_branch,
     rebase,
     rename_branch,
-    resolve_conflict,
 )
-from tests.versioning.town import ANN, BOB, content, delete, make, place, put
+from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 
 After = Callable[[Any, Callable[[], Awaitable[object]]], None]
 merges_module = importlib.import_module("naksha.versioning.merges")
 rebase_module = importlib.import_module("naksha.versioning.rebase")
-
-
-async def branch(storage: Storage, name: str = "fix", base: str = "HEAD") -> Storage:
-    await create_branch(storage, name, ANN, base)
-    return (await open_branch(storage, name)).storage
 
 
 async def test_what_only_one_side_changed_is_merged(storage: Storage) -> None:
@@ -118,94 +109,42 @@ async def test_both_made_the_same_of_it(storage: Storage) -> None:
     assert (await merge(storage, "fix", "main", BOB)).count == 0
 
 
-async def in_conflict(storage: Storage) -> Storage:
+async def test_a_geometry_is_one_value(storage: Storage) -> None:
     await make(storage)
-    await put(storage, place("both", n=1, m=1), place("dead", n=1), place("fine", n=1))
+    await put(storage, place("both", 1, 1), place("mine", 1, 1, n=1), place("theirs", 1, 1, n=1))
     fix = await branch(storage)
-    await put(fix, place("both", n=2, m=2), place("dead", n=2), place("fine", n=2))
-    await put(storage, place("both", n=3, k=3, m=1), place("new", n=1))
-    await put(fix, place("new", n=2))
-    await delete(storage, "dead")
-    return fix
-
-
-async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: Storage) -> None:
-    await in_conflict(storage)
-    before, log = await content(storage), await storage.transactions()
-    with pytest.raises(MergeConflict) as caught:
-        await merge(storage, "fix", "main", BOB)
-    assert await content(storage) == before
-    assert await storage.transactions() == log
-    (stored,) = await conflicts(storage)
-    assert stored == await conflict_of(storage, caught.value.id or "")
-    (fix,) = await branches(storage)
-    assert (stored.source, stored.target, stored.author) == (fix.number, 0, "bob")
-    reports = {each.id: each for each in stored.undecided}
-    assert {id_: each.paths for id_, each in reports.items()} == {
-        "both": ("/properties/n",),
-        "dead": ("",),
-        "new": ("/properties/n",),
+    await put(fix, place("both", 2, 1), place("mine", 1, 1, n=2), place("theirs", 3, 3, n=1))
+    await put(storage, place("both", 1, 2), place("mine", 2, 2, n=1), place("theirs", 1, 1, n=3))
+    dry = await merge(storage, "fix", "main", BOB, dry_run=True)
+    assert [(each.id, each.paths) for each in dry.conflicts] == [("both", ("/geometry",))]
+    assert dry.updated == {"places": ["mine", "theirs"]}
+    await merge(storage, "fix", "main", BOB, policy=Policy.THEIRS)
+    found = {s.id: s.feature for s in (await storage.page("places", Query())).states}
+    assert {id_: f["geometry"]["coordinates"] for id_, f in found.items()} == {
+        "both": [2, 1],
+        "mine": [2, 2],
+        "theirs": [3, 3],
     }
-    sides = [reports["both"].base, reports["both"].ours, reports["both"].theirs]
-    assert [side and side["properties"]["n"] for side in sides] == [1, 3, 2]
-    assert (reports["dead"].ours, reports["new"].base) == (None, None)
-    assert [b.state for b in await branches(storage)] == ["IN_CONFLICT"]
-    # Again: the same conflict, not another one.
-    with pytest.raises(MergeConflict):
-        await merge(storage, "fix", "main", BOB)
-    assert [each.id for each in await conflicts(storage)] == [stored.id]
-    await give_up_conflict(storage, stored.id, BOB)
-    assert await conflicts(storage) == []
-    assert [b.state for b in await branches(storage)] == ["OPEN"]
+    assert [found[id_]["properties"]["n"] for id_ in ("mine", "theirs")] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        (Policy.OURS, {"both": {"n": 3, "k": 3, "m": 2}, "fine": {"n": 2}, "new": {"n": 1}}),
-        (
-            Policy.THEIRS,
-            {
-                "both": {"n": 2, "k": 3, "m": 2},
-                "dead": {"n": 2},
-                "fine": {"n": 2},
-                "new": {"n": 2},
-            },
-        ),
-    ],
-)
-async def test_policies(storage: Storage, policy: Policy, expected: dict[str, Any]) -> None:
-    await in_conflict(storage)
-    await merge(storage, "fix", "main", BOB, policy=policy)
-    assert await content(storage) == expected
-    assert await conflicts(storage) == []
-
-
-async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> None:
-    await in_conflict(storage)
-    with pytest.raises(MergeConflict) as caught:
-        await merge(storage, "fix", "main", BOB)
-    id_ = caught.value.id or ""
-    some: Choices = {("places", "both"): place("both", n=7)}
-    with pytest.raises(MergeConflict) as caught:
-        await resolve_conflict(storage, id_, some, BOB)
-    assert caught.value.id == id_
-    assert [each["id"] for each in caught.value.undecided] == ["dead", "new"]
-    wrong: Choices = {("places", "both"): place("another", n=7)}
-    with pytest.raises(InvalidArgument, match="another feature"):
-        await resolve_conflict(storage, id_, wrong, BOB)
-    choices: Choices = {
-        **some,
-        ("places", "dead"): Policy.OURS,
-        ("places", "new"): Policy.THEIRS,
-    }
-    done = await resolve_conflict(storage, id_, choices, BOB)
-    assert done.txn is not None
-    assert await content(storage) == {"both": {"n": 7}, "fine": {"n": 2}, "new": {"n": 2}}
-    assert await conflicts(storage) == []
-    assert [b.state for b in await branches(storage)] == ["OPEN"]
-    with pytest.raises(NotFound):
-        await resolve_conflict(storage, id_, choices, BOB)
+async def test_the_last_merge_point_is_protected(storage: Storage) -> None:
+    async with storage.write("setup") as session:
+        await session.create_collection(CollectionInfo(id="places", max_age=1))
+    await put(storage, place("a", n=1), place("b", n=1))
+    made = await create_branch(storage, "fix", ANN)
+    fix = (await open_branch(storage, "fix")).storage
+    await put(fix, place("a", n=2))
+    await merge(storage, "fix", "main", BOB)
+    await put(fix, place("a", n=3))
+    await storage.unpin(f"branch:{made.number}")
+    last = await put(storage, place("b", n=2))
+    await storage.maintain(last.published_ms + 100 * 86_400_000)
+    change = CollectionChange(history_enabled=False)
+    with pytest.raises(InUse, match="merged"):
+        await storage.run(lambda s: s.change_collection("places", change), "app")
+    with pytest.raises(InUse, match="merged"):
+        await storage.run(lambda s: s.drop_collection("places"), "app")
 
 
 async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) -> None:
@@ -216,10 +155,22 @@ async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) 
     await create_branch(storage, "fix", ANN, scope=scope)
     fix = (await open_branch(storage, "fix", scope=scope)).storage
     await put(fix, place("a", n=2))
-    await put(fix, place("r", n=2), into="roads")
+    with pytest.raises(NotSupported, match="about places only") as caught:
+        await put(fix, place("r", n=2), into="roads")
+    assert caught.value.collection_id == "roads"
+    with pytest.raises(NotSupported, match="scope"):
+        await delete(fix, "r", from_="roads")
+    assert await content(fix, "roads") == {"r": {"n": 1}}
+    await put(storage, place("r", n=2), into="roads")
     done = await merge(storage, "fix", "main", BOB, scope=scope)
     assert done.updated == {"places": ["a"]}
-    assert await content(storage, "roads") == {"r": {"n": 1}}
+    assert await content(storage, "roads") == {"r": {"n": 2}}
+    # Put on another base it is still about these only.
+    await put(storage, place("b"))
+    await rebase(storage, "fix", BOB, scope=scope)
+    fix = (await open_branch(storage, "fix", scope=scope)).storage
+    with pytest.raises(NotSupported, match="scope"):
+        await put(fix, place("r", n=3), into="roads")
 
 
 async def test_between_branches(storage: Storage) -> None:
@@ -240,28 +191,6 @@ async def test_between_branches(storage: Storage) -> None:
     assert done.updated == {"places": ["a", "b"]}
     with pytest.raises(InvalidArgument, match="into itself"):
         await merge(storage, "one", "one", BOB)
-
-
-async def test_a_rebase_in_conflict_is_decided_likewise(storage: Storage) -> None:
-    fix = await in_conflict(storage)
-    before = await content(fix)
-    with pytest.raises(MergeConflict) as caught:
-        await rebase(storage, "fix", BOB)
-    assert await content(fix) == before
-    choices = {
-        ("places", "both"): Policy.THEIRS,
-        ("places", "dead"): Policy.THEIRS,
-        ("places", "new"): Policy.OURS,
-    }
-    await resolve_conflict(storage, caught.value.id or "", choices, BOB)
-    fix = (await open_branch(storage, "fix")).storage
-    assert await content(fix) == {
-        "both": {"n": 2, "m": 2, "k": 3},
-        "dead": {"n": 2},
-        "fine": {"n": 2},
-        "new": {"n": 1},
-    }
-    assert await conflicts(storage) == []
 
 
 async def test_a_collection_that_is_younger_than_the_branch(storage: Storage) -> None:
@@ -367,53 +296,6 @@ async def test_a_merge_that_is_not_published_yet_counts(storage: Storage) -> Non
         await storage.run(lambda s: s.update("places", [place("a", n=1)]), "app")
         assert (await merge(storage, "fix", "main", BOB)).count == 0
     assert await content(storage) == {"a": {"n": 1}}
-
-
-async def test_conflicts_of_several_targets_and_new_names(storage: Storage) -> None:
-    await make(storage)
-    await put(storage, place("a", n=1))
-    fix = await branch(storage)
-    other = await branch(storage, "other")
-    await put(fix, place("a", n=2))
-    await put(other, place("a", n=3))
-    await put(storage, place("a", n=4))
-    ids = []
-    for target in ("main", "other"):
-        with pytest.raises(MergeConflict) as caught:
-            await merge(storage, "fix", target, BOB)
-        ids.append(caught.value.id or "")
-    assert sorted(each.id for each in await conflicts(storage)) == sorted(ids)
-    await rename_branch(storage, "fix", "repair", ANN)
-    await merge(storage, "repair", "other", BOB, policy=Policy.THEIRS)
-    # The other one still waits.
-    assert [each.id for each in await conflicts(storage)] == ids[:1]
-    assert [b.state for b in await branches(storage) if b.name == "repair"] == ["IN_CONFLICT"]
-    await resolve_conflict(storage, ids[0], {("places", "a"): Policy.THEIRS}, BOB)
-    assert await content(storage) == {"a": {"n": 2}}
-    assert await conflicts(storage) == []
-
-
-async def test_conflicts_go_with_their_branch(storage: Storage) -> None:
-    await in_conflict(storage)
-    with pytest.raises(MergeConflict):
-        await merge(storage, "fix", "main", BOB)
-    await delete_branch(storage, "fix", ANN)
-    assert await conflicts(storage) == []
-
-
-async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:
-    await make(storage)
-    await put(storage, place("a", n=1))
-    fix = await branch(storage)
-    await put(fix, place("a", n=2))
-    onto = await put(storage, place("a", n=3))
-    await put(storage, place("b"))
-    with pytest.raises(MergeConflict) as caught:
-        await rebase(storage, "fix", BOB, onto=str(onto.seq_number))
-    choices: Choices = {("places", "a"): Policy.THEIRS}
-    await resolve_conflict(storage, caught.value.id or "", choices, BOB)
-    fix = (await open_branch(storage, "fix")).storage
-    assert await content(fix) == {"a": {"n": 2}}
 
 
 async def test_a_parent_is_known_whatever_its_name(storage: Storage) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from naksha.model.errors import MergeConflict
+from naksha.model.errors import InvalidArgument, MergeConflict
 from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning import Signed, line_of, place_of, revert, rollback
+from naksha.versioning import Signed, create_branch, line_of, place_of, revert, rollback
 from tests.versioning.town import ANN, BOB, content, delete, make, place, put
 
 
@@ -166,3 +166,25 @@ async def test_revert_of_what_was_taken_back_already_does_nothing(storage: Stora
     line = await line_of(storage, "main")
     done = await revert(line, await place_of(storage, str(bad.seq_number)), BOB)
     assert (done.txn, done.count) == (None, 0)
+
+
+async def test_what_is_no_changeset_is_not_reverted(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    await create_branch(storage, "fix", ANN)
+    fix = await line_of(storage, "fix")
+    there = await put(fix.storage, place("a", n=2))
+    here = await put(storage, place("a", n=3))
+    main = await line_of(storage, "main")
+    for line, ref, reason in (
+        (main, "0", "before everything"),
+        (main, str(there.seq_number), "another branch"),
+        (fix, f"fix:{here.seq_number}", "another branch"),
+        (main, "1", "collections .places. and no features"),
+    ):
+        with pytest.raises(InvalidArgument, match=reason) as caught:
+            await revert(line, await place_of(storage, ref), BOB)
+        assert caught.value.field == "changeset"
+    # What was done before the branch was made is in it, and can be taken back there.
+    done = await revert(fix, await place_of(storage, "fix:2"), BOB, dry_run=True)
+    assert [each.id for each in done.conflicts] == ["a"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spi.storage import Storage
-from naksha.versioning import Signed
+from naksha.spi.storage import Reader, Storage
+from naksha.versioning import Signed, create_branch, open_branch
 
 T = TypeVar("T")
 ANN = Signed("editor", "ann")
@@ -29,7 +29,7 @@ async def make(storage: Storage, *names: str) -> None:
 
 async def put(
     storage: Storage,
-    *features: dict[str, Any],
+    *features: Mapping[str, Any],
     into: str = "places",
     by: Signed = ANN,
     message: str | None = None,
@@ -55,7 +55,7 @@ async def seen(storage: Storage, txn: int | None) -> Version:
 
 
 async def content(
-    storage: Storage, name: str = "places", at: VersionSelector = HEAD, query: Query | None = None
+    storage: Reader, name: str = "places", at: VersionSelector = HEAD, query: Query | None = None
 ) -> dict[str, Any]:
     """Properties by id, without the namespace."""
     found = {}
@@ -72,3 +72,8 @@ async def all_of(things: AsyncIterable[T]) -> list[T]:
 
 def ids(things: Sequence[Any]) -> list[str]:
     return [each.id for each in things]
+
+
+async def branch(storage: Storage, name: str = "fix", base: str = "HEAD") -> Storage:
+    await create_branch(storage, name, ANN, base)
+    return (await open_branch(storage, name)).storage

@@ -17,8 +17,10 @@ from naksha.versioning import (
     Place,
     Policy,
     Signed,
+    Step,
     StoredConflict,
     Tag,
+    Undecided,
     Written,
 )
 from naksha.versioning.refs import MAIN_BRANCH
@@ -103,6 +105,15 @@ class Versions:
         """What differs between any two versions, also of different branches."""
         places = self.place(old), self.place(new)
         return self._database.iterate(versioning.diff(*places, collection, query_of(**query)))
+
+    def history(self, versions: str, collection: str, **query: Any) -> Iterator[Step]:
+        """Every state of features between two versions (`3..7`, `*` for all), with who, when and
+        what; with a query only states that match it."""
+        ref = self._here(versions)
+        first, last = self._call(versioning.range_of(self._database.root, ref))
+        return self._database.iterate(
+            versioning.history(first, last, collection, query_of(**query))
+        )
 
     # ---- Going back --------------------------------------------------------------------------
 
@@ -206,6 +217,10 @@ class Versions:
     def conflicts(self) -> list[StoredConflict]:
         """Merges that wait for a decision."""
         return self._call(versioning.conflicts(self._database.root))
+
+    def undecided(self, conflict: str) -> Iterator[Undecided]:
+        """The features that a conflict is about: base, ours and theirs, and where they differ."""
+        return self._database.iterate(versioning.undecided_of(self._database.root, conflict))
 
     def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> Written:
         """End a conflict: a side (`Policy.OURS`, `Policy.THEIRS`) or a feature for each

@@ -42,7 +42,9 @@ class Moment(NamedTuple):
     sources: list[Source]
 
     def reads_history(self, query: Query) -> bool:
-        return self.txn is not None or query.states is not States.LIVE or len(self.sources) > 1
+        """What is below the top of a branch is read at a version also when the branch is read at
+        HEAD."""
+        return query.states is not States.LIVE or any(s.at is not None for s in self.sources)
 
 
 class PsqlReader(ABC):
@@ -221,6 +223,19 @@ class PsqlReader(ABC):
         if known is None or not await self._info_of(connection, known):
             raise NotFound(f"No state {state_id!r} in storage {storage_id!r}")
         return known
+
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        await self._publish()
+        async with self._connection() as connection:
+            version = await resolve(connection, at)
+            if collection is not None:
+                if await self._info_of(connection, collection, dropped=True) is None:
+                    raise CollectionNotFound(
+                        f"No collection {collection!r}", collection_id=collection
+                    )
+                sources = await sources_of(connection, self._branch, collection, version.txn)
+                await check_histories(connection, [(s.table, s.at) for s in sources])
+            return version
 
     async def kept(self, kind: str, id: str) -> KeptObject | None:
         check_kept(kind, id)

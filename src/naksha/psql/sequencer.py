@@ -25,6 +25,8 @@ ASLEEP: Final = 3
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.25
 """Pause while committed transactions wait for an open one below them."""
+PUBLISH_MAX: Final = 10_000
+"""Transactions published at once."""
 LOOK_S: Final = 1.0
 """How often a storage that is not elected looks whether it must take over."""
 
@@ -98,20 +100,24 @@ class Sequencer:
     async def _publish_all(self) -> bool:
         while True:
             async with acquired(self._pool) as connection:
-                row = await connection.fetchrow(queries()["publish"])
+                row = await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
             assert row is not None
             self.last_seq, self.last_txn = row["last_seq"], row["last_txn"]
-            if row["published"] == 0:
+            if row["published"] > 0:
+                self._news.set()
+            # Not until nothing is left: while others commit without pause that never ends.
+            if row["published"] < PUBLISH_MAX:
                 return bool(row["remaining"])
-            self._news.set()
 
     async def _loop(self) -> None:
         pause = RETRY_S
         while True:
             try:
                 self._wake.clear()
+                before = self.last_seq
                 waiting = await self.publish()
-                pause = min(pause * 2, RETRY_S_MAX) if waiting else RETRY_S
+                is_stuck = waiting and self.last_seq == before
+                pause = min(pause * 2, RETRY_S_MAX) if is_stuck else RETRY_S
                 await self._rest(pause if waiting else None)
             except (*DRIVER_ERRORS, NakshaError):
                 await self._drop_listener()

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import NotSupported
 from naksha.model.names import check_collection_id
 from naksha.model.state import Outcome, State
 from naksha.model.version import Version
 from naksha.psql.batch import Batch
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
-from naksha.psql.layers import NO_BRANCH, Branch, is_overlay
+from naksha.psql.layers import NO_BRANCH, Branch, check_layers, is_overlay
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch
+from naksha.spi.storage import Layer, Reader
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)
 Prepare: TypeAlias = Callable[[Connection, str], Awaitable[None]]
@@ -33,9 +35,12 @@ class PsqlSession(PsqlReader, CheckedSession):
         storage: tuple[str, int],
         branch: Branch = NO_BRANCH,
         prepare: Prepare | None = None,
+        scope: Collection[str] | None = None,
     ) -> None:
-        """`prepare` makes the tables of a collection on the branch."""
+        """`prepare` makes the tables of a collection on the branch; `scope` has the collections
+        that may be written to."""
         super().__init__()
+        self._scope = scope
         self._branch = branch
         self._prepare = prepare
         self._prepared: set[str] = set()
@@ -111,6 +116,24 @@ class PsqlSession(PsqlReader, CheckedSession):
     async def restore_collection(self, collection: str) -> CollectionInfo:
         rows = await self._call("collection_restore", collection, collection)
         return _INFO.decode(rows[0][0])
+
+    async def close_gates(self, collections: Sequence[str]) -> None:
+        for collection in sorted(collections):
+            await self._call_features("close_gate", collection, collection)
+
+    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+        return InSession(self, check_layers(layers))
+
+    async def branch_off(self, below: Sequence[Layer]) -> int:
+        if self._branch != NO_BRANCH or self.collections_written or self._txn is not None:
+            raise NotSupported("A session branches off on main, before it writes", field="below")
+        overlay = await self.new_overlay()
+        branch = check_layers((Layer(overlay, None), *below))
+        overlays, txns = [each.overlay for each in branch], [each.txn for each in branch]
+        await self._call("tx_branch", None, overlays, txns)
+        # Its tables are made by this session itself: nobody else can wait for them.
+        self._branch = branch
+        return overlay
 
     async def new_overlay(self) -> int:
         rows = await self._call("overlay_new", None)
@@ -196,6 +219,31 @@ class PsqlSession(PsqlReader, CheckedSession):
 
     async def _unpin(self, name: str) -> None:
         await self._call("unpin", None, name)
+
+
+class InSession(PsqlReader):
+    """What other layers hold, read on the connection of a session."""
+
+    def __init__(self, session: PsqlSession, branch: Branch) -> None:
+        super().__init__()
+        self._session = session
+        self._branch = branch
+        # What a transaction knows of partitions, it knows for all that is read in it.
+        self._history = session._history
+
+    @property
+    def _storage(self) -> tuple[str, int]:
+        return self._session._storage
+
+    @property
+    def _pins_head(self) -> bool:
+        return False
+
+    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+        return self._session._connection()
+
+    async def _publish(self) -> None:
+        """Inside a transaction versions are read as they are."""
 
 
 def _outcomes(rows: Sequence[Any], ids: Sequence[str]) -> list[Outcome]:

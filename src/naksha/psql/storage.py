@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Self
 
@@ -14,7 +14,7 @@ from naksha.model.errors import VersionNotFound
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
-from naksha.model.version import Version, VersionSelector
+from naksha.model.version import Version
 from naksha.psql import log, versions
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
@@ -181,11 +181,6 @@ class PsqlStorage(BulkStorage, Writing):
         async with self._connection() as connection:
             return await log.transactions(connection, after, limit, where, newest_first)
 
-    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
-        await self._publish()
-        async with self._connection() as connection:
-            return await versions.resolve(connection, at, collection)
-
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         deadline = asyncio.get_running_loop().time() + timeout_s
         await self._publish()
@@ -201,9 +196,11 @@ class PsqlStorage(BulkStorage, Writing):
         with translated():
             return await self._sequencer.status()
 
-    def on_branch(self, layers: Sequence[Layer]) -> Storage:
+    def on_branch(
+        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+    ) -> Storage:
         branch = check_layers(layers)
-        return self if branch == NO_BRANCH else PsqlBranch(self, branch)
+        return self if branch == NO_BRANCH else PsqlBranch(self, branch, collections)
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         return await self._partitionings.of(collection)

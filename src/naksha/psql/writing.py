@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ class Writing(PsqlReader):
     _sequencer: Sequencer
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
+    _scope: Collection[str] | None = None
 
     @property
     def id(self) -> str:
@@ -62,12 +63,12 @@ class Writing(PsqlReader):
     async def write(
         self, app_id: str, author: str | None = None, *, at_ms: int | None = None
     ) -> AsyncIterator[WriteSession]:
-        async with self._session(app_id, author, at_ms, ()) as session:
+        async with self._session(app_id, author, at_ms) as session:
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, app_id: str, author: str | None, at_ms: int | None, gates: tuple[str, ...]
+        self, app_id: str, author: str | None, at_ms: int | None
     ) -> AsyncIterator[PsqlSession]:
         check_app_id(app_id)
         check_author(author)
@@ -76,7 +77,7 @@ class Writing(PsqlReader):
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
         async with acquired(self._pool) as connection:
             prepare = None if self._branch == NO_BRANCH else self._prepare
-            session = PsqlSession(connection, self._info, self._branch, prepare)
+            session = PsqlSession(connection, self._info, self._branch, prepare, self._scope)
             transaction = connection.transaction()
             with translated():
                 await transaction.start()
@@ -86,8 +87,6 @@ class Writing(PsqlReader):
                         queries()["tx_start"], app_id, author, now_ms, at_ms is not None
                     )
                     await self._enter_branch(connection)
-                    for collection in gates:
-                        await connection.fetchval(queries()["close_gate"], collection)
                 # What the caller's own code raises is nobody's but the caller's.
                 yield session
                 session.check_usable()
@@ -133,10 +132,11 @@ class Writing(PsqlReader):
     ) -> T:
         touched: set[str] = set()
         for attempt in range(limits.RETRY_COUNT_MAX):
-            gates = tuple(sorted(touched)) if attempt >= limits.RETRY_GATE_COUNT else ()
             session: PsqlSession | None = None
             try:
-                async with self._session(app_id, author, at_ms, gates) as session:
+                async with self._session(app_id, author, at_ms) as session:
+                    if attempt >= limits.RETRY_GATE_COUNT:
+                        await session.close_gates(sorted(touched))
                     return await work(session)
             except Retryable as error:
                 # Nobody knows whether a commit that got no answer took place.

@@ -4,7 +4,7 @@ them. A storage says how it writes what was found to be right."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +12,7 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported
 from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.json_rules import json_problem
 from naksha.model.names import check_feature_id, check_text
@@ -42,6 +42,8 @@ class CheckedSession(ABC):
     """A base for write sessions."""
 
     _broken: Exception | None = None
+    _scope: Collection[str] | None = None
+    """The only collections that features are written to; None for all."""
 
     def check_usable(self) -> None:
         """Whoever failed can only be left."""
@@ -144,7 +146,7 @@ class CheckedSession(ABC):
         uuids: Sequence[str | None] | None = None,
         returning: bool = False,
     ) -> list[Outcome]:
-        info = await self._info(collection)
+        info = await self._open(collection)
         if uuids is not None and len(uuids) != len(ids):
             raise InvalidArgument("One uuid (or None) for each id is needed", field="uuids")
         plain = plain_ids(ids, info.id_prefix)
@@ -160,11 +162,11 @@ class CheckedSession(ABC):
     async def restore(
         self, collection: str, ids: Sequence[str], *, returning: bool = False
     ) -> list[Outcome]:
-        plain = plain_ids(ids, (await self._info(collection)).id_prefix)
+        plain = plain_ids(ids, (await self._open(collection)).id_prefix)
         return await self._restore(collection, plain, returning)
 
     async def purge(self, collection: str, ids: Sequence[str]) -> list[Outcome]:
-        plain = plain_ids(ids, (await self._info(collection)).id_prefix)
+        plain = plain_ids(ids, (await self._open(collection)).id_prefix)
         return await self._purge(collection, plain)
 
     async def message(
@@ -209,6 +211,18 @@ class CheckedSession(ABC):
 
     # ---- Inside ------------------------------------------------------------------------------
 
+    async def _open(self, collection: str) -> CollectionInfo:
+        """A collection to write features to."""
+        info = await self._info(collection)
+        if self._scope is not None and collection not in self._scope:
+            raise NotSupported(
+                f"This branch is about {', '.join(sorted(self._scope))} only; write to"
+                f" {collection!r} on main, or on a branch that has it in its scope",
+                field="collection",
+                collection_id=collection,
+            )
+        return info
+
     async def _put(
         self,
         collection: str,
@@ -218,7 +232,7 @@ class CheckedSession(ABC):
         returning: bool,
         muuids: Sequence[str | None] | None = None,
     ) -> list[Outcome]:
-        info = await self._info(collection)
+        info = await self._open(collection)
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
         check_points(prepared, info)
         locks = [lock_of(uuid, self._storage, info) for uuid in prepared.lock_uuid]

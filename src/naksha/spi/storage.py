@@ -7,7 +7,15 @@ executable form.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -80,6 +88,10 @@ class Reader(Protocol):
 
     async def state(self, state_id: str) -> State:
         """The state with this GUID or UUID, wherever it is (HEAD, deleted, history, overlay)."""
+
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        """The published version meant. VersionNotFound, NotYetPublished and Expired (for the
+        given collection) are told apart; HEAD gives the last published version."""
 
     async def kept(self, kind: str, id: str) -> KeptObject | None:
         """An object that is kept in the storage, if it is there."""
@@ -181,6 +193,19 @@ class WriteSession(Reader, Protocol):
 
     async def unpin(self, name: str) -> None: ...
 
+    async def close_gates(self, collections: Sequence[str]) -> None:
+        """Nobody else writes to these collections (of the branch that the session is on) until it
+        ends: what it reads from now on stays so. Who writes now is waited for, who comes later
+        waits. To be done first, by who was overtaken too often."""
+
+    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+        """What a branch, or main, holds, read inside this session: see `Storage.on_branch`."""
+
+    async def branch_off(self, below: Sequence[Layer]) -> int:
+        """Make a new overlay over these layers, and be a session of that branch from now on; gives
+        its number. On main only, and before anything was written; nothing is left of it unless
+        the session commits."""
+
     async def new_overlay(self) -> int:
         """The number of a new overlay: tables for what is changed on a branch, made for each
         collection at the first write to it. Never given out again."""
@@ -248,10 +273,6 @@ class Storage(Reader, Protocol):
         """Published transactions with `seq_number` > after, in order. Newest first, those with
         `seq_number` < after, downwards; 0 then stands for the end of the log."""
 
-    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
-        """The published version meant. VersionNotFound, NotYetPublished and Expired (for the
-        given collection) are told apart; HEAD gives the last published version."""
-
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         """Wait until the transaction is published; None when that took too long."""
 
@@ -264,8 +285,11 @@ class Storage(Reader, Protocol):
 
     async def unpin(self, name: str) -> None: ...
 
-    def on_branch(self, layers: Sequence[Layer]) -> Storage:
-        """The same storage as a branch sees it, topmost layer first, MAIN last.
+    def on_branch(
+        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+    ) -> Storage:
+        """The same storage as a branch sees it, topmost layer first, MAIN last. With
+        `collections` nothing but these is written to (NotSupported).
 
         Reading: a feature that has any state in a layer's overlay is taken from there, at the
         layer's version, else from the layers below; at a version, the top layer is read at it and

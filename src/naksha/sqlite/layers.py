@@ -70,11 +70,16 @@ def is_seen(layers: Layers, c: Collection) -> bool:
 
 
 def resolve(
-    connection: sqlite3.Connection, layers: Layers, c: Collection, at: VersionSelector
+    connection: sqlite3.Connection,
+    layers: Layers,
+    at: VersionSelector,
+    collection: str | None = None,
 ) -> Version:
     """The version meant; Expired when something that it needs of the collection is gone."""
     version = versions.resolve(connection, at)
-    readable(connection, layers, c, version.txn)
+    if collection is not None:
+        known = collection_on(connection, layers, collection)
+        readable(connection, layers, known, version.txn)
     return version
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from naksha.model.errors import Conflict, NotFound
+from naksha.model.errors import Conflict, NotFound, NotSupported
 from naksha.model.query import Query, States
 from naksha.model.transaction import MAIN
+from naksha.spi.storage import Layer
 from naksha.sqlite import layers, statements
 from naksha.sqlite.collections import create_indices, create_plain_tables
 from naksha.sqlite.files import WRITES, guard
@@ -27,6 +28,15 @@ def new(transaction: Transaction) -> int:
     """See `WriteSession.new_overlay`."""
     number = transaction.take_overlay()
     transaction.connection.execute(queries()["overlay_insert"], (number,))
+    return number
+
+
+def branch_off(transaction: Transaction, below: Sequence[Layer]) -> int:
+    """See `WriteSession.branch_off`."""
+    if transaction.overlay != MAIN or transaction.drawn is not None:
+        raise NotSupported("A session branches off on main, before it writes", field="below")
+    number = new(transaction)
+    transaction.layers = layers.checked((Layer(number, None), *below))
     return number
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
@@ -14,9 +15,9 @@ from naksha.model.state import Outcome, State
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch, check_kept
-from naksha.spi.storage import KeptObject, Page
-from naksha.sqlite import collections, kept, overlays, pins, reading, writes
-from naksha.sqlite.layers import collection_on
+from naksha.spi.storage import KeptObject, Layer, Page, Reader
+from naksha.sqlite import collections, kept, layers, overlays, pins, reading, writes
+from naksha.sqlite.layers import Layers, checked
 from naksha.sqlite.readers import Readers
 from naksha.sqlite.states import shapes_of
 from naksha.sqlite.transaction import Message, Transaction
@@ -25,47 +26,28 @@ from naksha.sqlite.writer import Entry, Writer
 T = TypeVar("T")
 
 
-class SqliteSession(CheckedSession):
-    """See `naksha.spi.storage.WriteSession`."""
-
-    def __init__(
-        self, writer: Writer, readers: Readers, entry: Entry, storage: tuple[str, int]
-    ) -> None:
-        self._writer = writer
-        self._readers = readers
-        self._storage_info = storage
-        self._layers = entry.transaction.layers
-        self.entry = entry
+class SessionReader(ABC):
+    """What is read inside a session, through some layers."""
 
     @property
-    def txn(self) -> int | None:
-        return self.entry.transaction.logged
+    @abstractmethod
+    def _layers(self) -> Layers: ...
 
-    async def _step(self, work: Callable[[Transaction], T]) -> T:
-        """Do something; whatever goes wrong ends the session."""
-        self.check_usable()
-        try:
-            return await self._writer.step(self.entry, work)
-        except BaseException as error:
-            self._break(error)
-            raise
+    @property
+    @abstractmethod
+    def _storage(self) -> tuple[str, int]:
+        """Id and number of the storage."""
 
+    @abstractmethod
     async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read; what the session itself wrote can only be seen where it was written."""
-        self.check_usable()
-        if self.entry.steps:
-            return await self._writer.look(self.entry, work)
-        async with self._readers.snapshot() as snapshot:
-            return await snapshot.read(work)
-
-    # ---- Reading -----------------------------------------------------------------------------
+        """Read what the session sees."""
 
     async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
         return await self._look(lambda c: reading.collections(c, self._layers, dropped=dropped))
 
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         return await self._look(
-            lambda c: collection_on(c, self._layers, collection, dropped=dropped).info
+            lambda c: layers.collection_on(c, self._layers, collection, dropped=dropped).info
         )
 
     async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
@@ -89,6 +71,9 @@ class SqliteSession(CheckedSession):
     async def state(self, state_id: str) -> State:
         return await self._look(lambda c: reading.state(c, self._storage, self._layers, state_id))
 
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        return await self._look(lambda c: layers.resolve(c, self._layers, at, collection))
+
     async def kept(self, kind: str, id: str) -> KeptObject | None:
         check_kept(kind, id)
         return await self._look(lambda c: kept.find(c, kind, id))
@@ -96,6 +81,57 @@ class SqliteSession(CheckedSession):
     async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
         check_kept(kind, prefix or kind)
         return await self._look(lambda c: kept.find_all(c, kind, prefix))
+
+
+class SqliteSession(SessionReader, CheckedSession):
+    """See `naksha.spi.storage.WriteSession`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        readers: Readers,
+        entry: Entry,
+        storage: tuple[str, int],
+        scope: Collection[str] | None = None,
+    ) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._storage_info = storage
+        self._scope = scope
+        self.entry = entry
+
+    @property
+    def txn(self) -> int | None:
+        return self.entry.transaction.logged
+
+    @property
+    def _layers(self) -> Layers:
+        return self.entry.transaction.layers
+
+    async def _step(self, work: Callable[[Transaction], T]) -> T:
+        """Do something; whatever goes wrong ends the session."""
+        self.check_usable()
+        try:
+            return await self._writer.step(self.entry, work)
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read; what the session itself wrote can only be seen where it was written."""
+        self.check_usable()
+        if self.entry.steps:
+            return await self._writer.look(self.entry, work)
+        async with self._readers.snapshot() as snapshot:
+            return await snapshot.read(work)
+
+    async def close_gates(self, collections: Sequence[str]) -> None:
+        """There is one gate for all: who is let in, and stays."""
+        self.entry.keeps_place = True
+        await self._step(lambda _: None)
+
+    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+        return InSession(self, checked(layers))
 
     # ---- Collections -------------------------------------------------------------------------
 
@@ -118,6 +154,9 @@ class SqliteSession(CheckedSession):
         return await self._step(work)
 
     # ---- Overlays ----------------------------------------------------------------------------
+
+    async def branch_off(self, below: Sequence[Layer]) -> int:
+        return await self._step(lambda t: overlays.branch_off(t, below))
 
     async def new_overlay(self) -> int:
         return await self._step(overlays.new)
@@ -184,3 +223,22 @@ class SqliteSession(CheckedSession):
 
     async def _unpin(self, name: str) -> None:
         await self._step(lambda t: pins.unpin(t.connection, name))
+
+
+class InSession(SessionReader):
+    """What other layers hold, as a session sees it."""
+
+    def __init__(self, session: SqliteSession, layers: Layers) -> None:
+        self._session = session
+        self._seen = layers
+
+    @property
+    def _layers(self) -> Layers:
+        return self._seen
+
+    @property
+    def _storage(self) -> tuple[str, int]:
+        return self._session._storage
+
+    async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._session._look(work)

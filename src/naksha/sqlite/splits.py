@@ -74,7 +74,7 @@ def plan(
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
-    version = layers.resolve(connection, seen, c, at)
+    version = layers.resolve(connection, seen, at, c.id)
     whole = Part("head", version.txn, last.txn, query)
     if query.ids == ():
         return []

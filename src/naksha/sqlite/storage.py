@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -78,8 +78,10 @@ class SqliteStorage(BulkStorage):
         await self._writer.close()
         self._readers.close()
 
-    def on_branch(self, layers: Sequence[Layer]) -> Storage:
-        return SqliteBranch(self._file, self, checked(layers))
+    def on_branch(
+        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+    ) -> Storage:
+        return SqliteBranch(self._file, self, checked(layers), collections)
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:

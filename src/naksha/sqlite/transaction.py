@@ -88,7 +88,7 @@ class Transaction:
         layers: Layers = MAIN_ONLY,
     ) -> None:
         self.storage_id = storage_id
-        self.layers = layers
+        self.layers = self._begins_on = layers
         self.app_id = app_id
         self.author = author
         self.started_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
@@ -237,6 +237,7 @@ class Transaction:
     def begin_again(self) -> None:
         """Everything is to be done once more, under the same numbers."""
         self.changes, self.collections, self.messages = {}, {}, {}
+        self.layers = self._begins_on
         self._given_again = self._looks_again = 0
         if self._txn is not None:
             published = self.connection.execute(queries()["counters"]).fetchone()[2]

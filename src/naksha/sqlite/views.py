@@ -6,7 +6,7 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,9 +58,11 @@ class OpenFile:
 class View:
     """A base for what is a `naksha.spi.storage.Storage`."""
 
-    def __init__(self, file: OpenFile, seen: Layers) -> None:
+    def __init__(self, file: OpenFile, seen: Layers, scope: Collection[str] | None = None) -> None:
+        """`scope` has the only collections that features are written to; None for all."""
         self._file = file
         self._layers = seen
+        self._scope = scope
 
     @property
     def id(self) -> str:
@@ -199,7 +201,7 @@ class View:
             layers=self._layers,
         )
         entry = Entry(transaction, keeps_place=keeps_place)
-        session = SqliteSession(self._writer, self._readers, entry, self._file.info)
+        session = SqliteSession(self._writer, self._readers, entry, self._file.info, self._scope)
         try:
             yield session
             session.check_usable()
@@ -271,14 +273,7 @@ class View:
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         await self._publish()
-
-        def find(connection: sqlite3.Connection) -> Version:
-            if collection is None:
-                return versions.resolve(connection, at)
-            known = layers.collection_on(connection, self._layers, collection)
-            return layers.resolve(connection, self._layers, known, at)
-
-        return await self._read(find)
+        return await self._read(lambda c: layers.resolve(c, self._layers, at, collection))
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         deadline, news = time.monotonic() + timeout_s, self._file.news

@@ -14,7 +14,12 @@ from naksha.versioning.changesets import (
     changeset_of,
     changesets,
 )
-from naksha.versioning.conflicts import conflict_of, conflicts, give_up_conflict
+from naksha.versioning.conflicts import (
+    conflict_of,
+    conflicts,
+    give_up_conflict,
+    undecided_of,
+)
 from naksha.versioning.diff import Action, Change, diff, diff_all
 from naksha.versioning.history import Step, history
 from naksha.versioning.importing import Edits, Imported, Snapshot, import_history
@@ -78,4 +83,5 @@ __all__ = [
     "rollback",
     "tag_of",
     "tags",
+    "undecided_of",
 ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import Layer, Reader, Storage
 from naksha.versioning.places import Line, Place, line_of_branch, line_on
 from naksha.versioning.records import MAIN_LAYERS, Branch, Epoch, everywhere
 from naksha.versioning.refs import MAIN_BRANCH
@@ -43,9 +43,9 @@ class Ancestry:
                 self._note(epoch)
 
     @classmethod
-    async def of(cls, storage: Storage) -> Ancestry:
-        """As it is now."""
-        records = [known.record for known in await everywhere(storage)]
+    async def of(cls, storage: Storage, reader: Reader) -> Ancestry:
+        """As it is now, or as somebody sees it who reads inside a session."""
+        records = [known.record for known in await everywhere(reader)]
         return cls(storage, [each for each in records if isinstance(each, Branch)])
 
     def _note(self, epoch: Epoch) -> None:

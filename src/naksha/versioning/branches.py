@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from naksha.model.errors import Conflict, InUse, LimitExceeded, NotFound
+from naksha.model.errors import InUse, LimitExceeded, NotFound
 from naksha.model.version import Version
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Layer, Storage, WriteSession
+from naksha.versioning.conflicts import conflicts, forget_conflict
 from naksha.versioning.places import Line, Place, check_protectable, line_of, place_of
 from naksha.versioning.records import (
-    CONFLICT,
     LAYERS_MAX,
     REF,
     STORAGE,
@@ -23,14 +23,15 @@ from naksha.versioning.records import (
     Signed,
     branch_of,
     branch_with,
+    change_branch,
     every,
     everywhere,
     find,
+    pins_of,
     plain,
-    stored_conflict,
     taken,
 )
-from naksha.versioning.refs import MAIN_BRANCH, check_name
+from naksha.versioning.refs import check_name
 
 
 async def create_branch(
@@ -116,10 +117,9 @@ async def delete_branch(
         for epoch in branch.epochs:
             await unpin_base(session, epoch, branch.scope)
             await session.drop_overlay(epoch.overlay)
-        for kept in await session.all_kept(CONFLICT):
-            conflict = stored_conflict(kept)
+        for conflict in await conflicts(session):
             if branch.number in (conflict.source, conflict.target):
-                await session.forget(CONFLICT, conflict.id)
+                await forget_conflict(session, conflict.id)
 
     await storage.run(work, signed.app_id, signed.author)
 
@@ -130,9 +130,7 @@ async def stand_on(session: WriteSession, line: Line) -> None:
         known = await branch_with(session, line.branch.number)
         if known is None:
             raise NotFound(f"There is no branch {line.name!r}", field="branch")
-        branch, revision = known
-        key = branch.scope.key(branch.name)
-        await session.keep(REF, key, plain(branch), expected=revision)
+        await change_branch(session, *known)
 
 
 def layers_below(place: Place) -> tuple[Layer, ...]:
@@ -176,24 +174,9 @@ async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) ->
     return await line_of(storage, name, scope)
 
 
-async def writable(storage: Storage, name: str, scope: Scope) -> Line:
-    """The same, unless a conflict waits for a decision."""
-    if name != MAIN_BRANCH:
-        branch, _ = await branch_of(storage, scope, name)
-        if branch.conflicts:
-            raise Conflict(
-                f"Branch {name!r} is in conflict {branch.conflicts[0]!r}; decide it first",
-                field="branch",
-            )
-    return await line_of(storage, name, scope)
-
-
 def _pins(epoch: Epoch, scope: Scope, what: str = "branch") -> list[tuple[str, str | None]]:
     # By the number, which stays when the branch is renamed.
-    name = f"{what}:{epoch.overlay}"
-    if scope.collections is None:
-        return [(name, None)]
-    return [(f"{name}:{collection}", collection) for collection in scope.collections]
+    return pins_of(f"{what}:{epoch.overlay}", scope)
 
 
 def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:

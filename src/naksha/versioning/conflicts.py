@@ -1,38 +1,79 @@
-"""Merges that somebody has to decide: stored until then."""
+"""Merges that somebody has to decide: stored until then.
+
+What is kept of a feature are the ids of its states in the base and on both sides. They are pinned,
+so the features can be read again, and a conflict may be of any size.
+"""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 
 from naksha.model.errors import MergeConflict, NotFound
+from naksha.model.state import XYZ, State
 from naksha.model.transaction import MAIN
+from naksha.model.version import AtSeq
 from naksha.spi.clock import SystemClock
-from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.places import Line
+from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.versioning.diff import lookup
+from naksha.versioning.places import Line, Place, at, line_on
 from naksha.versioning.records import (
     CONFLICT,
-    REF,
+    CONFLICT_PART,
     Branch,
+    Contested,
+    Scope,
     Signed,
+    Spot,
     StoredConflict,
     Undecided,
     branch_with,
+    change_branch,
+    pins_of,
     plain,
     stored_conflict,
 )
+from naksha.versioning.threeway import merge_states
+
+PART_MAX: Final = 1_000
+"""Features of one kept object; each is five short texts."""
+_SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
 
 
-async def conflicts(storage: Storage) -> list[StoredConflict]:
+async def conflicts(reader: Reader) -> list[StoredConflict]:
     """All merges that wait for a decision."""
-    return [stored_conflict(each) for each in await storage.all_kept(CONFLICT)]
+    return [stored_conflict(each) for each in await reader.all_kept(CONFLICT)]
 
 
-async def conflict_of(storage: Storage, id: str) -> StoredConflict:
+async def conflict_of(reader: Reader, id: str) -> StoredConflict:
     """The one with this id, else NotFound."""
-    found = await storage.kept(CONFLICT, id)
+    found = await reader.kept(CONFLICT, id)
     if found is None:
-        raise NotFound(f"There is no conflict {id!r}", field="conflict")
+        raise _unknown(id)
     return stored_conflict(found)
+
+
+async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
+    """The features that a conflict is about, as they were when it came up: base, ours, theirs."""
+    stored = await conflict_of(storage, id)
+    for number in range(stored.parts):
+        kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
+        if kept is None:
+            raise _unknown(id)
+        part = msgspec.convert(kept.value, list[Contested])
+        base, ours, theirs = [
+            await _states(
+                storage, spot, [(each.collection, each.id, uuid_of(each)) for each in part]
+            )
+            for spot, uuid_of in zip(stored.spots, _SIDES, strict=True)
+        ]
+        for each, *sides in zip(part, base, ours, theirs, strict=True):
+            report = merge_states(each.collection, *sides)
+            assert isinstance(report, Undecided)
+            yield report
 
 
 async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
@@ -40,29 +81,30 @@ async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
     stored = await conflict_of(storage, id)
 
     async def work(session: WriteSession) -> None:
-        await session.forget(CONFLICT, id)
+        await forget_conflict(session, id)
         known = await branch_with(session, stored.source or stored.target)
         if known is not None:
             branch, revision = known
-            key = branch.scope.key(branch.name)
-            await session.keep(REF, key, plain(without(branch, id)), expected=revision)
+            await change_branch(session, without(branch, id), revision)
 
     await storage.run(work, signed.app_id, signed.author)
 
 
 async def store_conflict(
     storage: Storage,
-    source: Line,
-    target: Line,
+    places: tuple[Place, Place, Place],
     open_: list[Undecided],
     signed: Signed,
     *,
     kind: str = "merge",
     onto: str | None = None,
 ) -> MergeConflict:
-    """Keep the conflict, and give the error that tells of it."""
+    """Keep a conflict between a source and a target with their base, and give the error that tells
+    of it."""
+    source, target = places[0].line, places[1].line
     owner = source.branch or target.branch
     assert owner is not None
+    parts = [open_[start : start + PART_MAX] for start in range(0, len(open_), PART_MAX)]
     stored = StoredConflict(
         id=conflict_id(kind, source, target),
         source=_number(source),
@@ -70,7 +112,9 @@ async def store_conflict(
         onto=onto,
         scope=owner.scope,
         kind=kind,
-        undecided=tuple(open_),
+        count=len(open_),
+        parts=len(parts),
+        spots=(_spot(places[2]), _spot(places[1]), _spot(places[0])),
         author=signed.author,
         app_id=signed.app_id,
         created_ms=SystemClock().now_ms(),
@@ -81,11 +125,14 @@ async def store_conflict(
         if known is None:
             raise NotFound(f"There is no branch {owner.name!r}", field="branch")
         branch, revision = known
+        await forget_conflict(session, stored.id)
         await session.keep(CONFLICT, stored.id, plain(stored))
+        for number, part in enumerate(parts):
+            kept = [_contested(each) for each in part]
+            await session.keep(CONFLICT_PART, _part_id(stored.id, number), plain(kept))
+        await _pin(session, stored, places)
         ids = tuple(sorted({*branch.conflicts, stored.id}))
-        marked = msgspec.structs.replace(branch, conflicts=ids)
-        key = branch.scope.key(branch.name)
-        await session.keep(REF, key, plain(marked), expected=revision)
+        await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)
 
     await storage.run(work, signed.app_id, signed.author)
     return MergeConflict(
@@ -94,6 +141,19 @@ async def store_conflict(
         undecided=[msgspec.to_builtins(each) for each in open_],
         id=stored.id,
     )
+
+
+async def forget_conflict(session: WriteSession, id: str) -> None:
+    """Remove all of it; what is not there is fine."""
+    found = await session.kept(CONFLICT, id)
+    if found is None:
+        return
+    stored = stored_conflict(found)
+    await session.forget(CONFLICT, id)
+    for number in range(stored.parts):
+        await session.forget(CONFLICT_PART, _part_id(id, number))
+    for name, _ in _pins(id, stored.scope):
+        await session.unpin(name)
 
 
 def conflict_id(kind: str, source: Line, target: Line) -> str:
@@ -105,6 +165,58 @@ def without(branch: Branch, conflict: str) -> Branch:
     """A branch that has one conflict less."""
     left = tuple(each for each in branch.conflicts if each != conflict)
     return msgspec.structs.replace(branch, conflicts=left)
+
+
+async def _pin(session: WriteSession, stored: StoredConflict, places: Iterable[Place]) -> None:
+    """Protect the states of all sides: what is pinned keeps everything since."""
+    versions = [each.version for each in places if each.version.seq_number > 0]
+    if versions:
+        for name, collection in _pins(stored.id, stored.scope):
+            await session.pin(name, min(versions), collection, guards=True)
+
+
+def _pins(id: str, scope: Scope) -> list[tuple[str, str | None]]:
+    return pins_of(f"conflict:{id}", scope)
+
+
+def _spot(place: Place) -> Spot:
+    return Spot(place.line.layers, place.version.seq_number)
+
+
+def _contested(report: Undecided) -> Contested:
+    sides = (report.base, report.ours, report.theirs)
+    base, ours, theirs = (None if each is None else _uuid(each) for each in sides)
+    return Contested(
+        collection=report.collection, id=report.id, base=base, ours=ours, theirs=theirs
+    )
+
+
+def _uuid(feature: dict[str, Any]) -> str:
+    return str(feature["properties"][XYZ]["uuid"])
+
+
+async def _states(
+    storage: Storage, spot: Spot, wanted: list[tuple[str, str, str | None]]
+) -> list[State | None]:
+    """The states of features (collection, id, state id): nearly all are those of the version; what
+    was not published then is looked up by itself."""
+    place = await at(line_on(storage, "", spot.layers), AtSeq(spot.seq_number))
+    found: dict[str, State] = {}
+    for name in {name for name, _, uuid in wanted if uuid is not None}:
+        ids = [id_ for each, id_, uuid in wanted if each == name and uuid is not None]
+        found |= {state.uuid: state for state in (await lookup(place, name, ids)).values()}
+    return [
+        None if uuid is None else found.get(uuid) or await storage.state(uuid)
+        for _, _, uuid in wanted
+    ]
+
+
+def _part_id(id: str, number: int) -> str:
+    return f"{id}:{number}"
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f"There is no conflict {id!r}", field="conflict")
 
 
 def _number(line: Line) -> int:

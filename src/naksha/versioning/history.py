@@ -11,9 +11,11 @@ from naksha.model import merge
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.versioning.diff import CHUNK, check_readable, lookup, visible
+from naksha.model.version import AtTxn
+from naksha.versioning.diff import CHUNK, check_readable, diff, lookup, states_of, visible
 from naksha.versioning.forks import fork_of
-from naksha.versioning.places import Place
+from naksha.versioning.places import Place, at, line_of_branch, place_before
+from naksha.versioning.records import Epoch
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -48,37 +50,117 @@ class Step(msgspec.Struct, frozen=True):
         return merge.json_patch(self._before(), visible(self.state))
 
     def _before(self) -> dict[str, Any]:
-        # What is created anew, after a deletion too, comes from nothing.
-        if self.previous is None or self.action == "CREATE":
+        # What is created anew after a deletion comes from nothing; a rebase creates anew what was
+        # there before.
+        previous = self.previous
+        if previous is None or (self.action == "CREATE" and previous.xyz["action"] == "DELETE"):
             return {}
-        return visible(self.previous)
+        return visible(previous)
 
 
 async def history(
     first: Place, last: Place, collection: str, query: Query | None = None
 ) -> AsyncIterator[Step]:
-    """All states that began after one version, until and with another one of the same line,
-    ordered by feature and time. With a query only states that match it."""
+    """All states that began after one version, until and with a later one, ordered by feature and
+    time. With a query only states that match it.
+
+    The first version must be in the past of the last one: on its line, or on what that was made
+    from. Where a branch was put on another base in between, each feature that became another one
+    by that has a step to the state that it had then, whoever wrote it on the new base.
+    """
     asked = query or Query()
     if asked.limit is not None or asked.cursor is not None:
         raise InvalidArgument("A history has no limit and no cursor", field="query")
-    if first.line.layers != last.line.layers:
-        raise InvalidArgument("A history is of one line", field="first")
-    for place in (first, last):
-        await check_readable(place, collection)
-    txn = fork_of(first, last).txn
-    since = msgspec.structs.replace(asked, states=States.ALL, txn_from=txn + 1)
-    wanted: dict[str, str] = {}
-    async for state in last.storage.states(collection, since, last.at):
-        wanted[state.heading().uuid] = state.id
+    parts: list[AsyncIterator[Step]] = []
+    for begin, end in await _stretches(first, last):
+        for place in (begin, end):
+            await check_readable(place, collection)
+        steps = _steps if _is_past(begin, end) else _moved
+        parts.append(steps(begin, end, collection, asked))
+    async for step in _by_feature(parts):
+        yield step
+
+
+async def _stretches(first: Place, last: Place) -> list[tuple[Place, Place]]:
+    """From version to version, each the past of the next one, or the two sides of a rebase."""
+    found: list[tuple[Place, Place]] = []
+    begin, branch = first, last.line.branch
+    for epoch in _rebases(first, last):
+        assert branch is not None
+        after = await at(line_of_branch(last.line.root, branch, epoch), AtTxn(epoch.since))
+        before = await place_before(after)
+        found += [(begin, before), (before, after)]
+        begin = after
+    found.append((begin, last))
+    if not all(_is_past(*stretch) for stretch in found[::2]):
+        raise InvalidArgument(
+            f"Version {first.version.seq_number} of {first.line.name!r} is not in the past of"
+            f" version {last.version.seq_number} of {last.line.name!r}: a history is of one line,"
+            " from an earlier version to a later one; a diff compares any two versions",
+            field="first",
+        )
+    return found
+
+
+def _rebases(first: Place, last: Place) -> list[Epoch]:
+    """The bases that a branch was put on between two versions of it."""
+    branch = last.line.branch
+    if branch is None:
+        return []
+    until = [epoch.overlay for epoch in branch.epochs].index(last.line.overlay)
+    return [each for each in branch.epochs[1 : until + 1] if each.since > first.version.txn]
+
+
+def _is_past(old: Place, new: Place) -> bool:
+    """Whether a version has everything in it that an older one has."""
+    return fork_of(old, new).txn == old.version.txn
+
+
+async def _steps(first: Place, last: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
+    """The states that began since, ordered by feature and time."""
+    begin = first.version.txn + 1
+    since = msgspec.structs.replace(
+        asked, states=States.ALL, txn_from=max(begin, asked.txn_from or 0)
+    )
+    wanted = {s.heading().uuid: s.id async for s in states_of(last, collection, since)}
     ids = sorted(set(wanted.values()))
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         before = await lookup(first, collection, part)
-        all_since = Query(states=States.ALL, ids=tuple(part), txn_from=txn + 1)
-        found = [state async for state in last.storage.states(collection, all_since, last.at)]
+        all_since = Query(states=States.ALL, ids=tuple(part), txn_from=begin)
+        found = [state async for state in states_of(last, collection, all_since)]
         found.sort(key=lambda state: (state.id, state.txn))
         for state in found:
             if state.uuid in wanted:
                 yield Step(state.id, state, before.get(state.id))
             before[state.id] = state
+
+
+async def _moved(before: Place, after: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
+    """What a rebase made of features: those that it wrote, and those that are others on the new
+    base. Ordered by feature."""
+    txn = after.version.txn
+    written = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1)
+    changed = {state.id async for state in states_of(after, collection, written)}
+    changed |= {change.id async for change in diff(before, after, collection)}
+    ids = sorted(changed if asked.ids is None else changed & set(asked.ids))
+    for start in range(0, len(ids), CHUNK):
+        part = ids[start : start + CHUNK]
+        old = await lookup(before, collection, part)
+        found: list[State] = []
+        for kind in (States.LIVE, States.DELETED):
+            now = msgspec.structs.replace(asked, ids=tuple(part), states=kind)
+            found += [state async for state in states_of(after, collection, now)]
+        for state in sorted(found, key=lambda state: state.id):
+            yield Step(state.id, state, old.get(state.id))
+
+
+async def _by_feature(parts: list[AsyncIterator[Step]]) -> AsyncIterator[Step]:
+    """All of them ordered by feature, those of one feature in the order of the parts."""
+    heads = [await anext(part, None) for part in parts]
+    while left := [head.id for head in heads if head is not None]:
+        id_ = min(left)
+        for number, part in enumerate(parts):
+            while (head := heads[number]) is not None and head.id == id_:
+                yield head
+                heads[number] = await anext(part, None)

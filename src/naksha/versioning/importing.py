@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.records import Signed
+from naksha.versioning.writing import in_parts
 
 Feature: TypeAlias = Mapping[str, Any]
 
@@ -99,9 +99,9 @@ async def _import(
         counts.clear()
         if new is not None:
             await session.create_collection(new)
-        for part in _parts(sorted(gone)):
+        for part in in_parts(sorted(gone), lambda id_: id_):
             await session.delete(name, part)
-        for features in _parts(put):
+        for features in in_parts(put, lambda feature: feature):
             for outcome in await session.upsert(name, features):
                 counts[outcome.action] = counts.get(outcome.action, 0) + 1
         message = step.message or signed.message
@@ -113,11 +113,6 @@ async def _import(
     ids -= gone
     ids |= coming
     return Imported(step.at_ms, txn, counts.get("CREATED", 0), counts.get("UPDATED", 0), len(gone))
-
-
-def _parts(things: list[Any]) -> Iterable[list[Any]]:
-    for start in range(0, len(things), limits.WRITE_FEATURES_MAX):
-        yield things[start : start + limits.WRITE_FEATURES_MAX]
 
 
 async def _ids(storage: Storage, collection: str) -> tuple[set[str], bool]:

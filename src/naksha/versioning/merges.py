@@ -7,29 +7,26 @@ was merged once is not merged again.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from naksha.model import limits
-from naksha.model.errors import Conflict, InvalidArgument, MergeConflict, Retryable
+from naksha.model.errors import InvalidArgument
 from naksha.model.merge import Side, merge3
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.spi.merging import content_of
-from naksha.spi.storage import Storage
+from naksha.spi.storage import Reader, Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
+from naksha.versioning.attempts import settle
 from naksha.versioning.branches import pin_merge
-from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.conflicts import conflict_id, store_conflict, without
+from naksha.versioning.conflicts import conflict_id, forget_conflict, store_conflict, without
 from naksha.versioning.diff import Change, diff, lookup
 from naksha.versioning.places import Line, Place, at, line_of, line_of_branch
 from naksha.versioning.records import (
-    CONFLICT,
     REF,
     STORAGE,
     Branch,
@@ -48,12 +45,14 @@ from naksha.versioning.writing import (
     Write,
     Written,
     as_it_was,
+    collections_of,
     feature_of,
-    write_all,
+    write_plan,
     written_of,
 )
 
-ATTEMPTS: Final = limits.RETRY_COUNT_MAX
+CHUNK: Final = 10_000
+"""Features looked up and judged at once."""
 
 
 class Policy(StrEnum):
@@ -82,6 +81,49 @@ class Lines:
     revisions: dict[str, int]
     """Of the records of the branches, as they were when the merge was planned."""
 
+    @property
+    def places(self) -> tuple[Place, Place, Place]:
+        return self.source, self.target, self.base
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What is to be written to the target, and what somebody has to decide first."""
+
+    lines: Lines
+    planned: Plan
+    open: list[Undecided]
+
+    def touched(self) -> set[str]:
+        return collections_of(self.planned)
+
+    def report(self) -> Written:
+        """What would be done."""
+        return msgspec.structs.replace(written_of(None, self.planned), conflicts=tuple(self.open))
+
+
+class Stuck(Exception):
+    """A merge cannot be done until somebody decides."""
+
+    def __init__(self, merging: Merging) -> None:
+        super().__init__()
+        self.merging = merging
+
+
+Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[Merging]]
+
+
+def decided(plan: Planner) -> Planner:
+    """The same, but Stuck while something is to be decided."""
+
+    async def planned(session: WriteSession | None) -> Merging:
+        merging = await plan(session)
+        if merging.open:
+            raise Stuck(merging)
+        return merging
+
+    return planned
+
 
 async def merge(
     storage: Storage,
@@ -107,61 +149,75 @@ async def merge(
         choices: What counts for single features.
         dry_run: Only tell what would be done, conflicts included.
     """
-    for _ in range(ATTEMPTS):
-        lines = await _lines(storage, source, target, scope)
-        planned, open_ = await plan_merge(lines, Judge(policy, choices or {}))
-        if dry_run:
-            return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
-        if open_:
-            sides = lines.source.line, lines.target.line
-            raise await store_conflict(storage, *sides, open_, signed)
-        try:
-            txn = await _write(storage, lines, scope, planned, signed)
-            return written_of(txn, planned)
-        except MergeConflict:
-            raise
-        except (Conflict, Retryable):
-            # Somebody wrote to the target meanwhile, or merged: look again.
-            await asyncio.sleep(limits.RETRY_DELAY_MS_MIN / 1000)
-    raise Retryable(f"{target!r} was changed during every one of {ATTEMPTS} attempts to merge")
+    judge = Judge(policy, choices or {})
+
+    async def opened() -> Storage:
+        return (await line_of(storage, target, scope)).storage
+
+    async def plan(session: WriteSession | None) -> Merging:
+        lines = await _lines(storage, source, target, scope, session)
+        return Merging(lines, *await plan_merge(lines, judge))
+
+    async def write(session: WriteSession, merging: Merging) -> Written:
+        await _write(session, merging, scope, signed)
+        return written_of(session.txn, merging.planned)
+
+    if dry_run:
+        return (await plan(None)).report()
+    try:
+        done = await settle(opened, signed, decided(plan), write, Merging.touched)
+    except Stuck as stuck:
+        raise await store_conflict(
+            storage, stuck.merging.lines.places, stuck.merging.open, signed
+        ) from None
+    if done.txn is not None:
+        await storage.wait_published(done.txn, WAIT_S)
+    return done
 
 
 # ---- What is merged ------------------------------------------------------------------------------
 
 
-async def _lines(storage: Storage, source: str, target: str, scope: Scope) -> Lines:
+async def _lines(
+    storage: Storage, source: str, target: str, scope: Scope, session: WriteSession | None
+) -> Lines:
     if source == target:
         raise InvalidArgument("A branch cannot be merged into itself", field="source")
     revisions: dict[str, int] = {}
-    ours = await at(await _line(storage, target, scope, revisions), HEAD)
-    last = await at(await _line(storage, source, scope, revisions), HEAD)
+    reader = session or storage
+    into, from_ = [
+        (await _line(storage, reader, name, scope, revisions)).read_in(session)
+        for name in (target, source)
+    ]
+    ours, last = await at(into, HEAD), await at(from_, HEAD)
     # All of it is read at one version, which is remembered.
     theirs = await at(last.line, AtSeq(last.version.seq_number))
-    return await lines_of(storage, theirs, ours, revisions)
+    return await lines_of(theirs, ours, revisions)
 
 
-async def _line(storage: Storage, name: str, scope: Scope, revisions: dict[str, int]) -> Line:
+async def _line(
+    storage: Storage, reader: Reader, name: str, scope: Scope, revisions: dict[str, int]
+) -> Line:
     if name == MAIN_BRANCH:
         return await line_of(storage, name)
-    branch, revisions[name] = await branch_of(storage, scope, name)
+    branch, revisions[name] = await branch_of(reader, scope, name)
     return line_of_branch(storage, branch)
 
 
-async def lines_of(
-    storage: Storage, source: Place, target: Place, revisions: dict[str, int]
-) -> Lines:
+async def lines_of(source: Place, target: Place, revisions: dict[str, int]) -> Lines:
     """Two versions that are to be merged."""
     seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
     scopes = [each.line.branch.scope for each in (source, target) if each.line.branch is not None]
     names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
-    base = await base_of(storage, source, target)
-    return Lines(source, target, base, names, revisions)
+    return Lines(source, target, await base_of(source, target), names, revisions)
 
 
-async def base_of(storage: Storage, source: Place, target: Place) -> Place:
+async def base_of(source: Place, target: Place) -> Place:
     """The latest version that both have."""
-    line, txn = (await Ancestry.of(storage)).latest_common(source, target)
-    return await at(line, AtTxn(txn) if txn > 0 else AtSeq(0))
+    session, root = source.line.session, source.line.root
+    ancestry = await Ancestry.of(root, session or root)
+    line, txn = ancestry.latest_common(source, target)
+    return await at(line.read_in(session), AtTxn(txn) if txn > 0 else AtSeq(0))
 
 
 async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:
@@ -169,15 +225,26 @@ async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]
     planned: Plan = {}
     open_: list[Undecided] = []
     for name in lines.names:
-        changes = [each async for each in diff(lines.base, lines.source, name)]
-        heads = await lookup(lines.target, name, [each.id for each in changes])
-        for change in changes:
-            write = judge.write(name, change, heads.get(change.id))
-            if isinstance(write, Undecided):
-                open_.append(write)
-            elif write is not None:
-                planned.setdefault(name, []).append(write)
+        async for changes in _chunks(diff(lines.base, lines.source, name)):
+            heads = await lookup(lines.target, name, [each.id for each in changes])
+            for change in changes:
+                write = judge.write(name, change, heads.get(change.id))
+                if isinstance(write, Undecided):
+                    open_.append(write)
+                elif write is not None:
+                    planned.setdefault(name, []).append(write)
     return planned, open_
+
+
+async def _chunks(changes: AsyncIterator[Change]) -> AsyncIterator[list[Change]]:
+    chunk: list[Change] = []
+    async for change in changes:
+        chunk.append(change)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 class Judge:
@@ -206,9 +273,7 @@ class Judge:
         if choice is Policy.FAIL:
             return report
         if not isinstance(choice, Policy):
-            if choice.get("id", report.id) != report.id:
-                raise InvalidArgument("A choice is for another feature", feature_id=report.id)
-            return Write(report.id, ours, feature_of(content_of({**choice, "id": report.id})))
+            return Write(report.id, ours, feature_of(_chosen(report, choice)))
         if ours is None or change.new is None:
             # One side deleted it: there is nothing to put together.
             if choice is Policy.OURS:
@@ -221,33 +286,50 @@ class Judge:
         return Write(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
 
 
+def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a feature that somebody gave. It must be whole: what is missing by mistake
+    would be deleted. Tags and `crid` stay, as in any write, when nothing is said of them."""
+    if choice.get("id", report.id) != report.id:
+        raise InvalidArgument(
+            "A choice is for another feature",
+            field="id",
+            feature_id=report.id,
+            collection_id=report.collection,
+        )
+    for member in ("geometry", "properties"):
+        if member not in choice:
+            raise InvalidArgument(
+                f"The feature that is chosen has no {member!r}; give the whole feature, with null"
+                " where there shall be nothing",
+                field=member,
+                feature_id=report.id,
+                collection_id=report.collection,
+            )
+    side = report.ours or report.theirs
+    assert side is not None
+    return content_of({**choice, "id": report.id}, content_of(side)[XYZ])
+
+
 # ---- What is written and remembered --------------------------------------------------------------
 
 
-async def _write(
-    storage: Storage, lines: Lines, scope: Scope, planned: Plan, signed: Signed
-) -> int | None:
+async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: Signed) -> None:
+    lines = merging.lines
     source, target = lines.source, lines.target
     owner = source.line.branch or target.line.branch
     assert owner is not None
-    message = signed.message or f"Merge of {source.line.name!r}"
-    async with target.storage.write(signed.app_id, signed.author) as session:
-        for name, writes in planned.items():
-            await write_all(session, name, writes)
-        if planned:
-            await session.message(MESSAGE, message)
-        merged = _remember(owner, lines, session.txn or target.version.txn)
-        for branch in (source.line.branch, target.line.branch):
-            if branch is not None:
-                # Of the other one nothing changes, but nobody else may have changed it either.
-                record = merged if branch.name == owner.name else branch
-                expected = lines.revisions[branch.name]
-                await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
-        await pin_merge(session, owner, source.version)
-        await session.forget(CONFLICT, conflict_id("merge", source.line, target.line))
-    if session.txn is not None:
-        await storage.wait_published(session.txn, WAIT_S)
-    return session.txn
+    if merging.planned:
+        message = signed.message or f"Merge of {source.line.name!r}"
+        await write_plan(session, merging.planned, message)
+    merged = _remember(owner, lines, session.txn or target.version.txn)
+    for branch in (source.line.branch, target.line.branch):
+        if branch is not None:
+            # Of the other one nothing changes, but nobody else may have changed it either.
+            record = merged if branch.name == owner.name else branch
+            expected = lines.revisions[branch.name]
+            await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
+    await pin_merge(session, owner, source.version)
+    await forget_conflict(session, conflict_id("merge", source.line, target.line))
 
 
 def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:

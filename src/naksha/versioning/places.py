@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from naksha.model.errors import InvalidArgument, NotFound, NotSupported, VersionNotFound
 from naksha.model.transaction import MAIN
 from naksha.model.uuids import TYPE_TRANSACTION, Uuid
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import Layer, Reader, Storage, WriteSession
 from naksha.versioning.records import (
     MAIN_LAYERS,
     STORAGE,
@@ -26,13 +26,24 @@ from naksha.versioning.refs import MAIN_BRANCH, AtUuid, Named, One, Point, Range
 @dataclass(frozen=True, slots=True)
 class Line:
     """Main or a branch, now or on a former base; `storage` reads and writes it like any storage,
-    `root` is the one without branches."""
+    `root` is the one without branches. `session` is the one that it is read in, if any: there
+    nobody else changes what is read."""
 
     name: str
     root: Storage
     storage: Storage
     layers: tuple[Layer, ...]
     branch: Branch | None
+    session: WriteSession | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """Where it is read."""
+        return self.storage if self.session is None else self.session.on_branch(self.layers)
+
+    def read_in(self, session: WriteSession | None) -> Line:
+        """The same, read in a session."""
+        return replace(self, session=session)
 
     @property
     def overlay(self) -> int:
@@ -56,8 +67,12 @@ class Place:
     at: VersionSelector
 
     @property
-    def storage(self) -> Storage:
-        return self.line.storage
+    def storage(self) -> Reader:
+        return self.line.reader
+
+    def read_in(self, session: WriteSession | None) -> Place:
+        """The same, read in a session."""
+        return replace(self, line=self.line.read_in(session))
 
 
 async def line_of(storage: Storage, name: str, scope: Scope = STORAGE) -> Line:
@@ -94,7 +109,8 @@ def line_on(
     """A line of these layers."""
     if layers[0].overlay == MAIN:
         return Line(name, storage, storage, MAIN_LAYERS, None)
-    return Line(name, storage, storage.on_branch(layers), layers, branch)
+    scope = None if branch is None else branch.scope.collections
+    return Line(name, storage, storage.on_branch(layers, scope), layers, branch)
 
 
 async def place_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> Place:
@@ -133,7 +149,7 @@ async def place_before(place: Place) -> Place:
 
 async def at(line: Line, selector: VersionSelector) -> Place:
     """A version on a line."""
-    version = await line.storage.resolve(selector)
+    version = await line.reader.resolve(selector)
     fixed = HEAD if isinstance(selector, Head) else AtSeq(version.seq_number)
     return Place(line, version, fixed)
 

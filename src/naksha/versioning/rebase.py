@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
-from naksha.model import limits
-from naksha.model.errors import Conflict, InvalidArgument, NotFound, Retryable
+from naksha.model.errors import InvalidArgument, NotFound, Retryable
 from naksha.model.query import Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq
-from naksha.spi.storage import Layer, Storage, WriteSession
+from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning.attempts import settle
 from naksha.versioning.branches import layers_below, pin_base
-from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.conflicts import conflict_id, store_conflict, without
+from naksha.versioning.conflicts import conflict_id, forget_conflict, store_conflict, without
 from naksha.versioning.merges import (
-    ATTEMPTS,
     Choices,
     Judge,
     Lines,
+    Merging,
     Policy,
+    Stuck,
+    decided,
     lines_of,
     plan_merge,
 )
-from naksha.versioning.places import at, line_of_branch, line_on, place_of
+from naksha.versioning.places import Place, at, line_of_branch, place_of
 from naksha.versioning.records import (
-    CONFLICT,
-    REF,
     STORAGE,
     Branch,
     Epoch,
     Scope,
     Signed,
     branch_of,
+    change_branch,
     everywhere,
-    plain,
 )
 from naksha.versioning.refs import MAIN_BRANCH
-from naksha.versioning.writing import WAIT_S, Plan, Written, write_all, written_of
+from naksha.versioning.writing import WAIT_S, Written, write_plan, written_of
 
 
 async def rebase(
@@ -64,22 +61,39 @@ async def rebase(
         choices: What counts for single features.
         dry_run: Only tell what would be written, conflicts included.
     """
-    for _ in range(ATTEMPTS):
-        branch, revision = await branch_of(storage, scope, name)
-        newest = f"{await parent_of(storage, branch)}:HEAD"
-        lines = await _lines(storage, branch, onto or newest, scope)
-        planned, open_ = await plan_merge(lines, Judge(policy, choices or {}))
-        if dry_run:
-            return msgspec.structs.replace(written_of(None, planned), conflicts=tuple(open_))
-        if open_:
-            sides = lines.source.line, lines.target.line
-            raise await store_conflict(storage, *sides, open_, signed, kind="rebase", onto=onto)
-        try:
-            txn = await _write(storage, branch, revision, lines, planned, signed)
-            return written_of(txn, planned)
-        except (Conflict, Retryable):
-            await asyncio.sleep(limits.RETRY_DELAY_MS_MIN / 1000)
-    raise Retryable(f"{name!r} was changed during every one of {ATTEMPTS} attempts to rebase")
+    judge = Judge(policy, choices or {})
+    bases: list[Place] = []
+
+    async def opened() -> Storage:
+        return storage
+
+    async def plan(session: WriteSession | None) -> Merging:
+        branch, revision = await branch_of(session or storage, scope, name)
+        if session is None:
+            # Who reads in a session takes the one that was found last.
+            bases[:] = [await _new_base(storage, branch, onto, scope)]
+        else:
+            await session.freeze_overlay(branch.now.overlay)
+        lines = await _lines(storage, branch, bases[-1], {name: revision}, session)
+        return Merging(lines, *await plan_merge(lines, judge))
+
+    async def write(session: WriteSession, merging: Merging) -> Written:
+        await _write(session, merging, signed)
+        return written_of(session.txn, merging.planned)
+
+    if dry_run:
+        return (await plan(None)).report()
+    try:
+        # No gates to close: what is frozen is not written to.
+        done = await settle(opened, signed, decided(plan), write, lambda _: set())
+    except Stuck as stuck:
+        places, open_ = stuck.merging.lines.places, stuck.merging.open
+        raise await store_conflict(
+            storage, places, open_, signed, kind="rebase", onto=onto
+        ) from None
+    assert done.txn is not None
+    await storage.wait_published(done.txn, WAIT_S)
+    return done
 
 
 async def parent_of(storage: Storage, branch: Branch) -> str:
@@ -96,62 +110,63 @@ async def parent_of(storage: Storage, branch: Branch) -> str:
     )
 
 
-async def _lines(storage: Storage, branch: Branch, onto: str, scope: Scope) -> Lines:
-    last = await at(line_of_branch(storage, branch), HEAD)
-    source = await at(last.line, AtSeq(last.version.seq_number))
-    found = await place_of(storage, onto, scope)
-    # One version of it, whatever is written there meanwhile.
+async def _new_base(storage: Storage, branch: Branch, onto: str | None, scope: Scope) -> Place:
+    """One version, whatever is written there meanwhile."""
+    found = await place_of(storage, onto or f"{await parent_of(storage, branch)}:HEAD", scope)
     target = await at(found.line, AtSeq(found.version.seq_number))
     own = {epoch.overlay for epoch in branch.epochs}
     if own & {layer.overlay for layer in target.line.layers}:
         raise InvalidArgument("A branch cannot be based on itself", field="onto")
-    return await lines_of(storage, source, target, {})
+    return target
 
 
-async def _write(
+async def _lines(
     storage: Storage,
     branch: Branch,
-    revision: int,
-    lines: Lines,
-    planned: Plan,
-    signed: Signed,
-) -> int:
-    async def reserve(session: WriteSession) -> int:
-        return await session.new_overlay()
-
-    overlay = await storage.run(reserve, signed.app_id, signed.author)
-    below = layers_below(lines.target)
-    line = line_on(storage, branch.name, (Layer(overlay, None), *below))
-    async with line.storage.write(signed.app_id, signed.author) as session:
-        # Who opened the branch before writes to its former overlay: not from now on.
-        await session.freeze_overlay(branch.now.overlay)
-        await _check_still(lines)
-        for name, writes in planned.items():
-            await write_all(session, name, writes)
-        # Always a version: until then the branch reads as it did, on its former base.
-        await session.message(MESSAGE, signed.message or f"Rebase of {branch.name!r}")
-        assert session.txn is not None
-        epoch = Epoch(
-            overlay=overlay,
-            below=below,
-            since=session.txn,
-            replayed=(branch.now.overlay, lines.source.version.txn),
-        )
-        parent = lines.target.line.name
-        conflict = conflict_id("rebase", lines.source.line, lines.target.line)
-        moved = msgspec.structs.replace(branch, parent=parent, epochs=(*branch.epochs, epoch))
-        moved = without(moved, conflict)
-        await session.keep(REF, branch.scope.key(branch.name), plain(moved), expected=revision)
-        await pin_base(session, epoch, branch.scope, lines.target.version)
-        await session.forget(CONFLICT, conflict)
-    await storage.wait_published(session.txn, WAIT_S)
-    return session.txn
+    target: Place,
+    revisions: dict[str, int],
+    session: WriteSession | None,
+) -> Lines:
+    source = await at(line_of_branch(storage, branch).read_in(session), HEAD)
+    if session is None:
+        source = await at(source.line, AtSeq(source.version.seq_number))
+    return await lines_of(source, target.read_in(session), revisions)
 
 
-async def _check_still(lines: Lines) -> None:
-    """Nothing may have been written on the branch, published or not, since it was read."""
-    source = lines.source
-    since = Query(states=States.ALL, txn_from=source.version.txn + 1)
+async def _write(session: WriteSession, merging: Merging, signed: Signed) -> None:
+    lines = merging.lines
+    source, target = lines.source, lines.target
+    branch = source.line.branch
+    assert branch is not None
+    # Who opened the branch before writes to its former overlay: not from now on.
+    await session.freeze_overlay(branch.now.overlay)
+    last = await _last(session, lines)
+    if source.at != HEAD and last != source.version.txn:
+        raise Retryable(f"{branch.name!r} was written to while it was rebased")
+    below = layers_below(target)
+    overlay = await session.branch_off(below)
+    # Always a version: until then the branch reads as it did, on its former base.
+    message = signed.message or f"Rebase of {branch.name!r}"
+    await write_plan(session, merging.planned, message)
+    assert session.txn is not None
+    epoch = Epoch(
+        overlay=overlay, below=below, since=session.txn, replayed=(branch.now.overlay, last)
+    )
+    conflict = conflict_id("rebase", source.line, target.line)
+    moved = msgspec.structs.replace(
+        without(branch, conflict), parent=target.line.name, epochs=(*branch.epochs, epoch)
+    )
+    await change_branch(session, moved, lines.revisions[branch.name])
+    await pin_base(session, epoch, branch.scope, target.version)
+    await forget_conflict(session, conflict)
+
+
+async def _last(session: WriteSession, lines: Lines) -> int:
+    """The last transaction on the branch, published or not."""
+    source = lines.source.read_in(session)
+    last = source.version.txn
+    since = Query(states=States.ALL, txn_from=last + 1)
     for name in lines.names:
-        if await source.storage.count(name, since):
-            raise Retryable(f"{source.line.name!r} was written to while it was rebased")
+        async for state in source.storage.states(name, since):
+            last = max(last, state.txn)
+    return last

@@ -10,15 +10,17 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from naksha.model.errors import Conflict, NotFound
+from naksha.model.errors import Conflict, NotFound, Retryable
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version
-from naksha.spi.storage import KeptObject, Layer, Reader
+from naksha.spi.storage import KeptObject, Layer, Reader, WriteSession
 
 REF: Final = "ref"
 """The kind of tags and branches."""
 CONFLICT: Final = "conflict"
 """The kind of merges that somebody has to decide."""
+CONFLICT_PART: Final = "conflict-part"
+"""The kind of what they are about."""
 LAYERS_MAX: Final = 9
 """Overlays of a branch, and main."""
 
@@ -145,10 +147,29 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
     """Where they differ, as JSON pointers; the empty one stands for the whole feature."""
 
 
+class Contested(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a feature that both sides changed: the ids of its states, null where a side
+    has no such feature."""
+
+    collection: str
+    id: str
+    base: str | None
+    ours: str | None
+    theirs: str | None
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """A version and the layers that it is read in."""
+
+    layers: tuple[Layer, ...]
+    seq_number: int
+
+
 class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge or rebase that was not done. Doing it again with a choice for each of `undecided`
+    """A merge or rebase that was not done. Doing it again with a choice for each of its features
     ends it. `source` and `target` are the numbers of branches, MAIN for main; `onto` is the new
-    base of a rebase, if it was given."""
+    base of a rebase, if it was given. Its features are kept in parts, by the ids of their states,
+    which are protected while it waits."""
 
     id: str
     source: int
@@ -156,7 +177,11 @@ class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     onto: str | None = None
     scope: Scope
     kind: str = "merge"
-    undecided: tuple[Undecided, ...]
+    count: int
+    """How many features there are to decide about."""
+    parts: int
+    spots: tuple[Spot, Spot, Spot]
+    """Where base, ours and theirs were read."""
     author: str | None = None
     app_id: str
     created_ms: int
@@ -191,6 +216,14 @@ async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
     return None
 
 
+async def change_branch(session: WriteSession, branch: Branch, revision: int) -> None:
+    """Keep a branch that was read in the same session."""
+    try:
+        await session.keep(REF, branch.scope.key(branch.name), plain(branch), expected=revision)
+    except Conflict as error:
+        raise Retryable(f"Branch {branch.name!r} was changed meanwhile", field="branch") from error
+
+
 async def every(reader: Reader, space: str | None = None) -> list[Known]:
     """All tags and branches of the storage itself, or of a space."""
     return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
@@ -201,7 +234,14 @@ async def everywhere(reader: Reader) -> list[Known]:
     return [_known(each) for each in await reader.all_kept(REF)]
 
 
-def plain(record: Tag | Branch | StoredConflict) -> Any:
+def pins_of(name: str, scope: Scope) -> list[tuple[str, str | None]]:
+    """Names of pins that protect what is in a scope, each with its collection (None: all)."""
+    if scope.collections is None:
+        return [(name, None)]
+    return [(f"{name}:{collection}", collection) for collection in scope.collections]
+
+
+def plain(record: Tag | Branch | StoredConflict | list[Contested]) -> Any:
     """A record as plain JSON values."""
     return msgspec.to_builtins(record, str_keys=True)
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from naksha.model import limits
-from naksha.model.errors import Conflict, MergeConflict, Retryable
+from naksha.model.errors import InvalidArgument, MergeConflict
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import HEAD
+from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning.attempts import settle
+from naksha.versioning.changesets import changeset_of
 from naksha.versioning.diff import Change, diff, lookup, names_in
 from naksha.versioning.places import Line, Place, at, place_before
 from naksha.versioning.records import Signed, Undecided
 from naksha.versioning.threeway import merge_states
-from naksha.versioning.writing import Plan, Write, Written, as_it_was, write_plan, written_of
+from naksha.versioning.writing import (
+    WAIT_S,
+    Plan,
+    Write,
+    Written,
+    as_it_was,
+    collections_of,
+    write_plan,
+    written_of,
+)
 
 
 async def rollback(
@@ -35,14 +44,14 @@ async def rollback(
     back. With a query only features that matched it at some time since, or at the version.
     """
 
-    async def plan() -> Plan:
-        now = await at(line, HEAD)
+    async def plan(session: WriteSession | None) -> Plan:
+        now, then = await at(line.read_in(session), HEAD), to.read_in(session)
         return {
             name: [
                 Write(each.id, each.old, None if each.new is None else as_it_was(each.new))
-                async for each in diff(now, to, name, query)
+                async for each in diff(now, then, name, query)
             ]
-            for name in await names_in(now, to, collections)
+            for name in await names_in(now, then, collections)
         }
 
     message = signed.message or f"Rollback to version {to.version.seq_number}"
@@ -62,15 +71,18 @@ async def revert(
     Where later work touched the same property it is a conflict: MergeConflict with all of them,
     and nothing is written; a dry run tells them in its answer.
     """
+    await _check_changeset(changeset)
     before = await place_before(changeset)
     conflicts: list[Undecided] = []
 
-    async def plan() -> Plan:
+    async def plan(session: WriteSession | None) -> Plan:
         conflicts.clear()
         found: Plan = {}
-        for name in await names_in(before, changeset, collections):
-            changes = [each async for each in diff(before, changeset, name)]
-            heads = await lookup(await at(line, HEAD), name, [each.id for each in changes])
+        now = await at(line.read_in(session), HEAD)
+        old, new = before.read_in(session), changeset.read_in(session)
+        for name in await names_in(old, new, collections):
+            changes = [each async for each in diff(old, new, name)]
+            heads = await lookup(now, name, [each.id for each in changes])
             writes = [_reverted(name, each, heads.get(each.id), conflicts) for each in changes]
             found[name] = [write for write in writes if write is not None]
         if conflicts and not dry_run:
@@ -98,33 +110,48 @@ def _reverted(
     return merged
 
 
+async def _check_changeset(place: Place) -> None:
+    """Refuse a version that changed nothing on the line that it is looked at on."""
+    number = place.version.seq_number
+    if number == 0:
+        raise InvalidArgument(
+            "Version 0 is before everything: there is nothing to revert", field="changeset"
+        )
+    made = changeset_of(await place.line.root.transaction(place.version.txn))
+    if made.overlay not in place.line.overlays:
+        raise InvalidArgument(
+            f"Version {number} was made on another branch and changed nothing on"
+            f" {place.line.name!r}; look into the log for the version that is meant",
+            field="changeset",
+        )
+    if made.collections_changed and not made.touched:
+        raise InvalidArgument(
+            f"Version {number} changed collections ({', '.join(made.collections_changed)}) and no"
+            " features: a revert is about features",
+            field="changeset",
+        )
+
+
 async def _apply(
     line: Line,
-    plan: Callable[[], Any],
+    plan: Callable[[WriteSession | None], Awaitable[Plan]],
     signed: Signed,
     message: str,
     dry_run: bool,
 ) -> Written:
-    """Plan and write, again when somebody else was faster."""
-    pauses = _pauses()
-    while True:
-        planned: Plan = await plan()
-        if dry_run or not any(planned.values()):
+    if dry_run:
+        return written_of(None, await plan(None))
+
+    async def opened() -> Storage:
+        return line.storage
+
+    async def write(session: WriteSession, planned: Plan) -> Written:
+        if not any(planned.values()):
             return written_of(None, planned)
-        try:
-            return written_of(await write_plan(line, planned, signed, message), planned)
-        except (Conflict, Retryable) as error:
-            if isinstance(error, MergeConflict):
-                raise
-            try:
-                await anext(pauses)
-            except StopAsyncIteration:
-                raise error from None
+        await write_plan(session, planned, message)
+        return written_of(session.txn, planned)
 
-
-async def _pauses() -> AsyncIterator[None]:
-    """As often as a single write is tried again."""
-    for attempt in range(limits.RETRY_COUNT_MAX):
-        pause = limits.RETRY_DELAY_MS_MIN * 2**attempt
-        await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
-        yield
+    done = await settle(opened, signed, plan, write, collections_of)
+    if done.txn is not None:
+        await line.storage.wait_published(done.txn, WAIT_S)
+    return done

@@ -16,6 +16,7 @@ from naksha.versioning.records import (
     Tag,
     every,
     find,
+    pins_of,
     plain,
     taken,
 )
@@ -131,11 +132,7 @@ async def _is_gone(storage: Storage, tag: Tag) -> bool:
 
 
 def _pins(tag: Tag) -> list[tuple[str, str | None]]:
-    """Names of pins and their collections."""
-    name = f"tag:{tag.scope.key(tag.name)}"
-    if tag.scope.collections is None:
-        return [(name, None)]
-    return [(f"{name}:{collection}", collection) for collection in tag.scope.collections]
+    return pins_of(f"tag:{tag.scope.key(tag.name)}", tag.scope)
 
 
 async def _pin(session: WriteSession, tag: Tag) -> None:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import FeatureNotFound, Retryable
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.spi.merging import content_of
 from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.places import Line
-from naksha.versioning.records import Signed, Undecided
+from naksha.versioning.records import Undecided
 
 WAIT_S: Final = 5.0
 """For a transaction that is committed but not published."""
-CHUNK: Final = 20_000
+PART_MAX: Final = 20_000
 """Features written at once."""
+BYTES_PER_JSON_BYTE: Final = 8
+"""A geometry is stored in binary form, where a short number is longer than in JSON: `[0,0],` is a
+point of 29 bytes."""
 Feature = dict[str, Any]
+T = TypeVar("T")
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -58,8 +62,8 @@ Plan = dict[str, list[Write]]
 async def write_all(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
     """Write; each over exactly the state that is given, else Conflict, or Retryable for a feature
     that somebody else created. What was deleted comes back from its tombstone."""
-    for start in range(0, len(writes), CHUNK):
-        await _write(session, collection, writes[start : start + CHUNK])
+    for part in in_parts(writes, lambda write: write.feature):
+        await _write(session, collection, part)
 
 
 async def _write(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
@@ -117,16 +121,40 @@ def as_it_was(state: State) -> Feature:
     return feature_of(content_of(state.feature))
 
 
-async def write_plan(line: Line, planned: Plan, signed: Signed, message: str) -> int:
-    """Write all of it as one transaction."""
-    async with line.storage.write(signed.app_id, signed.author) as session:
-        for name, writes in planned.items():
-            await write_all(session, name, writes)
-        await session.message(MESSAGE, message)
-        txn = session.txn
-    assert txn is not None
-    await line.storage.wait_published(txn, WAIT_S)
-    return txn
+def collections_of(planned: Plan) -> set[str]:
+    """Those that something is written to."""
+    return {name for name, writes in planned.items() if writes}
+
+
+def in_parts(things: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list[T]]:
+    """Cut into parts that one call may write, by their number and by the bytes of what `feature`
+    says is written for each."""
+    part: list[T] = []
+    size = 0
+    for thing in things:
+        bytes_ = _size(feature(thing))
+        is_full = size + bytes_ > limits.WRITE_BYTES_MAX // BYTES_PER_JSON_BYTE
+        if part and (is_full or len(part) == PART_MAX):
+            yield part
+            part, size = [], 0
+        part.append(thing)
+        size += bytes_
+    if part:
+        yield part
+
+
+def _size(feature: Any) -> int:
+    try:
+        return len(msgspec.json.encode(feature))
+    except (TypeError, ValueError, RecursionError):
+        return 0  # It is no JSON, and the write will say where.
+
+
+async def write_plan(session: WriteSession, planned: Plan, message: str) -> None:
+    """Write all of it, and why."""
+    for name, writes in planned.items():
+        await write_all(session, name, writes)
+    await session.message(MESSAGE, message)
 
 
 def written_of(txn: int | None, planned: Plan) -> Written:

@@ -83,7 +83,7 @@ SELECT * FROM naksha_write($1, 'restore', $2, $3, want => $4)
 SELECT * FROM naksha_purge($1, $2, $3)
 
 -- name: publish
-SELECT * FROM naksha_publish()
+SELECT * FROM naksha_publish($1)
 
 -- name: publication
 SELECT * FROM naksha_publication()

@@ -81,7 +81,7 @@ RETURN coalesce(c.base, c.id);
 --   0 marks a backend whose single-key locks are txn locks of this storage
 --   1 day rollover    2 publication    3 the sequencer sleeps    4 maintenance
 --   5 the elected sequencer    6 optimal partitioning
---   16 + n is the write gate of collection n
+--   16 + n is the write gate of collection n, -n that of overlay n
 CREATE OR REPLACE FUNCTION naksha_lock_class() RETURNS int4
 STABLE PARALLEL SAFE
 RETURN 'naksha_tx_object_id_seq'::regclass::oid::int8::bit(32)::int4;

@@ -20,12 +20,13 @@ BEGIN
     UPDATE naksha_collection SET delete_at = 1 WHERE overlay = overlay_number AND overlay <> 0;
 END $$;
 
--- Waits for those who write to it, but not for ever: one of them may be waiting for us.
+-- Waits for those who write to it, but not for ever: one of them may be waiting for us. Who comes
+-- later waits behind us; locks on the row would let them pass.
 CREATE OR REPLACE FUNCTION naksha_overlay_freeze(overlay_number int4) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' SET lock_timeout = '2s'
 AS $$
 BEGIN
-    PERFORM FROM naksha_overlay WHERE number = overlay_number FOR UPDATE;
+    PERFORM pg_advisory_xact_lock(naksha_lock_class(), -overlay_number);
     UPDATE naksha_overlay SET frozen = true WHERE number = overlay_number;
 EXCEPTION WHEN lock_not_available THEN
     PERFORM naksha_raise('40001', format('Somebody writes to overlay %s', overlay_number), '{}',
@@ -51,6 +52,7 @@ BEGIN
         PERFORM naksha_raise('N0009', 'A transaction is on a branch from its beginning or not at '
                              'all');
     END IF;
+    PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), -overlays[1]);
     -- Nobody drops them while we write.
     PERFORM FROM naksha_overlay WHERE number = ANY(overlays) ORDER BY number FOR KEY SHARE;
     SELECT o INTO missing FROM unnest(overlays[1:depth - 1]) o

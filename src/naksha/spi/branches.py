@@ -1,0 +1,105 @@
+"""A base for what `Storage.on_branch` gives: what every branch leaves to the storage itself."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import msgspec
+import pyarrow as pa
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import NotSupported
+from naksha.model.query import Query
+from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
+from naksha.spi.partitioning import NOWHERE, features_max, partition
+from naksha.spi.storage import Layer, Split, Storage
+
+CELLS_AT_ONCE_MAX: Final = 4
+"""Cells of a partitioning that are counted at the same time."""
+
+
+class BranchView(ABC):
+    """To be put before the class that reads and writes through the layers."""
+
+    _main: Storage
+
+    @property
+    @abstractmethod
+    def _overlay(self) -> int:
+        """The number of the overlay that is written to."""
+
+    @abstractmethod
+    async def _byte_size(self, collection: str, txn: int) -> int:
+        """About as large as the largest features of the collection are at a transaction."""
+
+    if TYPE_CHECKING:
+        # Of the class that reads.
+        async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int: ...
+
+        async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version: ...
+
+    def on_branch(
+        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+    ) -> Storage:
+        return self._main.on_branch(layers, collections)
+
+    async def transaction(self, txn: int | str) -> Transaction:
+        return await self._main.transaction(txn)
+
+    async def transactions(
+        self,
+        after: int = 0,
+        limit: int = 1000,
+        where: LogFilter = MAIN_LOG,
+        *,
+        newest_first: bool = False,
+    ) -> list[Transaction]:
+        if where.overlays == MAIN_LOG.overlays:
+            where = msgspec.structs.replace(where, overlays=(self._overlay,))
+        return await self._main.transactions(after, limit, where, newest_first=newest_first)
+
+    async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
+        return await self._main.wait_published(txn, timeout_s)
+
+    async def publication(self) -> PublicationStatus:
+        return await self._main.publication()
+
+    async def maintain(self, now_ms: int | None = None) -> None:
+        await self._main.maintain(now_ms)
+
+    async def partitioning(self, collection: str) -> dict[str, int]:
+        """Counted anew each time: nothing is kept for a branch."""
+        version = await self.resolve(HEAD, collection)
+        if version.seq_number == 0:
+            return {}
+        at = AtTxn(version.txn)
+        free = asyncio.Semaphore(CELLS_AT_ONCE_MAX)
+
+        async def count(prefix: str, _: int | None) -> int:
+            async with free:
+                return await self.count(collection, Query(qrid_prefix=prefix), at)
+
+        found = await partition(count, features_max(await self._byte_size(collection, version.txn)))
+        nowhere = await self.count(collection, Query(), at) - await count("", None)
+        return {NOWHERE: nowhere, **found} if nowhere else found
+
+    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+        """Whatever the branch: a split says itself which layers it reads."""
+        return self._main.read(split)
+
+    async def bulk_writer(
+        self,
+        info: CollectionInfo,
+        app_id: str,
+        author: str | None = None,
+        *,
+        exclusive: bool = False,
+        message: str | None = None,
+    ) -> NoReturn:
+        raise NotSupported(
+            "Collections are loaded in bulk on main only", field="layers", collection_id=info.id
+        )

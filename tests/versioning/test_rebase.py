@@ -1,0 +1,116 @@
+"""A rebase that fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+import pytest
+
+from naksha.model.errors import MergeConflict, NotFound, Retryable
+from naksha.model.query import Query
+from naksha.model.transaction import MAIN
+from naksha.model.version import HEAD
+from naksha.spi.storage import Layer, Storage
+from naksha.versioning import branches, create_branch, open_branch, rebase
+from tests.versioning.town import ANN, BOB, content, make, place, put
+
+rebase_module = importlib.import_module("naksha.versioning.rebase")
+NUMBERS = range(1, 30)
+
+
+async def overlays(storage: Storage) -> list[int]:
+    """The overlays there are: one that is not there cannot be read."""
+    base = await storage.resolve(HEAD)
+    found = []
+    for number in NUMBERS:
+        view = storage.on_branch((Layer(number, None), Layer(MAIN, base.txn)))
+        try:
+            await view.count("places", Query())
+        except NotFound:
+            continue
+        found.append(number)
+    return found
+
+
+async def own_overlays(storage: Storage) -> list[int]:
+    """Those that a branch stands on, now or formerly."""
+    return sorted(epoch.overlay for each in await branches(storage) for epoch in each.epochs)
+
+
+async def prepared(storage: Storage) -> Storage:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    await create_branch(storage, "fix", ANN)
+    fix = (await open_branch(storage, "fix")).storage
+    await put(fix, place("b"))
+    await put(storage, place("a", n=2))
+    return fix
+
+
+async def test_attempts_that_come_too_late(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fix = await prepared(storage)
+    plan, left = rebase_module.plan_merge, [1, 2]
+
+    async def planned(*arguments: Any) -> Any:
+        found = await plan(*arguments)
+        if left:
+            await put(fix, place(f"meanwhile{left.pop()}"))
+        return found
+
+    monkeypatch.setattr(rebase_module, "plan_merge", planned)
+    await rebase(storage, "fix", BOB)
+    assert await overlays(storage) == await own_overlays(storage)
+    found = await content((await open_branch(storage, "fix")).storage)
+    assert found == {"a": {"n": 2}, "b": {}, "meanwhile1": {}, "meanwhile2": {}}
+
+
+async def test_one_that_fails_for_good(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix = await prepared(storage)
+    write = rebase_module.write_plan
+
+    async def written(*arguments: Any) -> None:
+        await write(*arguments)
+        raise Retryable("always")
+
+    monkeypatch.setattr(rebase_module, "write_plan", written)
+    with pytest.raises(Retryable, match="always"):
+        await rebase(storage, "fix", BOB)
+    await check_untouched(storage, fix)
+
+
+async def test_one_that_is_cancelled(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix = await prepared(storage)
+    write, is_there = rebase_module.write_plan, asyncio.Event()
+
+    async def written(*arguments: Any) -> None:
+        await write(*arguments)
+        is_there.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(rebase_module, "write_plan", written)
+    task = asyncio.create_task(rebase(storage, "fix", BOB))
+    async with asyncio.timeout(60):
+        await is_there.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await check_untouched(storage, fix)
+
+
+async def test_one_in_conflict(storage: Storage) -> None:
+    fix = await prepared(storage)
+    await put(fix, place("a", n=3))
+    with pytest.raises(MergeConflict):
+        await rebase(storage, "fix", BOB)
+    assert await overlays(storage) == await own_overlays(storage)
+
+
+async def check_untouched(storage: Storage, fix: Storage) -> None:
+    """The branch is where it was, and can be written to."""
+    assert await overlays(storage) == await own_overlays(storage)
+    await put(fix, place("c"))
+    assert await content(fix) == {"a": {"n": 1}, "b": {}, "c": {}}
