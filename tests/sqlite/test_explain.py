@@ -93,6 +93,18 @@ async def test_deleted_features_of_a_version(filled: tuple[Path, int]) -> None:
     assert any("roads_hst" not in step and "_hst_action" in step for step in plan), plan
 
 
+@pytest.mark.parametrize("kind", States)
+@pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
+async def test_replaced_states_are_found_by_what_ended_them(
+    filled: tuple[Path, int], kind: States, past: bool
+) -> None:
+    path, txn = filled
+    query = Query(replaced_since=txn - 1, states=kind)
+    (step,) = plan_of(path, query, txn if past else None)
+    assert step.startswith("SEARCH s USING INDEX")
+    assert "_hst_next (txn_next>" in step
+
+
 @pytest.fixture
 async def branched(
     filled: tuple[Path, int], storage: SqliteStorage

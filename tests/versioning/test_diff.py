@@ -138,7 +138,9 @@ async def test_the_order_is_that_of_ids(storage: Storage) -> None:
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize("query", [Query(limit=3), Query(states=States.ALL)])
+@pytest.mark.parametrize(
+    "query", [Query(limit=3), Query(states=States.ALL), Query(replaced_since=1)]
+)
 async def test_pages_and_kinds_of_states_are_refused(storage: Storage, query: Query) -> None:
     await make(storage)
     with pytest.raises(InvalidArgument):

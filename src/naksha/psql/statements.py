@@ -136,6 +136,9 @@ def layer_tables(
 ) -> Iterable[tuple[str, str, list[str]]]:
     """The tables of a layer, what is given of them and under which conditions."""
     at = None if layer.at is None else statement.value(layer.at, "int8")
+    if query.replaced_since is not None:
+        yield "_hst", sql("feature_open"), list(_replaced(statement, query, at))
+        return
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
     every = query.states is States.ALL
     for suffix, condition in _tables(query, at):
@@ -148,6 +151,15 @@ def layer_tables(
             yield suffix, sql("feature_at", at=at), [condition, unmasked]
         else:
             yield suffix, sql("feature_at", at=at), [condition]
+
+
+def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[str]:
+    """The conditions on states that ended; no layer above has any of these."""
+    yield sql("replaced", since=statement.value(query.replaced_since, "int8"))
+    if at is not None:
+        yield sql("ended", at=at)
+    if query.states is not States.ALL:
+        yield sql("hst_live" if query.states is States.LIVE else "hst_dead")
 
 
 def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:

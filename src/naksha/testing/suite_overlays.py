@@ -28,6 +28,7 @@ from naksha.testing.suite_support import (
     seq,
     with_xyz,
 )
+from naksha.testing.suite_versions import check_replaced
 
 HERE, THERE = (8.5, 50.25), (-100.0, -20.0)
 
@@ -458,6 +459,7 @@ class TestVersionsOfABranch:
             assert await everything(there, seq(version)) == states
             assert await everything(there, AtTime(version.published_ms)) is not None
         assert await everything(there, AtSeq(0)) == [[], [], []]
+        await check_replaced(there, [version for version, _ in wanted])
 
     async def test_paged_at_versions(self, main: Handle, there: Handle) -> None:
         versions = []

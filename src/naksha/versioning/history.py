@@ -60,8 +60,8 @@ async def history(
     """All states that began after one version, until and with another one of the same line,
     ordered by feature and time. With a query only states that match it."""
     asked = query or Query()
-    if asked.limit is not None or asked.cursor is not None:
-        raise InvalidArgument("A history has no limit and no cursor", field="query")
+    if asked.limit is not None or asked.cursor is not None or asked.replaced_since is not None:
+        raise InvalidArgument("A history has no limit, cursor or other versions", field="query")
     if first.line.layers != last.line.layers:
         raise InvalidArgument("A history is of one line", field="first")
     for place in (first, last):

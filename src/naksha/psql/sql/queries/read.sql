@@ -62,6 +62,11 @@ naksha_xyz_action(jsondata) <> 'DELETE'
 -- name: hst_dead
 naksha_xyz_action(jsondata) = 'DELETE'
 
+-- name: replaced
+-- Valid at a transaction, not any more. The transactions that ended these states are fewer than
+-- those that made them.
+naksha_xyz_txn(jsondata) <= {{since}} AND naksha_xyz_txn_next(jsondata) > {{since}}
+
 -- name: after_cursor
 -- Ids compare by code point (the pattern operators do), then by txn.
 (jsondata->>'id' ~>=~ {{id}}
