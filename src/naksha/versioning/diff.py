@@ -9,6 +9,7 @@ these are looked up in both versions.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -39,7 +40,7 @@ class Action(StrEnum):
     DELETED = "deleted"
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A feature that is not the same in two versions."""
 
     collection: str
@@ -190,8 +191,13 @@ async def _changed_at_version(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> Found:
     """What has ended and what has begun until a version, which nobody changes any more."""
-    ended, old = await _ended(place, collection, since, among)
-    begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
+    replaced = asyncio.ensure_future(_ended(place, collection, since, among))
+    try:
+        begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
+        ended, old = await replaced
+    finally:
+        replaced.cancel()
+        await asyncio.gather(replaced, return_exceptions=True)
     return Found(ended | begun, old, new)
 
 

@@ -77,7 +77,7 @@ s.txn < s.txn_next AND s.txn <= {{at}}
 s.action <> 'DELETE'
 
 -- name: hst_dead
-s.action = 'DELETE'
++s.action = 'DELETE'
 
 -- name: after_cursor
 s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
