@@ -105,6 +105,15 @@ async def test_replaced_states_are_found_by_what_ended_them(
     assert "_hst_next (txn_next>" in step
 
 
+async def test_states_that_began_since_are_found_by_their_beginning(
+    filled: tuple[Path, int],
+) -> None:
+    path, txn = filled
+    plan = plan_of(path, Query(txn_from=txn), txn)
+    found = [step for step in plan if step.startswith("SEARCH s USING INDEX")]
+    assert ["_head_txn (txn>" in found[0], "_hst_txn (txn>? AND txn<?)" in found[1]] == [True] * 2
+
+
 @pytest.fixture
 async def branched(
     filled: tuple[Path, int], storage: SqliteStorage

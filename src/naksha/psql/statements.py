@@ -173,7 +173,8 @@ def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:
         kinds = (sql("hst_live"), sql("hst_dead"))
         return [*live, *dead, *(("_hst", f"{past} AND {kind}") for kind in kinds)]
     if at is not None:
-        live.append(("_hst", sql("live_hst_at", at=at)))
+        valid = "live_hst_at" if query.txn_from is None else "begun_hst_at"
+        live.append(("_hst", sql(valid, at=at)))
         dead.append(("_hst", sql("dead_hst_at", at=at)))
     return live if query.states is States.LIVE else dead
 

@@ -187,7 +187,14 @@ def _from(
 
 def _is_unselective(query: Query) -> bool:
     """Whether no index but that on time can serve; a page goes along the ids."""
-    others = (query.tags, query.mrid_prefix, query.qrid_prefix, query.authors, query.actions)
+    others = (
+        query.tags,
+        query.mrid_prefix,
+        query.qrid_prefix,
+        query.authors,
+        query.actions,
+        query.txn_from,
+    )
     return query.limit is None and all(other is None for other in others)
 
 
