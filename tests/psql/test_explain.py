@@ -240,6 +240,31 @@ async def test_what_the_library_asks_uses_indices(filled: Direct, txn: int, name
                 assert plan.sequential == set(), (states, at, text, plan.sequential)
 
 
+@pytest.mark.parametrize("kind", States)
+async def test_replaced_states_are_found_by_what_ended_them(
+    filled: Direct, txn: int, kind: States
+) -> None:
+    since: int = await filled.fetchval("SELECT max(txn) FROM naksha_version WHERE txn < $1", txn)
+    query = Query(replaced_since=since, states=kind)
+    text, values = statements.states("roads", query, txn)
+    plan = await explain_generic(filled, text, values)
+    assert plan.of_head() == set()
+    assert plan.sequential == set()
+    assert {name[-5:] for name in plan.indices} == {"_next"}
+
+
+async def test_states_that_began_since_are_found_by_their_beginning(
+    filled: Direct, txn: int
+) -> None:
+    since: int = await filled.fetchval("SELECT max(txn) FROM naksha_version WHERE txn < $1", txn)
+    text, values = statements.states("roads", Query(txn_from=since + 1), txn)
+    plan = await explain_generic(filled, text, values)
+    assert plan.sequential == set()
+    # What is valid still may be left to a second index, but not to that of all spans.
+    assert {f"{table}_txn" for table in plan.tables} <= plan.indices
+    assert {name[-4:] for name in plan.indices} <= {"_txn", "next"}
+
+
 @pytest.mark.parametrize("actions", [None, ("UPDATE",)])
 @pytest.mark.parametrize("limit", [None, 50])
 async def test_an_author_of_little_does_not_cost_what_the_others_wrote(

@@ -15,6 +15,7 @@ from naksha.sqlite.files import connect
 from naksha.sqlite.layers import MAIN_ONLY, Layers, readable
 from naksha.sqlite.log import statement_of
 from naksha.sqlite.rows import collection_of
+from naksha.sqlite.sql import queries, sql
 from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_support import Handle, point, with_xyz
 
@@ -91,6 +92,55 @@ async def test_deleted_features_of_a_version(filled: tuple[Path, int]) -> None:
     assert scans(path, Query(states=States.DELETED, ids=("k1",)), txn) == []
     plan = plan_of(path, Query(states=States.DELETED), txn)
     assert any("roads_hst" not in step and "_hst_action" in step for step in plan), plan
+
+
+@pytest.mark.parametrize("kind", States)
+@pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
+async def test_replaced_states_are_found_by_what_ended_them(
+    filled: tuple[Path, int], kind: States, past: bool
+) -> None:
+    path, txn = filled
+    query = Query(replaced_since=txn - 1, states=kind)
+    (step,) = plan_of(path, query, txn if past else None)
+    assert step.startswith("SEARCH s USING INDEX")
+    assert "_hst_next (txn_next>" in step
+
+
+async def test_states_that_began_since_are_found_by_their_beginning(
+    filled: tuple[Path, int],
+) -> None:
+    path, txn = filled
+    plan = plan_of(path, Query(txn_from=txn), txn)
+    found = [step for step in plan if step.startswith("SEARCH s USING INDEX")]
+    assert ["_head_txn (txn>" in found[0], "_hst_txn (txn>? AND txn<?)" in found[1]] == [True] * 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "update_heads",
+        "update_heads_signed",
+        "update_heads_moved",
+        "heads_to_history",
+        "delete_heads",
+        "delete_tombs",
+    ],
+)
+async def test_a_write_looks_up_what_is_staged(filled: tuple[Path, int], name: str) -> None:
+    """And does not read all of HEAD for it."""
+    connection = connect(filled[0])
+    connection.execute(queries()["stage_table"])
+    slots = {"columns": queries()["state_columns"], "old_columns": queries()["old_columns"]}
+    text = sql(name, **collection_of(connection, "roads").tables, **slots)
+    values = (1,) * text.count("?")
+    rows = connection.execute("EXPLAIN QUERY PLAN " + text, values).fetchall()
+    connection.close()
+    steps = [str(row[3]) for row in rows]
+    assert [step for step in steps if step.startswith("SCAN") and "stage" not in step] in (
+        [],
+        ["SCAN s"],
+    )
+    assert any(step.startswith("SEARCH") for step in steps), steps
 
 
 @pytest.fixture

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Op, Query, States
 from naksha.model.query import Test as PropertyTest
-from naksha.model.state import XYZ
+from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
 from naksha.versioning import Action, Change, diff, diff_all, range_of
 from tests.versioning.town import BOB, all_of, delete, make, place, put
@@ -138,7 +143,68 @@ async def test_the_order_is_that_of_ids(storage: Storage) -> None:
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize("query", [Query(limit=3), Query(states=States.ALL)])
+@pytest.mark.parametrize("ref", ["2..5", "5..2", "2..HEAD"])
+async def test_more_than_can_be_kept_is_looked_up(
+    storage: Storage, ref: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(storage)
+    await put(storage, *(place(id_, n=1) for id_ in "abcde"))
+    await put(storage, *(place(id_, n=2) for id_ in "bcdx"))
+    await delete(storage, "e")
+    await put(storage, place("c", n=1), place("d", n=3))
+    kept = await changes(storage, ref)
+    assert sorted(kept) == ["b", "d", "e", "x"]
+    module = sys.modules[diff.__module__]
+    monkeypatch.setattr(module, "KEPT_MAX", 1)
+    monkeypatch.setattr(module, "CHUNK", 2)
+    looked_up = await changes(storage, ref)
+    assert [(id_, _raw(c)) for id_, c in kept.items()] == [
+        (id_, _raw(c)) for id_, c in looked_up.items()
+    ]
+
+
+def _raw(change: Change) -> tuple[bytes | None, bytes | None]:
+    return change.old and change.old.raw, change.new and change.new.raw
+
+
+class Busy:
+    """A storage that somebody writes to whenever something was read of it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._turn = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    async def states(self, *asked: Any) -> AsyncIterator[State]:
+        async for state in self._storage.states(*asked):
+            yield state
+        self._turn += 1
+        await put(self._storage, place("untouched", n=self._turn), place("changed", n=-self._turn))
+
+
+async def test_what_others_write_meanwhile_is_no_difference_of_another_kind(
+    storage: Storage,
+) -> None:
+    """Before and after they wrote it is a difference or none, but nothing is created or deleted."""
+    await make(storage)
+    await put(storage, place("untouched", n=0), place("changed", n=0))
+    await put(storage, place("changed", n=1))
+    old, new = await range_of(storage, "2..HEAD")
+    busy = replace(new, line=replace(new.line, storage=cast(Storage, Busy(storage))))
+    found = {each.id: each async for each in diff(old, busy, "places")}
+    assert found.keys() == {"changed"}
+    change = found["changed"]
+    assert change.action is Action.UPDATED
+    assert change.old is not None
+    assert change.new is not None
+    assert [s.feature["properties"]["n"] for s in (change.old, change.new)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "query", [Query(limit=3), Query(states=States.ALL), Query(replaced_since=1)]
+)
 async def test_pages_and_kinds_of_states_are_refused(storage: Storage, query: Query) -> None:
     await make(storage)
     with pytest.raises(InvalidArgument):

@@ -104,6 +104,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     answer; `cursor` continues a page and carries its version. With a `limit` states come ordered
     by id (and by txn, where a feature has several), ids compared by code point; without one the
     order is open, because sorting a whole collection costs more than reading it.
+
+    With `replaced_since` it is about the states that were valid at that transaction and are not
+    any more at the version that is read: given as they were then, without their end. It cannot be
+    read in bulk.
     """
 
     ids: tuple[str, ...] | None = None
@@ -119,6 +123,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     updated_to: int | None = None
     txn_from: int | None = None
     txn_to: int | None = None
+    replaced_since: int | None = None
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None

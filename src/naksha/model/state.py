@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +10,7 @@ XYZ: Final = "@ns:com:here:xyz"
 """Key of the namespace inside `properties`."""
 
 
-class Heading(msgspec.Struct, frozen=True):
+class Heading(msgspec.Struct, frozen=True, gc=False):
     """What tells states of a feature apart."""
 
     uuid: str
@@ -20,31 +19,31 @@ class Heading(msgspec.Struct, frozen=True):
     action: str
 
 
-class _Properties(msgspec.Struct, frozen=True, rename={"xyz": XYZ}):
+class _Properties(msgspec.Struct, frozen=True, gc=False, rename={"xyz": XYZ}):
     xyz: Heading
 
 
-class _Feature(msgspec.Struct, frozen=True):
+class _Feature(msgspec.Struct, frozen=True, gc=False):
     properties: _Properties
 
 
 _decode_heading = msgspec.json.Decoder(_Feature).decode
 
 
-class State:
+# Of these there are many at once, and none in a cycle: the collector need not look at them.
+class State(msgspec.Struct, eq=False, gc=False):
     """A state: its id and its GeoJSON as bytes, parsed only when somebody looks inside."""
 
-    __slots__ = ("__dict__", "id", "raw")
+    id: str
+    raw: bytes
+    _feature: dict[str, Any] | None = None
 
-    def __init__(self, id: str, raw: bytes) -> None:
-        self.id = id
-        self.raw = raw
-
-    @cached_property
+    @property
     def feature(self) -> dict[str, Any]:
         """The whole GeoJSON feature, geometry and namespace included."""
-        parsed: dict[str, Any] = msgspec.json.decode(self.raw)
-        return parsed
+        if self._feature is None:
+            self._feature = msgspec.json.decode(self.raw)
+        return self._feature
 
     def heading(self) -> Heading:
         """The most important parts of the namespace, without parsing the rest."""

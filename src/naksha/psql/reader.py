@@ -44,7 +44,18 @@ class Moment(NamedTuple):
     def reads_history(self, query: Query) -> bool:
         """What is below the top of a branch is read at a version also when the branch is read at
         HEAD."""
-        return query.states is not States.LIVE or any(s.at is not None for s in self.sources)
+        return (
+            query.states is not States.LIVE
+            or query.replaced_since is not None
+            or any(source.at is not None for source in self.sources)
+        )
+
+    def needs(self, query: Query) -> list[tuple[str, int | None]]:
+        """The tables, each with the transaction from which on its history must be there."""
+        since = query.replaced_since
+        if since is None:
+            return [(source.table, source.at) for source in self.sources]
+        return [(s.table, since if s.at is None else min(since, s.at)) for s in self.sources]
 
 
 class PsqlReader(ABC):
@@ -81,7 +92,7 @@ class PsqlReader(ABC):
         """What `read` gives, where the history is read with all of its partitions."""
         if not moment.reads_history(query):
             return await read()
-        return await self._history.read(connection, moment.sources, read)
+        return await self._history.read(connection, moment.needs(query), read)
 
     @abstractmethod
     async def _publish(self) -> None:
@@ -278,10 +289,10 @@ class PsqlReader(ABC):
                 txn = None
             else:
                 txn = (await resolve(connection, at)).txn
-            sources = await sources_of(connection, self._branch, collection, txn)
-            if txn is not None:
-                await check_histories(connection, [(s.table, s.at) for s in sources])
-            return Moment(txn, sources)
+            moment = Moment(txn, await sources_of(connection, self._branch, collection, txn))
+            if txn is not None or query.replaced_since is not None:
+                await check_histories(connection, moment.needs(query))
+            return moment
 
     def _reads_head(self, query: Query) -> bool:
         return query.limit is None or not self._pins_head

@@ -104,6 +104,8 @@ def plan_layers(
 def _check_whole(query: Query) -> None:
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+    if query.replaced_since is not None:
+        raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
 
 
 async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:

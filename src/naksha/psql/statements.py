@@ -136,6 +136,9 @@ def layer_tables(
 ) -> Iterable[tuple[str, str, list[str]]]:
     """The tables of a layer, what is given of them and under which conditions."""
     at = None if layer.at is None else statement.value(layer.at, "int8")
+    if query.replaced_since is not None:
+        yield "_hst", sql("feature_open"), list(_replaced(statement, query, at))
+        return
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
     every = query.states is States.ALL
     for suffix, condition in _tables(query, at):
@@ -150,6 +153,15 @@ def layer_tables(
             yield suffix, sql("feature_at", at=at), [condition]
 
 
+def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[str]:
+    """The conditions on states that ended; no layer above has any of these."""
+    yield sql("replaced", since=statement.value(query.replaced_since, "int8"))
+    if at is not None:
+        yield sql("ended", at=at)
+    if query.states is not States.ALL:
+        yield sql("hst_live" if query.states is States.LIVE else "hst_dead")
+
+
 def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:
     """Which tables hold the states asked for, and under which condition."""
     current = sql("true") if at is None else sql("live_head_at", at=at)
@@ -161,7 +173,8 @@ def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:
         kinds = (sql("hst_live"), sql("hst_dead"))
         return [*live, *dead, *(("_hst", f"{past} AND {kind}") for kind in kinds)]
     if at is not None:
-        live.append(("_hst", sql("live_hst_at", at=at)))
+        valid = "live_hst_at" if query.txn_from is None else "begun_hst_at"
+        live.append(("_hst", sql(valid, at=at)))
         dead.append(("_hst", sql("dead_hst_at", at=at)))
     return live if query.states is States.LIVE else dead
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from naksha.psql.driver import Connection
-from naksha.psql.statements import Source
 from naksha.psql.versions import Partitions, check_histories
 
 T = TypeVar("T")
@@ -27,14 +26,17 @@ class SteadyHistory:
         self._known: dict[str, Partitions] = {}
 
     async def read(
-        self, connection: Connection, sources: Sequence[Source], read: Callable[[], Awaitable[T]]
+        self,
+        connection: Connection,
+        wanted: Sequence[tuple[str, int | None]],
+        read: Callable[[], Awaitable[T]],
     ) -> T:
-        """What `read` gives, done with all the partitions there are.
+        """What `read` gives, done with all the partitions there are of some tables, each with the
+        transaction that it is read at.
 
         Raises:
-            Expired: History that a source needs was dropped, perhaps while we read.
+            Expired: History that is wanted was dropped, perhaps while we read.
         """
-        wanted = [(source.table, source.at) for source in sources]
         if not all(table in self._known for table, _ in wanted):
             self._known |= await check_histories(connection, wanted)
         known = {table: self._known[table] for table, _ in wanted}

@@ -96,6 +96,13 @@ def readable(
     return found
 
 
+def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn: int) -> None:
+    """Expired when states that ended after a transaction are gone."""
+    for level in found:
+        since = txn if level.at is None else min(txn, level.at)
+        versions.check_history(connection, level.collection, since)
+
+
 def levels(
     connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
 ) -> list[Level]:

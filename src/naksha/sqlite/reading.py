@@ -22,6 +22,7 @@ from naksha.sqlite import statements, versions
 from naksha.sqlite.exact import tester_of
 from naksha.sqlite.layers import (
     Layers,
+    check_kept_since,
     collection_on,
     is_seen,
     levels,
@@ -54,6 +55,8 @@ class Request:
         known = collection_on(connection, layers, collection)
         self.txn = self._txn(at, pins_head)
         self.levels = readable(connection, layers, known, self.txn)
+        if query.replaced_since is not None:
+            check_kept_since(connection, self.levels, query.replaced_since)
 
     def _txn(self, at: VersionSelector, pins_head: bool) -> int | None:
         if self.cursor is not None and self.cursor.at:

@@ -72,6 +72,8 @@ def plan(
     """See `Storage.plan`; the caller has published what can be."""
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+    if query.replaced_since is not None:
+        raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
     version = layers.resolve(connection, seen, at, c.id)
@@ -198,7 +200,7 @@ def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
 def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, list[str]]]:
     """The tables of a split and the conditions on each."""
     ids = _range(statement, part)
-    kinds = {States.LIVE: "split_live", States.DELETED: "split_dead", States.ALL: "all_hst"}
+    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
     if part.source == "hst":
         bounds = {
             "after": statement.value(
@@ -211,7 +213,7 @@ def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, li
             [sql("at_head", at=at), sql("split_ended", **bounds), sql(kinds[part.query.states])],
         )
         return
-    kind = "split_live" if part.source == "head" else "split_dead"
+    kind = "hst_live" if part.source == "head" else "hst_dead"
     since = sql("split_since", after=statement.value(part.published))
     yield part.source, [sql("at_head", at=at), *ids]
     yield "hst", [sql("at_head", at=at), since, sql(kind), *ids]

@@ -114,13 +114,15 @@ def sources_of(
     if cursor is not None:
         place = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
         filters.append(sql("after_cursor", **place))
+    replaced = query.replaced_since is not None
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
-        for table, condition in _tables(query.states, version):
-            closed = table == "hst" and query.states is States.ALL
+        for table, condition in _tables(statement, query, version):
+            closed = table == "hst" and query.states is States.ALL and not replaced
             shown = _shown(closed, version)
-            masked = list(_masks(level, closed, version))
+            # What has ended is in no layer above.
+            masked = [] if replaced else list(_masks(level, closed, version))
             for box in boxes or NOWHERE:
                 from_, first = _from(statement, level, query, table, condition, box, version)
                 tags = tags_of(statement, level.collection, query, table)
@@ -169,6 +171,7 @@ def _from(
         exact = sql("box", **edges)
         return sql("from_box", **tables), f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
     live_past = table == "hst" and version is not None and query.states is States.LIVE
+    live_past = live_past and query.replaced_since is None
     if live_past and not picked and (box is not None or _is_unselective(query)):
         in_tree = "" if box is None else " AND " + sql("tree_box", **edges)
         at = str(version)
@@ -184,13 +187,31 @@ def _from(
 
 def _is_unselective(query: Query) -> bool:
     """Whether no index but that on time can serve; a page goes along the ids."""
-    others = (query.tags, query.mrid_prefix, query.qrid_prefix, query.authors, query.actions)
+    others = (
+        query.tags,
+        query.mrid_prefix,
+        query.qrid_prefix,
+        query.authors,
+        query.actions,
+        query.txn_from,
+    )
     return query.limit is None and all(other is None for other in others)
 
 
-def _tables(kind: States, at: str | None) -> list[tuple[str, str]]:
+def _replaced(statement: Statement, query: Query, at: str | None) -> Iterator[str]:
+    """The conditions on states that ended."""
+    yield sql("replaced", since=statement.value(query.replaced_since))
+    if at is not None:
+        yield sql("ended_at", at=at)
+    if query.states is not States.ALL:
+        yield sql("hst_live" if query.states is States.LIVE else "hst_dead")
+
+
+def _tables(statement: Statement, query: Query, at: str | None) -> list[tuple[str, str]]:
     """Which tables hold the states asked for, and under which condition."""
-    always = sql("true")
+    if query.replaced_since is not None:
+        return [("hst", " AND ".join(_replaced(statement, query, at)))]
+    kind, always = query.states, sql("true")
     if at is None:
         live, dead = [("head", always)], [("del", always)]
         past = [("hst", sql("all_hst"))]

@@ -82,6 +82,11 @@ class Tables:
             self.run("heads_to_past", ord_ - 1, txn)
             self.run("head_tags_to_past", txn)
 
+    def update_heads(self) -> None:
+        """Put what is staged in the place of the rows of HEAD."""
+        for statement in ("update_heads", "update_heads_signed", "update_heads_moved"):
+            self.run(statement)
+
     def retire_tombs(self) -> None:
         """Move the tombstones of what is staged to the history, as [deleted, now)."""
         if self.collection.has_history:

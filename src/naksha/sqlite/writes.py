@@ -198,7 +198,7 @@ class _Put:
                 self._told(by, position, "UPDATED", rows[-1])
             tables.stage(rows)
             tables.retire_heads()
-            tables.run("update_heads")
+            tables.update_heads()
             tables.move_boxes((old.n, old.box, self.shapes.box[p]) for p, old, _ in part)
             retagged = [
                 (old.n, given)

@@ -28,6 +28,7 @@ from naksha.testing.suite_support import (
     seq,
     with_xyz,
 )
+from naksha.testing.suite_versions import check_replaced
 
 HERE, THERE = (8.5, 50.25), (-100.0, -20.0)
 
@@ -458,6 +459,24 @@ class TestVersionsOfABranch:
             assert await everything(there, seq(version)) == states
             assert await everything(there, AtTime(version.published_ms)) is not None
         assert await everything(there, AtSeq(0)) == [[], [], []]
+        await check_replaced(there, [version for version, _ in wanted])
+
+    async def test_what_was_replaced_through_all_layers(self, storage: Storage) -> None:
+        main = await new_collection(storage)
+        await main.create(point("x", n=0), point("y"))
+        await main.update(point("x", n=1))
+        branch = await branch_of(storage)
+        versions = [branch.base]
+        for n in range(2, 5):
+            await branch.on(main).update(point("x", n=n))
+            await branch.on(main).delete("y")
+            await branch.on(main).create(point("y", n=n))
+            branch = await branch.branch()
+            versions.append(branch.base)
+        await stirred(main)
+        there = branch.on(main)
+        await there.delete("x")
+        await check_replaced(there, [*versions, await there.published()])
 
     async def test_paged_at_versions(self, main: Handle, there: Handle) -> None:
         versions = []

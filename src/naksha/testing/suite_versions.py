@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import combinations
 
+import msgspec
 import pytest
 
-from naksha.model.errors import NotYetPublished, VersionNotFound
-from naksha.model.query import Query, States
+from naksha.model.errors import InvalidArgument, NotYetPublished, VersionNotFound
+from naksha.model.limits import PAGE_MAX
+from naksha.model.query import Bbox, Query, States
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.spi.storage import Storage
 from naksha.testing.suite_support import (
@@ -18,6 +21,7 @@ from naksha.testing.suite_support import (
     content,
     feature,
     ids_of,
+    in_order,
     new_collection,
     point,
     published,
@@ -50,7 +54,43 @@ async def some_history(places: Handle) -> list[Version]:
     return versions
 
 
+async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
+    """Between any two versions those states are replaced that were valid at the first one, and are
+    not at the second one: live, dead and both, paged and counted."""
+    both = (States.LIVE, States.DELETED)
+    valid = [
+        {kind: await handle.states(Query(states=kind), seq(version)) for kind in both}
+        for version in versions
+    ]
+    for (first, before), (last, after) in combinations(zip(versions, valid, strict=True), 2):
+        still = {state.uuid for kind in both for state in after[kind]}
+        ats: list[VersionSelector] = [seq(last)]
+        if last is versions[-1]:
+            ats.append(HEAD)
+        for at in ats:
+            wanted = {k: [s for s in before[k] if s.uuid not in still] for k in both}
+            wanted[States.ALL] = in_order([s for k in both for s in wanted[k]])
+            for kind, states in wanted.items():
+                query = Query(states=kind, replaced_since=first.txn)
+                assert raw_of(await handle.states(query, at)) == raw_of(states)
+                assert await handle.storage.count(handle.name, query, at) == len(states)
+                page = await handle.storage.page(
+                    handle.name, msgspec.structs.replace(query, limit=PAGE_MAX), at
+                )
+                assert raw_of(page.states) == raw_of(states)
+
+
 class TestVersions:
+    async def test_what_was_replaced_since(self, places: Handle) -> None:
+        versions = await some_history(places)
+        await check_replaced(places, versions)
+        since = versions[0].txn
+        assert ids_of(await places.states(Query(replaced_since=since, ids=("a", "c")))) == ["a"]
+        here = Query(replaced_since=since, spatial=Bbox(-180, -90, 180, 90))
+        assert ids_of(await places.states(here)) == ["a", "b"]
+        with pytest.raises(InvalidArgument):
+            await places.storage.plan(places.name, here)
+
     async def test_what_was_at_each_version(self, places: Handle) -> None:
         versions = await some_history(places)
         live = [ids_of(await places.live(seq(v))) for v in versions]

@@ -1,16 +1,19 @@
 """The difference between two versions, on one line or on two.
 
 What changed is found by the transactions that changed it, so the cost follows the number of
-changes, not the size of the collection: the states that began after the place where the two
-versions part give the ids, and these are looked up in both versions.
+changes, not the size of the collection. Where one version comes from the other, the states that
+began since then and are valid now, and those that were valid then and have ended since, are all
+there is to know. Between two lines, what began after the place where they part gives the ids, and
+these are looked up in both versions.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -37,7 +40,7 @@ class Action(StrEnum):
     DELETED = "deleted"
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A feature that is not the same in two versions."""
 
     collection: str
@@ -84,17 +87,19 @@ async def diff(
     asked = query or Query()
     if asked.limit is not None or asked.cursor is not None or asked.states is not States.LIVE:
         raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
+    if asked.replaced_since is not None:
+        raise InvalidArgument("A difference has its own two versions", field="query")
     for place in (old, new):
         await check_readable(place, collection)
     fork = fork_of(old, new)
     found = await _changed(fork, collection, asked.ids)
-    ids = sorted(found)
+    ids = sorted(found.ids)
     if asked != Query(ids=asked.ids):
         ids = await _matching(fork, collection, ids, asked)
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
-        before = await _states(fork, old, collection, part, found)
-        after = await _states(fork, new, collection, part, found)
+        before = await lookup(old, collection, part) if found.old is None else found.old
+        after = await lookup(new, collection, part) if found.new is None else found.new
         for id_ in part:
             change = Change(collection, id_, before.get(id_), after.get(id_))
             if is_change(change):
@@ -159,56 +164,91 @@ async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str,
     return found
 
 
-Found: TypeAlias = dict[str, State | None]
-"""Ids of changed features, with their last states where these are known already."""
+class Found(msgspec.Struct, frozen=True):
+    """The ids of all features that may have changed, and those that are live in either version;
+    None where these are too many to keep."""
+
+    ids: Collection[str]
+    old: dict[str, State] | None = None
+    new: dict[str, State] | None = None
 
 
-async def _changed(fork: Fork, collection: str, among: Sequence[str] | None) -> Found:
-    """What was written on either side since the two versions parted.
-
-    On one line the last state that began since is that of the later version, so it need not be
-    looked up again, unless there are too many to keep."""
-    found: Found = {}
-    query = Query(
-        states=States.ALL, ids=None if among is None else tuple(among), txn_from=fork.txn + 1
-    )
-    for place in fork.sides:
-        txns: dict[str, str] = {}
-        async for state in states_of(place, collection, query):
-            if len(fork.sides) > 1 or len(found) >= KEPT_MAX:
-                found[state.id] = None
-                continue
-            txn = state.heading().txn
-            if state.id not in txns or txn > txns[state.id]:
-                txns[state.id] = txn
-                found[state.id] = state
-    if len(found) >= KEPT_MAX:
-        return dict.fromkeys(found)
-    return found
+async def _changed(fork: Fork, collection: str, among: tuple[str, ...] | None) -> Found:
+    """What was written since the two versions parted."""
+    if fork.in_order is None:
+        written = Query(ids=among, states=States.ALL, txn_from=fork.txn + 1)
+        sides = [await _ids(place, collection, written) for place in fork.sides]
+        return Found(set().union(*sides))
+    first, last = fork.in_order
+    if last.at == HEAD:
+        found = await _changed_at_head(last, collection, fork.txn, among)
+    else:
+        found = await _changed_at_version(last, collection, fork.txn, among)
+    return found if first is fork.old else Found(found.ids, found.new, found.old)
 
 
-async def _states(
-    fork: Fork, place: Place, collection: str, ids: Sequence[str], found: Found
-) -> dict[str, State]:
-    """The live features of one of the two versions."""
-    if place not in fork.sides or found[ids[0]] is None:
-        return await lookup(place, collection, ids)
-    known = {id_: state for id_ in ids if (state := found[id_]) is not None}
-    return {id_: state for id_, state in known.items() if state.heading().action != "DELETE"}
+async def _changed_at_version(
+    place: Place, collection: str, since: int, among: tuple[str, ...] | None
+) -> Found:
+    """What has ended and what has begun until a version, which nobody changes any more."""
+    replaced = asyncio.ensure_future(_ended(place, collection, since, among))
+    try:
+        begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
+        ended, old = await replaced
+    finally:
+        replaced.cancel()
+        await asyncio.gather(replaced, return_exceptions=True)
+    return Found(ended | begun, old, new)
 
 
-async def _ids(fork: Fork, place: Place, collection: str, query: Query) -> set[str]:
-    since = msgspec.structs.replace(
-        query, states=States.ALL, txn_from=max(fork.txn + 1, query.txn_from or 0)
-    )
-    return {state.id async for state in states_of(place, collection, since)}
+async def _changed_at_head(
+    place: Place, collection: str, since: int, among: tuple[str, ...] | None
+) -> Found:
+    """The same while others write: what is different is settled by one look at all that was
+    written, tombstones too. What has ended by then is found afterwards."""
+    written = Query(ids=among, states=States.ALL, txn_from=since + 1)
+    ids, last = await _gather(place, collection, written)
+    _, old = await _ended(place, collection, since, among)
+    if last is not None:
+        last = {id_: s for id_, s in last.items() if s.heading().action != "DELETE"}
+    return Found(ids, old, last)
+
+
+async def _ended(
+    place: Place, collection: str, since: int, among: tuple[str, ...] | None
+) -> tuple[set[str], dict[str, State] | None]:
+    """The features of an earlier version that have changed."""
+    if since == 0:
+        return set(), {}
+    return await _gather(place, collection, Query(ids=among, replaced_since=since))
+
+
+async def _gather(
+    place: Place, collection: str, query: Query
+) -> tuple[set[str], dict[str, State] | None]:
+    """The last one of the states of each feature; of too many only the ids."""
+    found: dict[str, State] = {}
+    more: set[str] = set()
+    async for state in states_of(place, collection, query):
+        known = found.get(state.id)
+        if known is None and len(found) == KEPT_MAX:
+            more.add(state.id)
+        elif known is None or known.heading().txn < state.heading().txn:
+            found[state.id] = state
+    return found.keys() | more, None if more else found
+
+
+async def _ids(place: Place, collection: str, query: Query) -> set[str]:
+    return {state.id async for state in states_of(place, collection, query)}
 
 
 async def _matching(fork: Fork, collection: str, changed: list[str], query: Query) -> list[str]:
     """Those of the changed features that match in any state since, or in one of the versions."""
     found: set[str] = set()
+    first = max(fork.txn + 1, query.txn_from or 0)
+    written = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
     for place in fork.sides:
-        found |= await _ids(fork, place, collection, query)
+        found |= await _ids(place, collection, written)
     found &= set(changed)
     for place in (fork.old, fork.new):
         left = [id_ for id_ in changed if id_ not in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from naksha.model.version import HEAD
 from naksha.versioning.places import Place
 
 
@@ -21,6 +22,16 @@ class Fork:
         if self.old.line.layers == self.new.line.layers:
             return (max(self.old, self.new, key=lambda place: place.version),)
         return (self.old, self.new)
+
+    @property
+    def in_order(self) -> tuple[Place, Place] | None:
+        """The earlier version and the later one, when the later comes from the earlier one: then
+        reading the line of the later one at the fork is reading the earlier one."""
+        for first, last in ((self.old, self.new), (self.new, self.old)):
+            # HEAD may have more than the version that is told with it.
+            if first.at != HEAD and _upwards(first)[-1][1] == self.txn:
+                return first, last
+        return None
 
 
 def fork_of(old: Place, new: Place) -> Fork:

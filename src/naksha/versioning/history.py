@@ -69,8 +69,8 @@ async def history(
     by that has a step to the state that it had then, whoever wrote it on the new base.
     """
     asked = query or Query()
-    if asked.limit is not None or asked.cursor is not None:
-        raise InvalidArgument("A history has no limit and no cursor", field="query")
+    if asked.limit is not None or asked.cursor is not None or asked.replaced_since is not None:
+        raise InvalidArgument("A history has no limit, cursor or other versions", field="query")
     parts: list[AsyncIterator[Step]] = []
     for begin, end in await _stretches(first, last):
         for place in (begin, end):

@@ -46,6 +46,11 @@ naksha_xyz_txn(jsondata) <= {{at}}
 naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 AND naksha_xyz_action(jsondata) <> 'DELETE'
 
+-- name: begun_hst_at
+-- The same for those that began after a transaction: these are found by their beginning.
+naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
+AND naksha_xyz_action(jsondata) <> 'DELETE'
+
 -- name: dead_hst_at
 naksha_xyz_action(jsondata) = 'DELETE' AND naksha_xyz_txn(jsondata) <= {{at}}
 AND naksha_xyz_txn_next(jsondata) > {{at}}
@@ -61,6 +66,11 @@ naksha_xyz_action(jsondata) <> 'DELETE'
 
 -- name: hst_dead
 naksha_xyz_action(jsondata) = 'DELETE'
+
+-- name: replaced
+-- Valid at a transaction, not any more. The transactions that ended these states are fewer than
+-- those that made them.
+naksha_xyz_txn(jsondata) <= {{since}} AND naksha_xyz_txn_next(jsondata) > {{since}}
 
 -- name: after_cursor
 -- Ids compare by code point (the pattern operators do), then by txn.

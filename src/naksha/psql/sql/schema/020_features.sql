@@ -88,11 +88,12 @@ RETURN coalesce(CASE WHEN GeometryType(geo) = 'GEOMETRYCOLLECTION'
     ELSE ST_AsGeoJSON(
         CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0) END, 'null');
 
--- The whole GeoJSON feature as UTF-8 bytes.
+-- The whole GeoJSON feature as UTF-8 bytes. (`right`, since `substr` counts all characters, for a
+-- third of the whole cost.)
 CREATE OR REPLACE FUNCTION naksha_feature(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || substr(
-        (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, 2),
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || right(
+        (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, -1),
     'UTF8');
 
 CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
@@ -104,10 +105,10 @@ RETURN floor(extract(epoch FROM ts) * 1000)::int8;
 -- was written (and quotes inside strings are escaped).
 CREATE OR REPLACE FUNCTION naksha_feature_open(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || substr(replace(
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || right(replace(
             (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text,
             '"txn_next": "' || (jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next') || '"',
-            '"txn_next": "0"'), 2),
+            '"txn_next": "0"'), -1),
     'UTF8');
 
 -- The same as seen from version `at`: only what came later has not ended it yet.

@@ -69,6 +69,16 @@ s.txn < s.txn_next
 -- name: all_hst_at
 s.txn < s.txn_next AND s.txn <= {{at}}
 
+-- name: replaced
+-- Valid at a transaction, not any more: through the index on what ended them.
++s.txn <= {{since}} AND s.txn_next > {{since}}
+
+-- name: hst_live
+s.action <> 'DELETE'
+
+-- name: hst_dead
++s.action = 'DELETE'
+
 -- name: after_cursor
 s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
 

@@ -33,8 +33,3 @@ s.txn_next > {{after}} AND s.txn < s.txn_next
 -- name: split_ended
 s.txn_next > {{after}} AND s.txn_next <= {{until}} AND s.txn < s.txn_next
 
--- name: split_live
-s.action <> 'DELETE'
-
--- name: split_dead
-s.action = 'DELETE'

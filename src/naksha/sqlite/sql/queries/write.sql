@@ -33,12 +33,24 @@ SELECT coalesce(max(n), 0) + 1 FROM {{head}}
 INSERT INTO {{head}} (n, {{columns}}) SELECT n, {{columns}} FROM temp.naksha_stage
 
 -- name: update_heads
+-- All but what the next two statements are about. The plus keeps the planner from reading all of
+-- HEAD, to look up for each of its rows whether it is staged.
 UPDATE {{head}} AS o
    SET i = s.i, geo = s.geo, geometry = s.geometry, jsondata = s.jsondata, west = s.west,
        south = s.south, east = s.east, north = s.north, txn = s.txn, ord = s.ord,
-       version = s.version, action = s.action, author = s.author, app_id = s.app_id,
-       updated_at = s.updated_at, qrid = s.qrid, mrid = s.mrid
-  FROM temp.naksha_stage s WHERE o.n = s.n
+       version = s.version, app_id = s.app_id, updated_at = s.updated_at
+  FROM temp.naksha_stage s WHERE o.n = +s.n
+
+-- name: update_heads_signed
+-- Every column that is set is written anew in its indices, also when it stays the same. In a large
+-- table that is a page of its own for each feature and index.
+UPDATE {{head}} AS o SET action = s.action, author = s.author
+  FROM temp.naksha_stage s
+ WHERE o.n = +s.n AND (o.action IS NOT s.action OR o.author IS NOT s.author)
+
+-- name: update_heads_moved
+UPDATE {{head}} AS o SET qrid = s.qrid, mrid = s.mrid
+  FROM temp.naksha_stage s WHERE o.n = +s.n AND (o.qrid IS NOT s.qrid OR o.mrid IS NOT s.mrid)
 
 -- name: heads_to_history
 INSERT INTO {{hst}} ({{columns}}, txn_next)
