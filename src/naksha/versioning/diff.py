@@ -191,6 +191,11 @@ async def _changed_at_version(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> Found:
     """What has ended and what has begun until a version, which nobody changes any more."""
+    if place.line.session is not None:
+        # A session asks one thing after the other.
+        ended, old = await _ended(place, collection, since, among)
+        begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
+        return Found(ended | begun, old, new)
     replaced = asyncio.ensure_future(_ended(place, collection, since, among))
     try:
         begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
