@@ -10,6 +10,7 @@ import pytest
 
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import CollectionNotFound, Expired, VersionNotFound
+from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version
 from naksha.psql import maintenance
@@ -186,6 +187,13 @@ async def test_the_log_has_its_own_retention(aging: Aging) -> None:
         await aging.storage.transaction(kept[1].txn + 77)
     version = await aging.write()
     assert version.seq_number == kept[-1].seq_number + 1
+
+
+async def test_the_log_may_be_kept_for_ever(aging: Aging) -> None:
+    await aging.plain.execute("SELECT naksha_storage_keep_log($1)", INT8_MAX)
+    before = await log_of(aging)
+    await aging.storage.maintain(ms(TODAY + timedelta(days=90)))
+    assert await log_of(aging) == before
 
 
 async def test_the_log_is_kept_from_a_pin_on(aging: Aging) -> None:
