@@ -79,6 +79,48 @@ async def test_ids_and_geometries_that_cannot_be_kept_are_refused_by_name(shell:
         assert error.sqlstate == "22023"
 
 
+async def test_settings_that_would_do_nothing_are_refused_by_name(shell: Direct) -> None:
+    for statement, field in [
+        ("naksha_collection_create('more', '{\"maxage\": 5}')", "maxage"),
+        ("naksha_collection_create('more', '{\"history\": true, \"tags\": []}')", "tags"),
+        ("naksha_collection_create('more', '{\"deleteAt\": -1}')", "deleteAt"),
+        ("naksha_collection_change('roads', '{\"pointsOnly\": true}')", "pointsOnly"),
+        ("naksha_collection_change('roads', '{\"byteSize\": 1}')", "byteSize"),
+    ]:
+        error = await refused(shell, f"SELECT {statement}")
+        assert error.sqlstate == "N0006", statement
+        assert json.loads(str(error.detail))["field"] == field
+        assert field == "deleteAt" or "maxAge, " in str(error.hint)
+
+
+@pytest.mark.parametrize("alias", ['{"history": false}', '{"disableHistory": true}'])
+async def test_older_names_of_the_history_setting_are_taken(shell: Direct, alias: str) -> None:
+    await begin(shell)
+    created = await shell.fetchval("SELECT naksha_collection_create('more', $1)", alias)
+    changed = await shell.fetchval("SELECT naksha_collection_change('roads', $1)", alias)
+    await shell.execute("COMMIT")
+    for info in (created, changed):
+        assert json.loads(info)["historyEnabled"] is False
+
+
+@pytest.mark.parametrize("table", ["spots", f"spots_p{LEAF}"])
+async def test_a_collection_of_points_takes_nothing_else(shell: Direct, table: str) -> None:
+    await begin(shell)
+    await shell.execute("SELECT naksha_collection_create('spots', '{\"pointsOnly\": true}')")
+    await shell.execute(
+        "INSERT INTO spots (geo, jsondata) VALUES ('SRID=4326;POINT Z (1 2 3)', '{\"id\": \"a\"}')"
+    )
+    await shell.execute("COMMIT")
+    line = "'SRID=4326;LINESTRING Z (1 2 3, 4 5 6)'"
+    for statement in (
+        f"INSERT INTO {table} (geo, jsondata) VALUES ({line}, '{{\"id\": \"{NEIGHBOUR}\"}}')",
+        f"UPDATE {table} SET geo = {line}",
+    ):
+        error = await refused(shell, statement)
+        assert error.sqlstate == "N0006"
+        assert "points only" in str(error)
+
+
 async def test_an_id_cannot_be_changed_not_even_its_type(shell: Direct) -> None:
     await begin(shell)
     await insert(shell, "roads", "5")

@@ -72,7 +72,7 @@ class PsqlStorage(BulkStorage, Writing):
         self._sequencer = sequencer
         self._clock = clock
         self._connect = servers.primary.connect
-        # `_replica` takes the next one in turn itself; their number says how much may go on at once.
+        # `_replica` takes the next one in turn; their number says how much may go on at once.
         replicas = [self._replica] * len(servers.replicas)
         self._partitionings = Partitionings(self._primary, self._publish, replicas)
         self._background: list[Background] = []
