@@ -101,6 +101,7 @@ def triggers(made: Collection) -> Iterator[str]:
             "end": sql("shell_end", **slots) + ";",
             "tags": sql("shell_tags", **slots) + ";",
             "refuse_collection": sql("shell_refuse_collection", **slots),
+            "refuse_stale": sql("shell_refuse_stale", **slots),
             "refuse_document": sql("shell_refuse_document", **slots),
             "document": sql("shell_document", xyz=xyz, **slots),
             "xyz": xyz,
