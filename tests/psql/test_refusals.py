@@ -119,13 +119,18 @@ async def test_what_was_changed_since_it_was_read_is_not_overwritten(
 
 async def test_the_state_id_of_head_and_those_of_others_do_not_hinder(shell: Direct) -> None:
     old = (await both_forms(shell, "roads_hst"))[0]
-    others = ["", "x", old.replace("test:", "other:"), old.replace(":roads:", ":roads:x:"), old + "x"]
+    others = [
+        "",
+        "x",
+        old.replace("test:", "other:"),
+        old.replace(":roads:", ":roads:x:"),
+        old + "x",
+    ]
     others.append("6ba7b810-9dad-41d1-80b4-00c04fd430c8")
     for uuid in [*await both_forms(shell, "roads"), *others]:
         for statement in (
             f"UPDATE roads SET jsondata = {WITH_UUID}",
-            "SELECT naksha_upsert('roads', "
-            "jsonb_build_object('id', 'a', 'properties', $1::jsonb))",
+            "SELECT naksha_upsert('roads', jsonb_build_object('id', 'a', 'properties', $1::jsonb))",
         ):
             await begin(shell)
             await shell.execute(statement, read_as(uuid, n=7))
@@ -168,7 +173,7 @@ async def test_a_collection_of_points_takes_nothing_else(shell: Direct, table: s
     await shell.execute("COMMIT")
     line = "'SRID=4326;LINESTRING Z (1 2 3, 4 5 6)'"
     for statement in (
-        f"INSERT INTO {table} (geo, jsondata) VALUES ({line}, '{{\"id\": \"{NEIGHBOUR}\"}}')",
+        f'INSERT INTO {table} (geo, jsondata) VALUES ({line}, \'{{"id": "{NEIGHBOUR}"}}\')',
         f"UPDATE {table} SET geo = {line}",
     ):
         error = await refused(shell, statement)
