@@ -175,7 +175,7 @@ async def disturb(sequencers: Sequencers, dice: random.Random, number: int) -> N
         await sequencers.start(f"more{number}")
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.long)])
 async def test_sequencers_come_and_go_under_load(bare: str, connect: Connect, rounds: int) -> None:
     dice = random.Random(4)
     async with three(bare, await connect()) as sequencers:
