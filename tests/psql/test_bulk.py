@@ -329,26 +329,36 @@ async def until_swept(storage: PsqlStorage, connection: Direct) -> None:
     await until(nothing_is_left)
 
 
+async def is_waited_for(connection: Direct, table: str) -> bool:
+    found: bool = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = $1::regclass AND NOT granted)", table
+    )
+    return found
+
+
 @pytest.mark.parametrize("form", ["staged", "exclusive"])
 @pytest.mark.parametrize("committing", [False, True])
 async def test_a_killed_load_never_was(
     storage: PsqlStorage, bare: str, connect: Connect, form: str, committing: bool
 ) -> None:
-    """Unless it was faster: then all of it is there."""
-    connection = await connect()
+    """Also when all that is left to do is the commit: the last leaf is held until the kill."""
+    connection, holder = await connect(), await connect()
     async with loading(bare, form, 20_000) as process:
         assert await staging_tables(connection) == 16
         assert await connection.fetchval("SELECT naksha_sweep_staging()") == 0
         if committing:
             assert process.stdin is not None
-            assert process.stdout is not None
+            last = await connection.fetchval(
+                r"SELECT relname FROM pg_class WHERE relname ~ '^naksha_stage_\d+_[sp]f$'"
+            )
+            await holder.execute("BEGIN")
+            await holder.execute(f"LOCK TABLE {last} IN ACCESS SHARE MODE")
             process.stdin.write(b"go\n")
-            assert await process.stdout.readline() == b"committing\n"
-            await asyncio.sleep(0.15)
+            await until(lambda: is_waited_for(connection, last))
         process.kill()
-    if committing and "loaded" in [info.id for info in await storage.collections()]:
-        assert await storage.count("loaded", Query()) == 20_000
-        return
+        await process.wait()
+    if committing:
+        await holder.execute("COMMIT")
     with pytest.raises(CollectionNotFound):
         await storage.collection("loaded")
     await Handle(storage, "places").create(point("x"))

@@ -6,10 +6,12 @@ import json
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
 
+import msgspec
 import pytest
 
-from naksha.model.collection import CollectionChange
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import CollectionNotFound, Expired, VersionNotFound
+from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version
 from naksha.psql import maintenance
@@ -18,6 +20,7 @@ from tests.psql.support import connect_to
 
 FIRST = date(2031, 3, 3)
 TODAY = FIRST + timedelta(days=7)
+FAR_MS = ms(date(2100, 1, 1))
 
 
 @pytest.fixture
@@ -188,6 +191,13 @@ async def test_the_log_has_its_own_retention(aging: Aging) -> None:
     assert version.seq_number == kept[-1].seq_number + 1
 
 
+async def test_the_log_may_be_kept_for_ever(aging: Aging) -> None:
+    await aging.plain.execute("SELECT naksha_storage_keep_log($1)", INT8_MAX)
+    before = await log_of(aging)
+    await aging.storage.maintain(ms(TODAY + timedelta(days=90)))
+    assert await log_of(aging) == before
+
+
 async def test_the_log_is_kept_from_a_pin_on(aging: Aging) -> None:
     await aging.plain.execute("SELECT naksha_storage_keep_log(0)")
     await aging.storage.pin("subscriber", aging.versions[2], "roads")
@@ -260,11 +270,43 @@ async def test_statistics_are_in_info_and_comment(aging: Aging) -> None:
     largest = max(len(raw) for raw in (await aging.at(aging.versions[-1]))["LIVE"])
     assert info.estimated_feature_count == count
     assert info.byte_size == largest
-    assert info.compressed_size > 0
     comment = await aging.plain.fetchval("SELECT obj_description('roads'::regclass, 'pg_class')")
     assert json.loads(comment)["byteSize"] == largest
     await aging.plain.execute("SELECT naksha_refresh_statistics('roads', 1)")
     assert (await aging.storage.collection("roads")).byte_size == largest
+
+
+async def test_the_comment_is_the_whole_info_at_all_times(aging: Aging) -> None:
+    """Of a collection with one feature, which is large and can be compressed."""
+
+    async def same(**expected: object) -> CollectionInfo:
+        text = await aging.plain.fetchval("SELECT obj_description('ways'::regclass, 'pg_class')")
+        info = await aging.storage.collection("ways", dropped=True)
+        assert json.loads(text) == msgspec.to_builtins(info)
+        for name, value in expected.items():
+            assert getattr(info, name) == value
+        return info
+
+    settings = {"max_age": 9, "id_prefix": "p:", "author": "ann", "points_only": True}
+    await aging.create("ways", history_enabled=False, optimal_partitioning=True, **settings)
+    await same(history_enabled=False, optimal_partitioning=True, delete_at=0, **settings)
+    changed = {"max_age": 8, "id_prefix": None, "author": "bob", "history_enabled": True}
+    change = CollectionChange(optimal_partitioning=False, **changed)
+    await aging.storage.run(lambda s: s.change_collection("ways", change), "app")
+    await same(optimal_partitioning=False, points_only=True, byte_size=-1, **changed)
+    await aging.storage.run(lambda s: s.drop_collection("ways", FAR_MS), "app")
+    await same(delete_at=FAR_MS, **changed)
+    await aging.storage.run(lambda s: s.restore_collection("ways"), "app")
+    await same(delete_at=0, **changed)
+    large = place("x", 1)
+    large["properties"]["text"] = "naksha " * 10_000
+    await aging.storage.run(lambda s: s.create("ways", [large]), "app")
+    await aging.storage.maintain()
+    (state,) = (await aging.storage.page("ways", Query())).states
+    info = await same(estimated_feature_count=1, byte_size=len(state.raw), **changed)
+    stored = await aging.plain.fetchval("SELECT pg_column_size(jsondata) FROM ways")
+    assert info.compressed_size == stored
+    assert 0 < stored < info.byte_size / 10
 
 
 async def test_tomorrow_is_prepared_only_where_today_is_used(aging: Aging) -> None:

@@ -16,17 +16,19 @@ import msgspec
 import pytest
 import shapely
 
+from naksha.model.guid import Guid
 from naksha.model.query import Bbox, Intersects, Query, States, Tile
 from naksha.psql import PsqlStorage, statements
 from naksha.psql.driver import Direct
 from naksha.psql.session import PsqlSession
+from naksha.psql.sql import sql
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.shell import quote
 from tests.psql.support import connect_to, publish
 
 FEATURES = 20_000
 DAYS = [datetime(2031, 5, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
-EMPTY_DAY = "roads_hst_2031_04_30"
+EMPTY_DAY = "_hst_2031_04_30"
 XYZ = "jsondata->'properties'->'@ns:com:here:xyz'"
 
 
@@ -50,7 +52,12 @@ class Plan:
         """Tables read from one end to the other, but for one that is known to be empty: it was
         made for the day of the first inserts, which leave no history."""
         found = {n["Relation Name"] for n in self.nodes if n["Node Type"] == "Seq Scan"}
-        return found - {EMPTY_DAY}
+        return {table for table in found if not table.endswith(EMPTY_DAY)}
+
+    @property
+    def pruned(self) -> int:
+        """Partitions that a plan for all values leaves out when it learns the value."""
+        return sum(n.get("Subplans Removed", 0) for n in self.nodes)
 
     @property
     def indices(self) -> set[str]:
@@ -91,7 +98,7 @@ def literal(value: Any) -> str:
 
 @pytest.fixture(scope="module")
 async def filled(postgres_cluster: PostgresCluster, installed: str) -> AsyncIterator[Direct]:
-    """A collection with a history of four days, everything analysed."""
+    """A collection of anything and one of points, with a history of four days, all analysed."""
     name = "explain"
     dsn = postgres_cluster.create_database(name, template=installed)
     connection = await connect_to(dsn)
@@ -102,31 +109,33 @@ async def filled(postgres_cluster: PostgresCluster, installed: str) -> AsyncIter
 
 
 async def _fill(connection: Direct) -> None:
-    await connection.execute("BEGIN")
-    await connection.execute(
-        "SELECT naksha_tx_start('app', 'author 0', $1, false)", DAYS[0] - timedelta(days=1)
-    )
-    await connection.execute(
-        "INSERT INTO roads (geo, jsondata) SELECT ST_SetSRID(ST_MakePoint((n * 7919 %% 360000)"
-        " / 1000.0 - 180, (n * 104729 %% 180000) / 1000.0 - 90, 0), 4326), jsonb_build_object("
-        "'id', 'r' || n, 'properties', jsonb_build_object('text', repeat(md5(n::text), 8), "
-        "'@ns:com:here:xyz', jsonb_build_object('tags', jsonb_build_array('t' || n %% 1000)))) "
-        f"FROM generate_series(1, {FEATURES}) n".replace("%%", "%")
-    )
+    async def start(day: datetime, author: str) -> None:
+        await connection.execute("BEGIN")
+        await connection.execute("SELECT naksha_tx_start('app', $2, $1, false)", day, author)
+
+    await start(DAYS[0] - timedelta(days=1), "author 0")
+    await connection.execute("SELECT naksha_collection_create('spots', '{\"pointsOnly\": true}')")
+    for table in ("roads", "spots"):
+        await connection.execute(
+            f"INSERT INTO {table} (geo, jsondata) SELECT ST_SetSRID(ST_MakePoint((n * 7919 %% "
+            "360000) / 1000.0 - 180, (n * 104729 %% 180000) / 1000.0 - 90, 0), 4326), "
+            "jsonb_build_object('id', 'r' || n, 'properties', jsonb_build_object('text', "
+            "repeat(md5(n::text), 8), '@ns:com:here:xyz', "
+            "jsonb_build_object('tags', jsonb_build_array('t' || n %% 1000)))) "
+            f"FROM generate_series(1, {FEATURES}) n".replace("%%", "%")
+        )
     await connection.execute("COMMIT")
     for number, day in enumerate(DAYS, 1):
-        await connection.execute("BEGIN")
-        await connection.execute(
-            "SELECT naksha_tx_start('app', $2, $1, false)", day, f"author {number}"
-        )
-        await connection.execute(
-            "UPDATE roads SET jsondata = jsonb_set(jsondata, '{properties,n}', to_jsonb($1::int)) "
-            "WHERE i % 8 = $1",
-            number,
-        )
-        await connection.execute(
-            "DELETE FROM roads WHERE (substr(jsondata->>'id', 2))::int % 50 = $1", number
-        )
+        await start(day, f"author {number}")
+        for table in ("roads", "spots"):
+            await connection.execute(
+                f"UPDATE {table} SET jsondata = jsonb_set(jsondata, '{{properties,n}}', "
+                "to_jsonb($1::int)) WHERE i % 8 = $1",
+                number,
+            )
+            await connection.execute(
+                f"DELETE FROM {table} WHERE (substr(jsondata->>'id', 2))::int % 50 = $1", number
+            )
         await connection.execute("COMMIT")
         await publish(connection)
     await connection.execute("ANALYZE")
@@ -177,6 +186,33 @@ async def test_a_version_prunes_the_days_before_it(filled: Direct, txn: int) -> 
     assert plan.of_history() == {f"roads_hst_2031_05_{day}" for day in days}
     assert len(plan.of_head()) == 1
     assert plan.sequential == set()
+    once_for_all = await explain_generic(filled, text, values)
+    assert once_for_all.of_history() == plan.of_history()
+    assert len(once_for_all.of_head()) == 1
+    assert once_for_all.pruned == 15 + 2, "leaves, and days"
+    assert once_for_all.sequential == set()
+
+
+async def test_a_state_id_prunes_the_days_before_its_own(filled: Direct) -> None:
+    """The date in it is when the state began, and no state ends before."""
+    uuid = await filled.fetchval(
+        f"SELECT {XYZ}->>'uuid' FROM roads_hst_2031_05_04 WHERE {XYZ}->>'author' = 'author 3' "
+        f"AND naksha_xyz_action(jsondata) = 'UPDATE' LIMIT 1"
+    )
+    reference = Guid.parse(uuid)
+    assert (reference.year, reference.month, reference.day) == (2031, 5, 3)
+    tables = {"head": "roads", "del_": "roads_del", "hst": "roads_hst"}
+    text = sql("state_by_i", seen=sql("feature"), **tables)
+    values = [reference.i, reference.txn_min]
+    (row,) = await filled.fetch(text, *values)
+    assert uuid.encode() in row["feature"]
+    for plan in (
+        await explain(filled, text, *values),
+        await explain_generic(filled, text, values),
+    ):
+        assert plan.of_history() == {f"roads_hst_2031_05_{day}" for day in ("03", "04")}
+        assert plan.sequential == set()
+        assert {name[-2:] for name in plan.indices} == {"_i"}
 
 
 DOCUMENTED = {
@@ -206,6 +242,17 @@ async def test_the_documented_queries_use_indices(filled: Direct, txn: int, name
         text = DOCUMENTED[name].format(t=table, x=XYZ, v=txn, live=live)
         plan = await explain(filled, text)
         assert plan.sequential == set(), (table, text)
+
+
+@pytest.mark.parametrize("name", ["geo", "geo at a version"])
+async def test_the_documented_queries_use_the_indices_of_points(
+    filled: Direct, txn: int, name: str
+) -> None:
+    for table in ("spots", "spots_hst"):
+        live = "" if table == "spots" else " AND naksha_xyz_action(jsondata) <> 'DELETE'"
+        plan = await explain(filled, DOCUMENTED[name].format(t=table, x=XYZ, v=txn, live=live))
+        assert plan.sequential == set(), table
+        assert {index[-4:] for index in plan.indices} == {"_geo"}
 
 
 QUERIES = {
@@ -263,6 +310,22 @@ async def test_states_that_began_since_are_found_by_their_beginning(
     # What is valid still may be left to a second index, but not to that of all spans.
     assert {f"{table}_txn" for table in plan.tables} <= plan.indices
     assert {name[-4:] for name in plan.indices} <= {"_txn", "next"}
+
+
+@pytest.mark.parametrize("name", [n for n, query in QUERIES.items() if query.spatial is not None])
+async def test_what_the_library_asks_of_points_uses_indices(
+    filled: Direct, txn: int, name: str
+) -> None:
+    for states in States:
+        asked = msgspec.structs.replace(QUERIES[name], states=states)
+        for at in (None, txn):
+            text, values = statements.states("spots", asked, at)
+            for plan in (
+                await explain(filled, text, *values),
+                await explain_generic(filled, text, values),
+            ):
+                assert plan.sequential == set(), (states, at, text)
+                assert any(index.endswith("_geo") for index in plan.indices)
 
 
 @pytest.mark.parametrize("actions", [None, ("UPDATE",)])
@@ -331,7 +394,17 @@ async def test_points_have_an_index_of_their_own_kind(filled: Direct) -> None:
 
 
 async def test_the_sequencer_asks_by_index_only(filled: Direct) -> None:
+    """In a log that is long enough for an index to be worth it."""
+    await filled.execute("BEGIN")
+    await filled.execute("SET LOCAL naksha.managed = 'on'")
+    await filled.execute(
+        "INSERT INTO naksha_tx (ts, seq_number, txn, action, id, app_id) SELECT now(), n, "
+        "2031050400001000000 + n, 'MESSAGE', 'm', 'app' FROM generate_series(100, 5000) n"
+    )
+    await filled.execute("ANALYZE naksha_tx")
     plan = await explain(
         filled, "SELECT txn FROM naksha_tx WHERE seq_number IS NULL AND txn > 2031050400000000000"
     )
-    assert all("unpublished" in name or "txn" in name for name in plan.indices)
+    await filled.execute("ROLLBACK")
+    assert plan.sequential == set()
+    assert plan.indices

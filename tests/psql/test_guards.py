@@ -14,6 +14,7 @@ CHANGES = {
     "drop": "SELECT naksha_collection_drop('roads')",
     "disable": "SELECT naksha_collection_disable_history('roads')",
     "change": "SELECT naksha_collection_change('roads', '{\"historyEnabled\": false}')",
+    "delete": "SELECT naksha_collection_change('roads', '{\"deleteAt\": 1}')",
     "release": "SELECT naksha_release('roads', 'old_roads', true)",
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
+import time
 from typing import Any
 
 import asyncpg
@@ -13,17 +15,18 @@ import pytest
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.query import Query
-from naksha.model.transaction import MAIN, LogFilter
-from naksha.model.version import HEAD, AtSeq
+from naksha.model.transaction import MAIN, LogFilter, Transaction
+from naksha.model.version import HEAD, AtSeq, Version
 from naksha.psql import PsqlStorage
 from naksha.psql import install as installer
 from naksha.psql.driver import Direct
 from naksha.psql.install import install
+from naksha.psql.online import LOCK_MS_MAX
 from naksha.psql.sql import schema_files
 from naksha.spi.storage import Layer
 from naksha.testing.fixtures import DatabaseFactory
 from tests.psql.aging import place
-from tests.psql.support import by_force, connect_to, until_blocked
+from tests.psql.support import by_force, connect_to, until, until_blocked
 
 OLD_STEPS = [("0001_pre_colour", "ALTER TABLE naksha_pin ADD COLUMN colour text")]
 NEW_STEPS = [
@@ -193,7 +196,8 @@ class Upgrade:
         self.gate = await connect_to(self.dsn)
         await self.gate.execute("SELECT pg_advisory_lock($1)", self.KEY)
         self.connection: Direct = await asyncpg.connect(self.dsn)
-        steps = [("0009_post_wait", f"SELECT pg_advisory_xact_lock({self.KEY})")]
+        wait = f"SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({self.KEY})"
+        steps = [("0009_post_wait", wait)]
         self.task = asyncio.create_task(install(self.connection, "naksha", "test", 7, steps))
         await until_blocked(self.gate, self.connection)
         return self
@@ -286,22 +290,27 @@ DELETE FROM naksha_migration
 """Takes back what branches brought, as far as they changed what was there before."""
 
 
+async def make_older(dsn: str) -> tuple[Version, list[Transaction]]:
+    """A storage as it was before branches, its last version, and its log."""
+    await set_up(dsn, installer.migrations())
+    storage = await PsqlStorage.open(dsn, "test")
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app", "me")
+    await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app", "me")
+    version = await storage.resolve(HEAD)
+    log = await storage.transactions()
+    await storage.close()
+    connection = await connect_to(dsn)
+    await by_force(connection, OLDER)
+    await connection.close()
+    return version, log
+
+
 async def test_a_storage_from_before_branches_is_brought_up_to_date(
     database_factory: DatabaseFactory,
 ) -> None:
     with database_factory.fresh() as fresh, database_factory.fresh() as older:
         await set_up(fresh, installer.migrations())
-        await set_up(older, installer.migrations())
-        storage = await PsqlStorage.open(older, "test")
-        await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app", "me")
-        await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app", "me")
-        version = await storage.resolve(HEAD)
-        log = await storage.transactions()
-        await storage.close()
-        connection = await connect_to(older)
-        await by_force(connection, OLDER)
-        await connection.close()
-
+        version, log = await make_older(older)
         storage = await PsqlStorage.open(older, "test")
         try:
             assert await storage.transactions(0, 10, LogFilter(authors=("me",))) == log
@@ -320,3 +329,133 @@ async def test_a_storage_from_before_branches_is_brought_up_to_date(
         assert {row for row in await catalog(older) if not day.search(row[1])} == {
             row for row in await catalog(fresh) if not day.search(row[1])
         }
+
+
+OLD_WRITE = """
+SET LOCAL naksha.managed = 'on';
+SELECT FROM naksha_collection WHERE id = 'roads';
+UPDATE naksha_tx SET app_id = app_id;
+UPDATE roads SET i = i
+"""
+"""What a writer of the older version locks."""
+OLD_READ = "SELECT count(*) FROM naksha_tx; SELECT count(*) FROM naksha_collection"
+
+
+class Pulse:
+    """Somebody who does the same thing again and again; how long it took at most."""
+
+    def __init__(self, dsn: str, statements: str) -> None:
+        self._dsn = dsn
+        self._statements = statements
+        self.slowest_s = 0.0
+        self.count = 0
+
+    async def __aenter__(self) -> Pulse:
+        self._connection = await connect_to(self._dsn)
+        self._task = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._connection.terminate()
+
+    async def has_beaten(self) -> bool:
+        return self.count > 2
+
+    async def _beat(self) -> None:
+        while True:
+            before = time.monotonic()
+            async with self._connection.transaction():
+                await self._connection.execute(self._statements)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - before)
+            self.count += 1
+
+
+async def test_the_steps_to_branches_run_while_others_read_and_write(database: str) -> None:
+    await make_older(database)
+    async with Pulse(database, OLD_WRITE) as writer, Pulse(database, OLD_READ) as reader:
+        storage = await PsqlStorage.open(database, "test")
+        assert await writer.has_beaten()
+        assert await reader.has_beaten()
+    try:
+        await storage.run(lambda s: s.upsert("roads", [place("y", 1)]), "app", "me")
+        assert len(await storage.transactions(0, 10, LogFilter(authors=("me",)))) == 3
+    finally:
+        await storage.close()
+
+
+async def test_an_upgrade_that_waits_does_not_keep_others_waiting(database: str) -> None:
+    await make_older(database)
+    slow = await connect_to(database)
+    hold_s = 10 * LOCK_MS_MAX / 1000
+    await slow.execute("BEGIN")
+    await slow.execute(OLD_WRITE)
+    async with Pulse(database, OLD_READ) as reader:
+        upgrade = asyncio.create_task(set_up(database, installer.migrations()))
+        await asyncio.sleep(hold_s)
+        assert not upgrade.done()
+        assert reader.slowest_s < hold_s / 2
+        assert reader.count > 5
+        await slow.execute("COMMIT")
+        await upgrade
+    await slow.close()
+
+
+async def test_indices_of_the_log_are_built_while_others_write(database: str) -> None:
+    """A snapshot from before makes the building of an index wait for as long as it is there."""
+    await make_older(database)
+    onlooker = await connect_to(database)
+    await onlooker.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await onlooker.execute("SELECT FROM pg_class")
+    upgrade = asyncio.create_task(set_up(database, installer.migrations()))
+    try:
+        watcher = await connect_to(database)
+
+        async def builds() -> bool:
+            found: bool = await watcher.fetchval(
+                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX"
+                " CONCURRENTLY%' AND wait_event_type = 'Lock' AND datname = current_database())"
+            )
+            return found
+
+        await until(builds)
+        async with asyncio.timeout(20):
+            async with Pulse(database, OLD_WRITE) as writer:
+                await until(writer.has_beaten)
+        assert not upgrade.done()
+    finally:
+        await onlooker.execute("COMMIT")
+    await upgrade
+    valid = await watcher.fetch(
+        "SELECT i.indisvalid FROM pg_index i WHERE i.indrelid = 'naksha_tx'::regclass"
+    )
+    assert [row[0] for row in valid] == [True] * 9
+    await watcher.close()
+    await onlooker.close()
+
+
+async def test_what_a_killed_build_left_is_made_again(database: str) -> None:
+    await make_older(database)
+    online = [step for step in installer.migrations() if "_online_" in step[0]]
+    await set_up(database, [step for step in installer.migrations() if step not in online])
+    connection = await connect_to(database)
+    day = await connection.fetchval(
+        "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'naksha_tx'::regclass"
+    )
+    await connection.execute("CREATE INDEX naksha_tx_author_txn ON ONLY naksha_tx (author, txn)")
+    await connection.execute(f"CREATE INDEX {day}_author_txn ON {day} (author, txn)")
+    await connection.execute(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::regclass",
+        f"{day}_author_txn",
+    )
+    await connection.execute(f"CREATE INDEX {day}_app_id_txn ON {day} (app_id, txn)")
+    await set_up(database, installer.migrations())
+    valid = await connection.fetch(
+        "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid "
+        "WHERE c.relname LIKE 'naksha\\_tx%' AND c.relkind IN ('r', 'p')"
+    )
+    assert [row[0] for row in valid] == [True] * 18
+    assert online[0][0] in [row[0] for row in await steps_done(database)]
+    await connection.close()

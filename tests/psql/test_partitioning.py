@@ -537,6 +537,13 @@ async def test_an_error_is_logged_and_the_others_go_on(
             await worker.close()
 
 
+async def test_maintenance_does_it_too(storage: PsqlStorage, connection: Direct) -> None:
+    for size in (20, 30):
+        await write(storage, points(size, random.Random(23)))
+        await storage.maintain()
+        assert sum((await stored(connection))["properties"]["by_qrid"].values()) == size
+
+
 async def test_an_open_storage_does_it_when_told_to(
     storage: PsqlStorage, connection: Direct, database: str
 ) -> None:

@@ -79,6 +79,108 @@ async def test_ids_and_geometries_that_cannot_be_kept_are_refused_by_name(shell:
         assert error.sqlstate == "22023"
 
 
+WITH_UUID = "jsonb_set(jsondata, '{properties}', $1::jsonb)"
+
+
+def read_as(uuid: str, **properties: object) -> str:
+    """Properties of a feature that somebody has read as this state."""
+    return json.dumps(properties | {"@ns:com:here:xyz": {"uuid": uuid}})
+
+
+async def both_forms(shell: Direct, source: str) -> list[str]:
+    """The id of the feature's state in a table: as GUID, padded, and as 128 bits."""
+    row = await shell.fetchrow(
+        "SELECT naksha_xyz(jsondata)->>'uuid' AS guid, naksha_feature_uuid(c.number, t.i, "
+        "naksha_xyz_txn(jsondata), s.number)::text AS uuid "
+        f"FROM {source} t, naksha_collection c, naksha_storage s "
+        "WHERE c.id = 'roads' AND jsondata->>'id' = 'a'"
+    )
+    assert row is not None
+    *before, month, day, i = row["guid"].split(":")
+    padded = ":".join([*before, month.zfill(2), day.zfill(2), i])
+    return [row["guid"], padded, row["uuid"], row["uuid"].upper()]
+
+
+@pytest.mark.parametrize("table", ["roads", f"roads_p{LEAF}"])
+async def test_what_was_changed_since_it_was_read_is_not_overwritten(
+    shell: Direct, table: str
+) -> None:
+    update = f"UPDATE {table} SET jsondata = {WITH_UUID}"
+    upsert = "SELECT naksha_upsert('roads', jsonb_build_object('id', 'a', 'properties', $1::jsonb))"
+    head = (await both_forms(shell, "roads"))[0]
+    for stale in await both_forms(shell, "roads_hst"):
+        for statement in (update, upsert):
+            error = await refused(shell, statement, read_as(stale))
+            assert error.sqlstate == "N0005", statement
+            detail = json.loads(str(error.detail))
+            assert (detail["feature"], detail["field"]) == ("a", "uuid")
+            assert detail["head"]["properties"]["@ns:com:here:xyz"]["uuid"] == head
+
+
+async def test_the_state_id_of_head_and_those_of_others_do_not_hinder(shell: Direct) -> None:
+    old = (await both_forms(shell, "roads_hst"))[0]
+    others = [
+        "",
+        "x",
+        old.replace("test:", "other:"),
+        old.replace(":roads:", ":roads:x:"),
+        old + "x",
+    ]
+    others.append("6ba7b810-9dad-41d1-80b4-00c04fd430c8")
+    for uuid in [*await both_forms(shell, "roads"), *others]:
+        for statement in (
+            f"UPDATE roads SET jsondata = {WITH_UUID}",
+            "SELECT naksha_upsert('roads', jsonb_build_object('id', 'a', 'properties', $1::jsonb))",
+        ):
+            await begin(shell)
+            await shell.execute(statement, read_as(uuid, n=7))
+            n = await shell.fetchval("SELECT jsondata->'properties'->>'n' FROM roads")
+            await shell.execute("ROLLBACK")
+            assert n == "7"
+
+
+async def test_settings_that_would_do_nothing_are_refused_by_name(shell: Direct) -> None:
+    for statement, field in [
+        ("naksha_collection_create('more', '{\"maxage\": 5}')", "maxage"),
+        ("naksha_collection_create('more', '{\"history\": true, \"tags\": []}')", "tags"),
+        ("naksha_collection_create('more', '{\"deleteAt\": -1}')", "deleteAt"),
+        ("naksha_collection_change('roads', '{\"pointsOnly\": true}')", "pointsOnly"),
+        ("naksha_collection_change('roads', '{\"byteSize\": 1}')", "byteSize"),
+    ]:
+        error = await refused(shell, f"SELECT {statement}")
+        assert error.sqlstate == "N0006", statement
+        assert json.loads(str(error.detail))["field"] == field
+        assert field == "deleteAt" or "maxAge, " in str(error.hint)
+
+
+@pytest.mark.parametrize("alias", ['{"history": false}', '{"disableHistory": true}'])
+async def test_older_names_of_the_history_setting_are_taken(shell: Direct, alias: str) -> None:
+    await begin(shell)
+    created = await shell.fetchval("SELECT naksha_collection_create('more', $1)", alias)
+    changed = await shell.fetchval("SELECT naksha_collection_change('roads', $1)", alias)
+    await shell.execute("COMMIT")
+    for info in (created, changed):
+        assert json.loads(info)["historyEnabled"] is False
+
+
+@pytest.mark.parametrize("table", ["spots", f"spots_p{LEAF}"])
+async def test_a_collection_of_points_takes_nothing_else(shell: Direct, table: str) -> None:
+    await begin(shell)
+    await shell.execute("SELECT naksha_collection_create('spots', '{\"pointsOnly\": true}')")
+    await shell.execute(
+        "INSERT INTO spots (geo, jsondata) VALUES ('SRID=4326;POINT Z (1 2 3)', '{\"id\": \"a\"}')"
+    )
+    await shell.execute("COMMIT")
+    line = "'SRID=4326;LINESTRING Z (1 2 3, 4 5 6)'"
+    for statement in (
+        f'INSERT INTO {table} (geo, jsondata) VALUES ({line}, \'{{"id": "{NEIGHBOUR}"}}\')',
+        f"UPDATE {table} SET geo = {line}",
+    ):
+        error = await refused(shell, statement)
+        assert error.sqlstate == "N0006"
+        assert "points only" in str(error)
+
+
 async def test_an_id_cannot_be_changed_not_even_its_type(shell: Direct) -> None:
     await begin(shell)
     await insert(shell, "roads", "5")

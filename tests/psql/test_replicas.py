@@ -1,7 +1,9 @@
 """Reading at a version from streaming replicas: right while they lag, while dead, and after."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -9,12 +11,15 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.version import AtTxn, Version
 from naksha.psql import PsqlStorage, servers
+from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, CellReader
 from naksha.psql.servers import Replica, Servers
+from naksha.spi.partitioning import PARTITION_BYTES_MAX
 from naksha.testing.postgres import PostgresCluster
 from naksha.testing.suite_support import Handle, new_collection, point
-from tests.psql.support import connect_to, until
+from tests.psql.support import by_force, connect_to, until
 
 DATABASE = "replicated"
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +34,31 @@ def primary() -> Iterator[PostgresCluster]:
 def standby(primary: PostgresCluster) -> Iterator[PostgresCluster]:
     with PostgresCluster(standby_of=primary) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def second_standby(primary: PostgresCluster) -> Iterator[PostgresCluster]:
+    with PostgresCluster(standby_of=primary) as cluster:
+        yield cluster
+
+
+class Gauge:
+    """How many calls of a coroutine go on at once, at the most."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._now = 0
+
+    def around(self, call: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        async def gauged(*arguments: object) -> T:
+            self._now += 1
+            self.most = max(self.most, self._now)
+            try:
+                return await call(*arguments)
+            finally:
+                self._now -= 1
+
+        return gauged
 
 
 @pytest.fixture
@@ -102,6 +132,41 @@ async def test_replicas_serve_versions_in_turn(
     assert await read_split_rows(storage, places.name, at) == 30
     assert len(served) == 16
     assert None not in served
+
+
+async def test_cells_of_a_partitioning_are_counted_by_all_replicas_in_turn(
+    primary: PostgresCluster,
+    standby: PostgresCluster,
+    second_standby: PostgresCluster,
+    served: list[Replica | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_once = Gauge()
+    monkeypatch.setattr(CellReader, "_ask", at_once.around(CellReader._ask))
+    standby.start()
+    readers = [standby.dsn(DATABASE), second_standby.dsn(DATABASE)]
+    storage = await PsqlStorage.open(primary.dsn(DATABASE), "test", readers=readers)
+    try:
+        places = await new_collection(storage)
+        await places.create(*(point(f"f{n}", n / 2 - 90, n / 5 - 40) for n in range(360)))
+        plain = await storage._servers.primary.connect()
+        await by_force(
+            plain,
+            "UPDATE naksha_collection SET byte_size = $2 WHERE id = $1",
+            places.name,
+            PARTITION_BYTES_MAX // 5,
+        )
+        version = await places.published()
+        for follower in (standby, second_standby):
+            await until_replayed(follower, version)
+        served.clear()
+        assert sum((await storage.partitioning(places.name)).values()) == 360
+        turns = Counter(served)
+        assert set(turns) == set(storage._servers.replicas)
+        assert max(turns.values()) - min(turns.values()) <= 1
+        assert at_once.most == CELLS_AT_ONCE_MAX * len(readers)
+    finally:
+        await storage.close()
 
 
 async def test_head_and_what_is_not_replayed_come_from_the_primary(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +15,7 @@ from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
+from naksha.spi.storage import WriteSession
 from tests.psql.replay import check_intervals
 from tests.psql.support import (
     Connect,
@@ -22,6 +25,7 @@ from tests.psql.support import (
     publish,
     published,
     sign,
+    until,
     until_blocked,
 )
 
@@ -206,6 +210,59 @@ async def test_a_new_day_blocks_no_reader_and_is_blocked_by_none(
         assert await reader.fetchval("SELECT count(*) FROM roads_hst") == 1
 
 
+async def _write_without_end(storage: PsqlStorage, dice: random.Random) -> None:
+    for n in itertools.count():
+        ids = [f"f{key}" for key in dice.sample(range(20), 3)]
+        features = [{"type": "Feature", "id": key, "properties": {"n": n}} for key in ids]
+
+        async def work(session: WriteSession, features: Sequence[Any] = features) -> None:
+            await session.upsert("roads", features)
+
+        await storage.run(work, "app")
+
+
+async def _read_without_end(reader: Direct, reads: list[int], number: int) -> None:
+    while True:
+        for table in ("roads", "roads_hst", "roads_del", "naksha_tx", "naksha_version"):
+            await reader.fetch(f"SELECT count(*) FROM {table}")
+        reads[number] += 1
+
+
+async def test_days_begin_under_load_and_no_reader_waits(bare: str, connect: Connect) -> None:
+    """For a lock, that is: the time-out is so short that every wait would be an error."""
+    clock = HandClock(BEFORE)
+    storage = await PsqlStorage.open(bare, "test", clock=clock)
+    watcher, readers = await connect(), [await connect(lock_timeout="20ms") for _ in range(2)]
+    reads = [0, 0]
+    tasks = [
+        *(asyncio.create_task(_write_without_end(storage, random.Random(n))) for n in range(4)),
+        *(asyncio.create_task(_read_without_end(each, reads, n)) for n, each in enumerate(readers)),
+    ]
+    days = [MIDNIGHT + number * DAY for number in range(5)]
+    try:
+        for day in days:
+            before, clock.at = list(reads), day
+
+            async def begun(day: datetime = day, before: Sequence[int] = before) -> bool:
+                assert not any(task.done() for task in tasks)
+                tables = [f"{name}_{day:%Y_%m_%d}" for name in ("roads_hst", "naksha_tx")]
+                made = await watcher.fetchval(
+                    "SELECT bool_and(to_regclass(t) IS NOT NULL) FROM unnest($1::text[]) t", tables
+                )
+                return made and all(now > then for now, then in zip(reads, before, strict=True))
+
+            await until(begun)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await storage.close()
+    assert {type(result) for result in results} == {asyncio.CancelledError}
+    await publish(watcher)
+    await check_log(watcher)
+    await check_intervals(watcher, "roads")
+
+
 async def _update_on(writer: Direct, key: str) -> None:
     await start(writer, MIDNIGHT)
     await writer.execute(
@@ -257,8 +314,9 @@ async def test_restoring_from_history_by_sql_may_be_the_first_of_its_day(
     await writer.execute("COMMIT")
     await start(writer, MIDNIGHT)
     await writer.execute(
-        "UPDATE roads r SET jsondata = h.jsondata FROM roads_hst h "
-        "WHERE h.jsondata->>'id' = r.jsondata->>'id'"
+        # Without what it was read as, which is not HEAD any more.
+        "UPDATE roads r SET jsondata = h.jsondata #- '{properties,@ns:com:here:xyz,uuid}' "
+        "FROM roads_hst h WHERE h.jsondata->>'id' = r.jsondata->>'id'"
     )
     await writer.execute("COMMIT")
     assert not await writer.fetchval("SELECT jsondata ? 'a' FROM roads")

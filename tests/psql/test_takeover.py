@@ -68,6 +68,11 @@ class Sequencers:
         if what in (signal.SIGKILL, signal.SIGTERM):
             self._ended.add(name)
 
+    @property
+    def alive(self) -> list[str]:
+        """The names of those that nobody ended."""
+        return [name for name in self._running if name not in self._ended]
+
     async def end(self) -> None:
         for process in self._running.values():
             if process.returncode is None:
@@ -129,14 +134,55 @@ async def test_a_paused_sequencer_holds_nobody_up(bare: str, connect: Connect) -
     await check_log(writer)
 
 
-@pytest.mark.long
-async def test_sequencers_come_and_go_under_load(bare: str, connect: Connect) -> None:
-    writer, dice = await connect(), random.Random(4)
-    async with three(bare, writer) as sequencers:
-        for n in range(40):
-            name = await sequencers.one_is_elected()
-            await write_and_wait(writer, f"before {n}")
-            sequencers.send(name, dice.choice([signal.SIGKILL, signal.SIGTERM]))
-            await write_and_wait(writer, f"after {n}")
-            await sequencers.start(f"more{n}")
-    await check_log(writer)
+class Writer:
+    """Writes without a pause, with plain SQL, until it is told to stop; what it committed."""
+
+    def __init__(self, connection: Direct) -> None:
+        self.txns: list[int] = []
+        self._connection = connection
+        self._stopped = False
+
+    async def __aenter__(self) -> Writer:
+        self._task = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stopped = True
+        await self._task
+
+    async def _work(self) -> None:
+        while not self._stopped:
+            await begin(self._connection)
+            await insert(self._connection, "roads", f"w{len(self.txns)}")
+            txn = await sign(self._connection)
+            await self._connection.execute("COMMIT")
+            self.txns.append(txn)
+
+
+async def disturb(sequencers: Sequencers, dice: random.Random, number: int) -> None:
+    """At any moment, whatever it does, the elected one is killed or paused for a while."""
+    await asyncio.sleep(dice.random() * 0.3)
+    found = await sequencers.elected()
+    victim = found[0] if found else dice.choice(sequencers.alive)
+    if victim not in sequencers.alive:
+        return  # Killed before, and the server has not noticed yet.
+    what = dice.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+    sequencers.send(victim, what)
+    if what is signal.SIGSTOP:
+        await asyncio.sleep(dice.random() * 0.3)
+        sequencers.send(victim, signal.SIGCONT)
+    else:
+        await sequencers.start(f"more{number}")
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.long)])
+async def test_sequencers_come_and_go_under_load(bare: str, connect: Connect, rounds: int) -> None:
+    dice = random.Random(4)
+    async with three(bare, await connect()) as sequencers:
+        async with Writer(await connect()) as writer:
+            for number in range(rounds):
+                await disturb(sequencers, dice, number)
+        last = await connect()
+        await write_and_wait(last, "last")
+    assert len(writer.txns) > rounds
+    await check_log(last, writer.txns)

@@ -150,6 +150,32 @@ async def test_equal_content_writes_no_state(storage: SqliteStorage, path: Path)
     assert transaction.signals[0].updated == 1
 
 
+async def test_what_was_changed_since_it_was_read_is_not_overwritten(
+    storage: SqliteStorage, path: Path
+) -> None:
+    roads = Handle(storage, "roads")
+    await roads.create(point("a", n=1))
+    old = (await roads.get("a")).uuid
+    await roads.update(point("a", n=2))
+    before = await roads.get("a")
+
+    def write(uuid: str, n: int) -> None:
+        both = f"""'$.properties.n', {n}, '$.properties."{XYZ}".uuid', '{uuid}'"""
+        shell(path, f"UPDATE roads SET jsondata = json_set(jsondata, {both})")
+
+    *first, month, day, i = old.split(":")
+    padded = ":".join([*first, month.zfill(2), day.zfill(2), i])
+    for stale in (old, padded):
+        with pytest.raises(ShellError, match="changed since it was read"):
+            write(stale, 3)
+    assert (await roads.get("a")).raw == before.raw
+    others = [before.uuid, old.replace(":roads:", ":roads:x:"), old.replace(":roads:", ":paths:")]
+    for n, uuid in enumerate([*others, f"x{old}", "x"], 3):
+        # Each write makes a new HEAD, so only the first of them is HEAD's id.
+        write(uuid, n)
+        assert content(await roads.get("a")) == point("a", n=n)
+
+
 async def test_signed_by_the_app_id_of_the_file(storage: SqliteStorage, path: Path) -> None:
     roads = Handle(storage, "roads")
     await roads.create(point("a", n=1), author="ann")

@@ -13,8 +13,9 @@ MAX_AGE_DEFAULT: Final = 36_500
 class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The info object, in JSON with the property names of the reference document.
 
-    `number` is the collection's 20-bit number inside its storage, never reused. The three
-    estimates are refreshed by maintenance and ignored on input.
+    `number` is the collection's 20-bit number inside its storage, never reused. A collection with
+    `delete_at` (epoch ms, 0 = never) is dropped: it can be restored until then, maintenance
+    removes it afterwards. The three estimates are refreshed by maintenance and ignored on input.
     """
 
     id: str
@@ -32,10 +33,11 @@ class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A change of a collection's settings; what is UNSET stays as it is."""
+    """A change of a collection's settings; what is UNSET stays as it is. `delete_at` drops it."""
 
     max_age: int | msgspec.UnsetType = msgspec.UNSET
     history_enabled: bool | msgspec.UnsetType = msgspec.UNSET
     id_prefix: str | msgspec.UnsetType | None = msgspec.UNSET
     author: str | msgspec.UnsetType | None = msgspec.UNSET
     optimal_partitioning: bool | msgspec.UnsetType = msgspec.UNSET
+    delete_at: int | msgspec.UnsetType = msgspec.UNSET

@@ -2,25 +2,30 @@
 
 The schema files are idempotent and give the current truth; running them again takes no lock that
 stops readers or writers. What changes existing tables or types is a step in `sql/migrations`,
-append-only: `NNNN_pre_slug` runs before the schema files, `NNNN_post_slug` after them. Steps done
-are recorded in `naksha_migration`; a fresh schema has them all from the start.
+append-only: `NNNN_pre_slug` runs before the schema files, `NNNN_post_slug` after them, all in one
+transaction; `NNNN_online_slug` makes indices afterwards, while others write. Steps done are
+recorded in `naksha_migration`; a fresh schema has them all from the start.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from importlib import resources
 from typing import Final
 
 import asyncpg
 
-from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
+from naksha.model.errors import InvalidArgument, NotSupported, Retryable, Unavailable
 from naksha.psql.driver import Connection
+from naksha.psql.maintenance import alone
+from naksha.psql.online import LOCK_MS_MAX, build_indices, patiently
 from naksha.psql.sql import ident, queries, schema_files, sql
 
 Steps = list[tuple[str, str]]
 STORAGE_ID: Final = "naksha"
 """The id of a new storage that nobody gave one."""
+_log = logging.getLogger(__name__)
 
 
 def migrations() -> Steps:
@@ -49,21 +54,47 @@ async def install(
     """Create or upgrade the schema; safe to call by many at once and with writers at work.
     Gives the id of the storage, which must be `storage_id` if that is given."""
     await _need_postgis(connection)
+    every = migrations() if steps is None else steps
+    name = storage_id or STORAGE_ID
+    owner, left = await patiently(lambda: _install(connection, schema, name, number, every))
+    if left:
+        await connection.fetchval(
+            queries()["search_path_set"], await search_path(connection, schema), False
+        )
+        await _finish_online(connection, left)
+    if storage_id is not None and owner != storage_id:
+        raise InvalidArgument(
+            f"The schema belongs to storage {owner!r}, not {storage_id!r}", field="storage_id"
+        )
+    return owner
+
+
+async def _install(
+    connection: Connection, schema: str, name: str, number: int, steps: Steps
+) -> tuple[str, Steps]:
+    """All that is done at once, or not at all. Gives the id of the storage, and the steps left."""
     async with connection.transaction():
         await connection.fetchval(queries()["schema_lock"], schema)
         await connection.execute(sql("schema_create", schema=ident(schema)))
         path = await search_path(connection, schema)
         await connection.fetchval(queries()["search_path_set"], path, True)
         await _need_all_rows(connection)
-        await _bring_up_to_date(connection, migrations() if steps is None else steps)
-        name = storage_id or STORAGE_ID
+        left = await _bring_up_to_date(connection, steps)
         await connection.execute(queries()["storage_insert"], name, number)
         owner: str = await connection.fetchval(queries()["storage_info"])
-    if storage_id is not None and owner != storage_id:
-        raise InvalidArgument(
-            f"The schema belongs to storage {owner!r}, not {storage_id!r}", field="storage_id"
-        )
-    return owner
+    return owner, left
+
+
+async def _finish_online(connection: Connection, steps: Steps) -> None:
+    """What is done while others write. It is not needed to be right, only to be fast: when another
+    one is at it, or maintains the storage for long, that one or the next to open it will do."""
+    try:
+        async with alone(connection):
+            for name, text in steps:
+                await build_indices(connection, text)
+                await connection.execute(queries()["migrations_record"], [name], _current())
+    except Retryable as error:
+        _log.warning("The upgrade is finished later: %s", error)
 
 
 async def _need_postgis(connection: Connection) -> None:
@@ -86,7 +117,8 @@ async def _need_all_rows(connection: Connection) -> None:
         )
 
 
-async def _bring_up_to_date(connection: Connection, steps: Steps) -> None:
+async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
+    """Gives the steps that are to be done afterwards, online."""
     fresh = not await connection.fetchval(queries()["schema_installed"])
     done: set[str] = set()
     if not fresh:
@@ -96,14 +128,22 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> None:
     if unknown:
         raise NotSupported(f"The storage was upgraded by a newer Naksha (step {max(unknown)})")
     missing = [] if fresh else [(name, text) for name, text in steps if name not in done]
-    current = "schema:" + _fingerprint()
-    if current in done and not missing:
-        return
+    online = [(name, text) for name, text in missing if "_online_" in name]
+    if _current() in done and missing == online:
+        return online
+    await connection.fetchval(queries()["lock_timeout"], str(LOCK_MS_MAX), True)
     pre = [text for name, text in missing if "_pre_" in name]
     post = [text for name, text in missing if "_post_" in name]
     for text in [*pre, *(text for _, text in schema_files()), *post]:
         await connection.execute(text)
-    await connection.execute(queries()["migrations_record"], sorted(names - done), current)
+    made = names - done - {name for name, _ in online}
+    await connection.execute(queries()["migrations_record"], sorted(made), _current())
+    return online
+
+
+def _current() -> str:
+    """What tells that the schema files of this version have run."""
+    return "schema:" + _fingerprint()
 
 
 def _fingerprint() -> str:

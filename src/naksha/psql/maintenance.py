@@ -49,13 +49,18 @@ _POSTPONED: Final = (
 
 async def maintain(connection: Connection, now_ms: int | None) -> None:
     """Do all that is due, when no other maintainer is at work."""
-    async with _alone(connection):
+    async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
         await Round(connection, now).run()
 
 
 @asynccontextmanager
-async def _alone(connection: Connection) -> Any:
+async def alone(connection: Connection) -> Any:
+    """Be the only one who maintains the storage.
+
+    Raises:
+        Retryable: Another one is, and takes long.
+    """
     deadline = time.monotonic() + OTHER_WAIT_S_MAX
     while not await connection.fetchval(queries()["try_lock"], MAINTENANCE):
         if time.monotonic() > deadline:

@@ -22,6 +22,37 @@ PAUSE_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
+async def refresh_outdated(
+    partitionings: Partitionings, connect: Callable[[], Awaitable[Direct]]
+) -> list[str]:
+    """Refresh the collections with `optimalPartitioning` that were written to since; gives those
+    refreshed, none when another process is at it. One that fails does not stop the others."""
+    with translated():
+        connection = await connect()
+    try:
+        with translated():
+            if not await connection.fetchval(queries()["try_lock"], PARTITIONER):
+                return []
+            rows = await connection.fetch(queries()["partitioned_collections"])
+        names = [row["id"] for row in rows]
+        return [name for name in names if await _refresh(partitionings, name)]
+    finally:
+        # The lock goes with its connection.
+        with contextlib.suppress(Exception):
+            await connection.close(timeout=PAUSE_S)
+
+
+async def _refresh(partitionings: Partitionings, collection: str) -> bool:
+    try:
+        if await partitionings.stored(collection) is not None:
+            return False
+        await partitionings.refresh(collection)
+    except NakshaError as error:
+        _log.warning("Collection %s was not partitioned: %s", collection, error)
+        return False
+    return True
+
+
 class Partitioner(Background):
     """Looks at the collections with `optimalPartitioning`, at first and whenever `news` returns,
     and refreshes those written to since."""
@@ -44,31 +75,8 @@ class Partitioner(Background):
         self._pause_s = pause_s
 
     async def round(self) -> list[str]:
-        """Refresh what is outdated; gives the collections refreshed, none when another process is
-        at it. A collection that fails does not stop the others."""
-        with translated():
-            connection = await self._connect()
-        try:
-            with translated():
-                if not await connection.fetchval(queries()["try_lock"], PARTITIONER):
-                    return []
-                rows = await connection.fetch(queries()["partitioned_collections"])
-            names = [row["id"] for row in rows]
-            return [name for name in names if await self._refresh(name)]
-        finally:
-            # The lock goes with its connection.
-            with contextlib.suppress(Exception):
-                await connection.close(timeout=self._pause_s)
-
-    async def _refresh(self, collection: str) -> bool:
-        try:
-            if await self._partitionings.stored(collection) is not None:
-                return False
-            await self._partitionings.refresh(collection)
-        except NakshaError as error:
-            _log.warning("Collection %s was not partitioned: %s", collection, error)
-            return False
-        return True
+        """See `refresh_outdated`."""
+        return await refresh_outdated(self._partitionings, self._connect)
 
     async def _loop(self) -> None:
         while True:

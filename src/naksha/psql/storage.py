@@ -25,7 +25,7 @@ from naksha.psql.install import install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import maintain
-from naksha.psql.partitioner import Partitioner
+from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.servers import Replica, Server, Servers
@@ -72,7 +72,9 @@ class PsqlStorage(BulkStorage, Writing):
         self._sequencer = sequencer
         self._clock = clock
         self._connect = servers.primary.connect
-        self._partitionings = Partitionings(self._primary, self._publish, [self._replica])
+        # `_replica` takes the next one in turn; their number says how much may go on at once.
+        replicas = [self._replica] * len(servers.replicas)
+        self._partitionings = Partitionings(self._primary, self._publish, replicas)
         self._background: list[Background] = []
 
     @classmethod
@@ -211,3 +213,4 @@ class PsqlStorage(BulkStorage, Writing):
         await self._publish()
         async with self._connection() as connection:
             await maintain(connection, now_ms)
+        await refresh_outdated(self._partitionings, self._connect)

@@ -34,6 +34,7 @@ def create(
     """See `WriteSession.create_collection`. A load makes the indices later."""
     connection = transaction.connection
     _check_max_age(info.max_age)
+    _check_delete_at(info.delete_at)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
         raise CollectionExists(f"Collection {info.id!r} exists", collection_id=info.id)
     if connection.execute(queries()["table_exists"], (info.id,)).fetchone() is not None:
@@ -52,9 +53,10 @@ def create(
             info.author,
             int(info.optimal_partitioning),
             int(info.points_only),
+            info.delete_at,
         ),
     )
-    made = collection_of(connection, info.id)
+    made = collection_of(connection, info.id, dropped=True)
     create_tables(connection, made)
     if indices:
         create_indices(connection, made)
@@ -99,6 +101,7 @@ def triggers(made: Collection) -> Iterator[str]:
             "end": sql("shell_end", **slots) + ";",
             "tags": sql("shell_tags", **slots) + ";",
             "refuse_collection": sql("shell_refuse_collection", **slots),
+            "refuse_stale": sql("shell_refuse_stale", **slots),
             "refuse_document": sql("shell_refuse_document", **slots),
             "document": sql("shell_document", xyz=xyz, **slots),
             "xyz": xyz,
@@ -123,6 +126,9 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
         if (value := getattr(asked, field)) is not msgspec.UNSET
     }
     _check_max_age(given.get("max_age", 0))
+    _check_delete_at(given.get("delete_at", 0))
+    if given.get("delete_at"):
+        check_unguarded(transaction.connection, c)
     on = given.pop("history_enabled", c.has_history)
     if "id_prefix" in given:
         given["id_prefix"] = given["id_prefix"] or None
@@ -163,6 +169,11 @@ def remove(connection: sqlite3.Connection, c: Collection) -> None:
 def _check_max_age(days: int) -> None:
     if not 0 <= days <= INT8_MAX:
         raise InvalidArgument(f"maxAge {days} is not a number of days", field="maxAge")
+
+
+def _check_delete_at(time_ms: int) -> None:
+    if not 0 <= time_ms <= INT8_MAX:
+        raise InvalidArgument("deleteAt is a time after 1970, or 0 for never", field="deleteAt")
 
 
 def _open_alone(transaction: Transaction, name: str) -> Collection:

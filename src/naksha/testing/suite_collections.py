@@ -22,6 +22,8 @@ from naksha.testing.suite_support import (
     seq,
 )
 
+FAR_MS = 4_102_444_800_000
+"""The year 2100."""
 GOOD_NAMES = ("a", "z9", "with-dash", "with_under", "with:colon", "naksha:spaces", "c" * 32)
 BAD_NAMES = (
     "",
@@ -125,6 +127,27 @@ class TestCreatingCollections:
     async def test_a_negative_max_age_is_refused(self, storage: Storage) -> None:
         with pytest.raises(InvalidArgument):
             await create(storage, CollectionInfo(id=fresh_name(), max_age=-1))
+
+    async def test_created_with_a_time_to_delete_it_is_dropped_until_then(
+        self, storage: Storage
+    ) -> None:
+        wanted = CollectionInfo(id=fresh_name(), delete_at=FAR_MS)
+        assert (await create(storage, wanted)).delete_at == FAR_MS
+        with pytest.raises(CollectionNotFound):
+            await storage.collection(wanted.id)
+        assert (await storage.collection(wanted.id, dropped=True)).delete_at == FAR_MS
+        handle = Handle(storage, wanted.id)
+        await restore(handle)
+        await handle.create(point("x"))
+        assert ids_of(await handle.live()) == ["x"]
+
+    async def test_a_time_to_delete_before_1970_is_refused(self, places: Handle) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            await create(places.storage, CollectionInfo(id=fresh_name(), delete_at=-1))
+        assert caught.value.field == "deleteAt"
+        with pytest.raises(InvalidArgument) as caught:
+            await places.change(delete_at=-1)
+        assert caught.value.field == "deleteAt"
 
     async def test_a_rolled_back_collection_never_was(self, storage: Storage) -> None:
         name = fresh_name()
@@ -259,9 +282,28 @@ class TestDroppingCollections:
             await create(places.storage, CollectionInfo(id=places.name))
 
     async def test_delete_at_is_kept(self, places: Handle) -> None:
-        await drop(places, 4_102_444_800_000)
+        await drop(places, FAR_MS)
         found = await places.storage.collection(places.name, dropped=True)
-        assert found.delete_at == 4_102_444_800_000
+        assert found.delete_at == FAR_MS
+
+    async def test_a_change_of_delete_at_drops_it_and_nothing_else_changes(
+        self, places: Handle
+    ) -> None:
+        await places.create(point("x"))
+        assert (await places.change(delete_at=0, author="me")).delete_at == 0
+        assert (await places.change(delete_at=FAR_MS)).delete_at == FAR_MS
+        with pytest.raises(CollectionNotFound):
+            await places.live()
+        await places.published()
+        await places.storage.maintain(FAR_MS - DAY_MS)
+        info = await restore(places)
+        assert (info.delete_at, info.author) == (0, "me")
+        assert ids_of(await places.live()) == ["x"]
+        await places.change(delete_at=FAR_MS)
+        await places.published()
+        await places.storage.maintain(FAR_MS + 1)
+        with pytest.raises(CollectionNotFound):
+            await places.storage.collection(places.name, dropped=True)
 
     async def test_restored_with_all_its_history(self, places: Handle) -> None:
         await places.create(point("x", n=1))
@@ -279,7 +321,7 @@ class TestDroppingCollections:
         assert await places.live() == []
 
     async def test_maintenance_drops_it_really_only_when_due(self, places: Handle) -> None:
-        due = 4_102_444_800_000
+        due = FAR_MS
         await drop(places, due)
         await places.published()
         await places.storage.maintain(due - DAY_MS)

@@ -280,6 +280,8 @@ class TestGuards:
             await self.drop(places)
         assert name in str(caught.value)
         assert caught.value.collection_id == places.name
+        with pytest.raises(InUse):
+            await places.change(delete_at=1)
         await places.create(point("x"))
         await places.storage.unpin(name)
         await self.drop(places)

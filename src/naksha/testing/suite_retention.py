@@ -8,6 +8,7 @@ import pytest
 
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import Expired
+from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq, AtTxn, Version
 from naksha.spi.storage import Storage
@@ -134,9 +135,11 @@ class TestHistoryOff:
         assert (await handle.get("x")).xyz["version"] == 4
 
 
-async def aged(storage: Storage, **settings: object) -> tuple[Handle, list[Version]]:
+async def aged(
+    storage: Storage, max_age: int = 1, **settings: object
+) -> tuple[Handle, list[Version]]:
     """A collection that keeps a day of history, and three versions of it."""
-    handle = await new_collection(storage, max_age=1, **settings)
+    handle = await new_collection(storage, max_age=max_age, **settings)
     versions = []
     for n in range(3):
         await handle.upsert(point("x", n=n), point(f"y{n}"))
@@ -195,6 +198,13 @@ class TestMaxAge:
         after = await handle.published()
         assert (await handle.get("x", seq(after))).feature["properties"]["n"] == 77
         assert (await handle.get("x", seq(versions[-1]))).feature["properties"]["n"] == 2
+
+    async def test_history_may_be_kept_for_ever(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage, max_age=INT8_MAX)
+        before = [await snapshot(handle, seq(v)) for v in versions]
+        await empty_storage.maintain(later(versions[-1], 3))
+        assert (await empty_storage.collection(handle.name)).max_age == INT8_MAX
+        assert [await snapshot(handle, seq(v)) for v in versions] == before
 
     async def test_maintenance_twice_is_maintenance_once(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)

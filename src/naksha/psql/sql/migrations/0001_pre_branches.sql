@@ -1,5 +1,4 @@
--- Branches, pins that guard, kept objects and filters of the log. The new indices of the log keep
--- writers waiting while they are built, a few seconds for a million transactions.
+-- Branches, pins that guard, kept objects and filters of the log. Nothing here rewrites a table.
 
 ALTER TABLE naksha_collection
     ADD COLUMN IF NOT EXISTS created_txn int8 NOT NULL DEFAULT 0,
@@ -24,7 +23,3 @@ BEGIN
     END LOOP;
 END $$;
 ALTER TABLE naksha_tx ADD COLUMN IF NOT EXISTS overlay int4 NOT NULL DEFAULT 0;
-CREATE INDEX IF NOT EXISTS naksha_tx_author_txn ON naksha_tx (author, txn);
-CREATE INDEX IF NOT EXISTS naksha_tx_app_id_txn ON naksha_tx (app_id, txn);
-CREATE INDEX IF NOT EXISTS naksha_tx_overlay_txn ON naksha_tx (overlay, txn) WHERE overlay <> 0;
-CREATE INDEX IF NOT EXISTS naksha_tx_messages ON naksha_tx (txn) WHERE action = 'MESSAGE';

@@ -157,6 +157,31 @@ BEGIN
     RETURN info;
 END $$;
 
+-- The settings under the names of the info object; older documents say `history` or
+-- `disableHistory`. A name that is not among `known` would do nothing, so it is refused.
+CREATE OR REPLACE FUNCTION naksha_collection_settings(
+    collection_id text, given jsonb, known text[]) RETURNS jsonb
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    aliases  text[] := '{history,disableHistory}';
+    settings jsonb := (given - aliases) || jsonb_build_object('historyEnabled', coalesce(
+        (given->>'historyEnabled')::bool, (given->>'history')::bool,
+        NOT (given->>'disableHistory')::bool));
+    unknown  text := (SELECT min(name) FROM jsonb_object_keys(settings) AS name
+                       WHERE name <> ALL(known));
+BEGIN
+    IF unknown IS NOT NULL THEN
+        PERFORM naksha_raise('N0006', format('%L is no setting that can be given here', unknown),
+            jsonb_build_object('collection', collection_id, 'field', unknown),
+            'Settings are ' || array_to_string(known, ', '));
+    END IF;
+    IF (settings->>'deleteAt')::int8 < 0 THEN
+        PERFORM naksha_raise('N0006', 'deleteAt is a time after 1970, or 0 for never',
+            jsonb_build_object('collection', collection_id, 'field', 'deleteAt'));
+    END IF;
+    RETURN settings;
+END $$;
+
 CREATE OR REPLACE FUNCTION naksha_collection_create(collection_id text, settings jsonb DEFAULT '{}')
 RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
@@ -166,8 +191,11 @@ DECLARE
 BEGIN
     PERFORM naksha_check_collection_id(collection_id),
             naksha_check_on_main('Collections are created', collection_id);
+    -- An info object that was read somewhere is good enough; what it tells besides is ignored.
+    settings := naksha_collection_settings(collection_id, settings,
+        ARRAY(SELECT jsonb_object_keys(naksha_collection_info(NULL::naksha_collection))));
     INSERT INTO naksha_collection (id, txn, created_txn, floor_txn, off_since, max_age, id_prefix,
-                                   author, optimal_partitioning, points_only)
+                                   author, optimal_partitioning, points_only, delete_at)
     -- A name that was there before has no past before its new beginning.
     VALUES (collection_id, new_txn, new_txn,
             CASE WHEN EXISTS (SELECT FROM naksha_former f WHERE f.id = collection_id)
@@ -175,7 +203,8 @@ BEGIN
             CASE WHEN (settings->>'historyEnabled')::bool IS FALSE THEN new_txn END,
             coalesce((settings->>'maxAge')::int8, 36500), nullif(settings->>'idPrefix', ''),
             settings->>'author', coalesce((settings->>'optimalPartitioning')::bool, false),
-            coalesce((settings->>'pointsOnly')::bool, false))
+            coalesce((settings->>'pointsOnly')::bool, false),
+            coalesce((settings->>'deleteAt')::int8, 0))
     ON CONFLICT (id) DO NOTHING
     RETURNING * INTO made;
     IF made.id IS NULL THEN
@@ -242,14 +271,17 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
 DECLARE
-    c  naksha_collection := naksha_open_alone(collection_id);
-    on_ bool := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
+    c   naksha_collection := naksha_open_alone(collection_id);
+    on_ bool;
 BEGIN
+    change := naksha_collection_settings(collection_id, change,
+        '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt}');
+    on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
     IF c.delete_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
-    IF c.off_since IS NULL AND NOT on_ THEN
+    IF (c.off_since IS NULL AND NOT on_) OR (change->>'deleteAt')::int8 <> 0 THEN
         PERFORM naksha_check_unguarded(c);
     END IF;
     UPDATE naksha_collection SET
@@ -260,6 +292,7 @@ BEGIN
         author = CASE WHEN change ? 'author' THEN change->>'author' ELSE author END,
         optimal_partitioning =
             coalesce((change->>'optimalPartitioning')::bool, optimal_partitioning),
+        delete_at = coalesce((change->>'deleteAt')::int8, 0),
         -- What was written while history was off is the oldest that can be read again.
         floor_txn = CASE WHEN on_ AND off_since IS NOT NULL
             THEN greatest(floor_txn, naksha_last_write(id, off_since - 1)) ELSE floor_txn END,

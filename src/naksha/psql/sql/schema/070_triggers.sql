@@ -97,6 +97,30 @@ BEGIN
     RETURN naksha_open_main(collection_id);
 END $$;
 
+-- The `i` that must be HEAD's when somebody writes what was read as this state; null for state ids
+-- of other collections, storages or systems. Both forms are known: the GUID, whose month and day
+-- may be padded, and the 128 bits, in which collection and storage are numbers.
+CREATE OR REPLACE FUNCTION naksha_lock_of(c naksha_collection, state_id text) RETURNS int8
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    prefix text;
+    number int8;
+    bits   text[];
+BEGIN
+    SELECT s.id || ':' || naksha_name(c) || ':', s.number INTO prefix, number FROM naksha_storage s;
+    IF starts_with(state_id, prefix) THEN
+        RETURN substring(substr(state_id, length(prefix) + 1)
+                         FROM '^\d{1,4}:\d{1,2}:\d{1,2}:(\d{1,18})$')::int8;
+    END IF;
+    bits := regexp_match(replace(lower(state_id), '-', ''),
+        '^([0-9a-f]{5})([0-9a-f]{7})4([0-9a-f]{3})[89ab][0-9a-f]{4}[19]([0-9a-f]{10})$');
+    IF naksha_hex_int(bits[4]) = number AND naksha_hex_int(bits[1]) = (
+           SELECT n.number FROM naksha_collection n WHERE n.id = naksha_name(c)) THEN
+        RETURN naksha_hex_int(bits[2] || bits[3]);
+    END IF;
+    RETURN NULL;
+END $$;
+
 CREATE OR REPLACE FUNCTION naksha_before_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -176,6 +200,12 @@ BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
         PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
             jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
+    END IF;
+    -- ON CONFLICT brings what was to be inserted just now, and is refused in the end.
+    IF sent->>'uuid' <> old_xyz->>'uuid' AND naksha_lock_of(c, sent->>'uuid') <> OLD.i
+       AND NOT (sent->>'txn' = txn::text AND naksha_lock_of(c, sent->>'uuid') > OLD.i) THEN
+        PERFORM naksha_raise_verdict(c, jsonb_build_object('feature', id, 'head',
+            convert_from(naksha_feature(OLD.geo, OLD.jsondata), 'UTF8')::jsonb));
     END IF;
     PERFORM naksha_check_geo(c, id, NEW.geo);
     -- A 2D feature stays 2D until somebody gives it heights.

@@ -92,6 +92,6 @@ BEGIN
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
         ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
         ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_new_tags(sent)],
-        ARRAY[naksha_new_crid(sent)]);
+        ARRAY[naksha_new_crid(sent)], ARRAY[naksha_lock_of(c, sent->>'uuid')]);
     RETURN result.uuid;
 END $$;

@@ -103,11 +103,13 @@ CREATE OR REPLACE FUNCTION naksha_merge_next(
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     settled int8 := naksha_settled();
+    -- "For ever" is a number near the end of int8, which cannot be doubled.
+    twice   int8 := least(keep_days, 700000) * 2;
     levels  int[];
 BEGIN
     SELECT array_remove(ARRAY[
-            CASE WHEN 31 * 3 <= keep_days * 2 OR n.total > 100 THEN 7 END,
-            CASE WHEN 366 * 3 <= keep_days * 2 OR n.total > 100 THEN 4 END,
+            CASE WHEN 31 * 3 <= twice OR n.total > 100 THEN 7 END,
+            CASE WHEN 366 * 3 <= twice OR n.total > 100 THEN 4 END,
             CASE WHEN n.years > 24 OR n.total > 100 THEN 3 END,
             CASE WHEN n.decades > 10 OR n.total > 100 THEN 2 END], NULL)
       INTO levels

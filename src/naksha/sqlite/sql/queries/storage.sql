@@ -95,10 +95,10 @@ UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE number = ?
 -- name: collection_insert
 -- A name that was there before goes on numbering, and has no past before its new beginning.
 INSERT INTO naksha_collection (id, number, txn, off_since, next_i, floor_txn, max_age, id_prefix,
-                               author, optimal_partitioning, points_only, created)
+                               author, optimal_partitioning, points_only, delete_at, created)
 VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?1), 1),
         CASE WHEN EXISTS (SELECT 1 FROM naksha_removed WHERE id = ?1) THEN ?3 ELSE 0 END,
-        ?5, ?6, ?7, ?8, ?9, ?3)
+        ?5, ?6, ?7, ?8, ?9, ?10, ?3)
 
 -- name: collection_change
 UPDATE naksha_collection

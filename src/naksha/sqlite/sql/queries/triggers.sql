@@ -89,6 +89,19 @@ WHEN NEW.jsondata GLOB '*\u[dD][89abAB]*'
 THEN RAISE(ABORT, 'Characters are written as they are, not as \ud…')
 WHEN json_type(NEW.jsondata, '$.geometry') <> 'null' THEN RAISE(ABORT, {{no_geometry}})
 
+-- name: shell_refuse_stale
+-- Somebody writes what was read as a state of this collection that is not HEAD's any more. What
+-- follows storage and collection in a state id are four numbers, the last of which is the state's.
+WHEN (SELECT length(x.rest) - length(replace(x.rest, ':', '')) = 3
+             AND x.rest NOT GLOB '*[^0-9:]*'
+             AND CAST(substr(x.rest, length(rtrim(x.rest, '0123456789')) + 1) AS INTEGER) <> OLD.i
+        FROM (SELECT substr(u.uuid, length(u.prefix) + 1) AS rest
+                FROM (SELECT json_extract(NEW.jsondata, '$.properties."@ns:com:here:xyz".uuid')
+                                 AS uuid, o.id || ':' || {{id_literal}} || ':' AS prefix
+                        FROM naksha_storage o) AS u
+               WHERE substr(u.uuid, 1, length(u.prefix)) = u.prefix) AS x)
+THEN RAISE(ABORT, 'The feature was changed since it was read: its uuid is not that of HEAD')
+
 -- name: shell_document
 -- The document as it is kept: with properties, without geometry, with the new namespace.
 json_set(json_remove(CASE WHEN json_type(NEW.jsondata, '$.properties') IS 'object'
@@ -120,6 +133,7 @@ BEGIN
     {{refuse_document}}
     WHEN json_extract(NEW.jsondata, '$.id') IS NOT OLD.id
     THEN RAISE(ABORT, 'The id of a feature cannot be changed; delete it and insert another one')
+    {{refuse_stale}}
     END;
 END;
 CREATE TRIGGER {{head_}}after_update AFTER UPDATE ON {{head}}
