@@ -197,10 +197,14 @@ class BulkWriter(Protocol):
     """Loads one new collection (or fills an empty one) as one transaction, in parallel."""
 
     async def add(self, features: Iterable[Feature]) -> int:
-        """Stage features; may be called concurrently. Returns how many were staged."""
+        """Stage features; may be called concurrently. Returns how many were staged. Of features
+        with the same id the last one counts; a uuid of this collection is a Conflict, since
+        nothing is there that the feature could follow. After a failure only `abort` is left."""
 
     async def commit(self) -> int:
-        """Make all staged features visible as one transaction; returns its txn."""
+        """Make all staged features visible as one transaction; returns its txn. Conflict when
+        somebody wrote to the collection meanwhile, Retryable when it was changed. It ends the
+        load in any case."""
 
     async def abort(self) -> None:
         """Forget everything staged."""

@@ -71,6 +71,7 @@ from naksha.testing.suite_branches import (  # noqa: E402
 )
 from naksha.testing.suite_bulk import (  # noqa: E402
     TestBulkWriter,
+    TestExclusiveWriter,
     TestSplits,
     TestStagedWriter,
     filled,
@@ -184,6 +185,7 @@ __all__ = [
     "TestDelete",
     "TestDroppingCollections",
     "TestEqualContent",
+    "TestExclusiveWriter",
     "TestFilters",
     "TestGeometry",
     "TestGuards",
