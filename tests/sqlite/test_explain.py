@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import shapely
 
@@ -62,21 +63,33 @@ def plan_of(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY
 
 def scans(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY) -> list[str]:
     """The steps of the plan that read a table of features from end to end."""
-    # A tree is searched by its own rules, and shown as a scan with an index.
+    # A tree is searched by its own rules, and shown as a scan with an index. All that came before
+    # a version is half of the history or more, index or not.
     return [
         step
         for step in plan_of(path, query, at, layers)
-        if step == "SCAN s" or step.startswith("SCAN s USING INTEGER")
+        if step == "SCAN s"
+        or step.startswith("SCAN s USING INTEGER")
+        or step.endswith("_txn (txn<?)")
     ]
 
 
+@pytest.mark.parametrize("states", States, ids=lambda states: states.name)
 @pytest.mark.parametrize("query", SELECTIVE.values(), ids=SELECTIVE)
 @pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
-async def test_no_scan_for_live_features(
-    filled: tuple[Path, int], query: Query, past: bool
-) -> None:
+async def test_no_scan(filled: tuple[Path, int], query: Query, past: bool, states: States) -> None:
     path, txn = filled
-    assert scans(path, query, txn if past else None) == []
+    asked = msgspec.structs.replace(query, states=states)
+    assert scans(path, asked, txn if past else None) == []
+
+
+async def test_a_box_of_all_states_is_asked_of_three_trees(filled: tuple[Path, int]) -> None:
+    """Those of HEAD, of tombstones and of the history; the history's tombstones have an index."""
+    path, txn = filled
+    for at in (None, txn):
+        plan = plan_of(path, Query(spatial=Bbox(0, 0, 1, 1), states=States.ALL), at)
+        assert len([step for step in plan if step.startswith("SCAN b VIRTUAL TABLE INDEX 2")]) == 3
+        assert "SEARCH s USING INDEX naksha_1_hst_action (action=?)" in plan
 
 
 async def test_a_whole_version_reads_only_what_was_valid(filled: tuple[Path, int]) -> None:
@@ -108,16 +121,18 @@ async def branched(
     return filled[0], version.txn, [one.layers, two.layers]
 
 
+@pytest.mark.parametrize("states", States, ids=lambda states: states.name)
 @pytest.mark.parametrize("query", SELECTIVE.values(), ids=SELECTIVE)
 @pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
 async def test_no_scan_on_a_branch(
-    branched: tuple[Path, int, list[Layers]], query: Query, past: bool
+    branched: tuple[Path, int, list[Layers]], query: Query, past: bool, states: States
 ) -> None:
     path, txn, branches = branched
+    asked = msgspec.structs.replace(query, states=states)
     for layers in branches:
         at = txn if past else None
-        assert scans(path, query, at, layers) == []
-        masks = [s for s in plan_of(path, query, at, layers) if s.split()[1] == "m"]
+        assert scans(path, asked, at, layers) == []
+        masks = [s for s in plan_of(path, asked, at, layers) if s.split()[1] == "m"]
         assert masks
         assert all(step.startswith("SEARCH m USING") for step in masks), masks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -117,13 +117,13 @@ def sources_of(
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
-        for table, condition in _tables(query.states, version):
-            closed = table == "hst" and query.states is States.ALL
+        for table in _tables(query, version):
+            closed = table.name == "hst" and query.states is States.ALL
             shown = _shown(closed, version)
             masked = list(_masks(level, closed, version))
             for box in boxes or NOWHERE:
-                from_, first = _from(statement, level, query, table, condition, box, version)
-                tags = tags_of(statement, level.collection, query, table)
+                from_, first = _from(statement, level, query, table, box, version)
+                tags = tags_of(statement, level.collection, query, table.tags)
                 every = "\n   AND ".join([first, *filters, *tags, *masked])
                 parts.append(sql(source, from_=from_, conditions=every, **shown, **slots))
     # Boxes on both sides of the date line may meet the same feature.
@@ -156,20 +156,20 @@ def _from(
     statement: Statement,
     level: Level,
     query: Query,
-    table: str,
-    condition: str,
+    table: _Table,
     box: Box | None,
     version: str | None,
 ) -> tuple[str, str]:
     """The table, or a tree that leads to it, and the condition that goes with that."""
     tables = level.collection.tables
     edges = {} if box is None else statement.edges(box)
-    picked = query.ids is not None
-    if table == "head" and box is not None and not picked:
+    picked, condition = query.ids is not None, table.condition
+    if table.tree in ("box", "gone") and box is not None and not picked:
         exact = sql("box", **edges)
-        return sql("from_box", **tables), f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
-    live_past = table == "hst" and version is not None and query.states is States.LIVE
-    if live_past and not picked and (box is not None or _is_unselective(query)):
+        from_ = sql("from_box", tree=tables[table.tree], table=tables[table.name])
+        return from_, f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
+    in_past = table.tree == "past" and not picked
+    if in_past and query.states is States.LIVE and (box is not None or _is_unselective(query)):
         in_tree = "" if box is None else " AND " + sql("tree_box", **edges)
         at = str(version)
         slots = {"at": at, "ord": sql("ord_at", at=at), "past": tables["past"]}
@@ -177,9 +177,12 @@ def _from(
         if box is not None:
             conditions.append(sql("box", **edges))
         return sql("from_table", table=tables["hst"]), " AND ".join(conditions)
+    if in_past and box is not None:
+        found = sql("in_past", past=tables["past"], box=sql("tree_box", **edges))
+        condition = f"{found} AND {condition}"
     if box is not None:
         condition = f"{condition} AND {sql('box', **edges)}"
-    return sql("from_table", table=tables[table]), condition
+    return sql("from_table", table=tables[table.name]), condition
 
 
 def _is_unselective(query: Query) -> bool:
@@ -188,22 +191,48 @@ def _is_unselective(query: Query) -> bool:
     return query.limit is None and all(other is None for other in others)
 
 
-def _tables(kind: States, at: str | None) -> list[tuple[str, str]]:
-    """Which tables hold the states asked for, and under which condition."""
-    always = sql("true")
-    if at is None:
-        live, dead = [("head", always)], [("del", always)]
-        past = [("hst", sql("all_hst"))]
+class _Table(NamedTuple):
+    """A table that holds some of the states asked for, and under which condition; the tree of
+    their boxes, and how their tags are found."""
+
+    name: Literal["head", "del", "hst"]
+    condition: str
+    tree: Literal["box", "gone", "past"] | None
+    tags: str
+
+
+def _tables(query: Query, at: str | None) -> list[_Table]:
+    """All tables that a query is answered from."""
+    current = sql("true") if at is None else sql("at_head", at=at)
+    head = _Table("head", current, "box", "tagged_head")
+    gone = _Table("del", current, "gone", "tagged_del")
+    if query.states is States.ALL:
+        return [head, gone, *_past(query, at)]
+    if query.states is States.LIVE:
+        now, then = head, None if at is None else _live(sql("live_hst_at", at=at))
     else:
-        current = sql("at_head", at=at)
-        live = [("head", current), ("hst", sql("live_hst_at", at=at))]
-        dead = [("del", current), ("hst", sql("dead_hst_at", at=at))]
-        past = [("head", current), ("del", current), ("hst", sql("all_hst_at", at=at))]
-    if kind is States.LIVE:
-        return live
-    if kind is States.DELETED:
-        return dead
-    return past if at is not None else [*live, *dead, *past]
+        now, then = gone, None if at is None else _dead(sql("dead_hst_at", at=at))
+    return [now] if then is None else [now, then]
+
+
+def _past(query: Query, at: str | None) -> list[_Table]:
+    """The whole history. The trees leave its tombstones out: those have an index of their own."""
+
+    def condition(name: str) -> str:
+        return sql(name) if at is None else sql(f"{name}_at", at=at)
+
+    if query.ids is not None or (query.spatial is None and query.tags is None):
+        every = condition("all_hst" if query.limit is None else "all_page")
+        return [_Table("hst", every, None, "tagged")]
+    return [_live(condition("all_live")), _dead(condition("all_dead"))]
+
+
+def _live(condition: str) -> _Table:
+    return _Table("hst", condition, "past", "tagged_hst")
+
+
+def _dead(condition: str) -> _Table:
+    return _Table("hst", condition, None, "tagged")
 
 
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
@@ -232,14 +261,11 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
 
 
 def tags_of(
-    statement: Statement, collection: Collection, query: Query, table: str
+    statement: Statement, collection: Collection, query: Query, fragment: str
 ) -> Iterable[str]:
+    """The tags of a query, each looked for as the fragment says."""
     if query.tags is None:
         return
-    fragment = {"head": "tagged_head", "hst": "tagged_hst"}.get(table, "tagged")
-    # The index on the history leaves tombstones out.
-    if table == "hst" and query.states is not States.LIVE:
-        fragment = "tagged"
     groups = [
         joined(
             [sql(fragment, value=statement.value(t), **collection.tables) for t in group],
