@@ -174,7 +174,9 @@ async def test_a_collection_with_tombstones_is_refused(
     assert (await handle.get("x")).xyz["version"] == 1
 
 
-async def test_a_load_that_comes_too_late_leaves_nothing(storage: PsqlStorage, connect: Connect) -> None:
+async def test_a_load_that_comes_too_late_leaves_nothing(
+    storage: PsqlStorage, connect: Connect
+) -> None:
     writer = await storage.bulk_writer(CollectionInfo(id="places"), "app")
     await writer.add([point("x")])
     await Handle(storage, "places").create(point("y"))

@@ -283,6 +283,11 @@ class Storage(Reader, Protocol):
     async def maintain(self, now_ms: int | None = None) -> None:
         """Expire, merge, drop and refresh what is due. Safe at any time, from any process."""
 
+    async def keep_log(self, days: int) -> None:
+        """From the next maintenance on, transactions older than so many days are Expired: whole
+        days of the log and its versions go, but never a pinned version, nor the last one. It is
+        36500 unless told otherwise."""
+
     async def partitioning(self, collection: str) -> dict[str, int]:
         """The optimal partitioning of the last published version: quad-key prefix -> features
         (key "" holds those without geometry). Computed when missing or outdated."""

@@ -25,7 +25,7 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.clock import Clock
-from naksha.spi.sessions import check_kept
+from naksha.spi.sessions import check_days, check_kept
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
 from naksha.sqlite import kept, layers, log, pins, reading, splits, versions
 from naksha.sqlite.errors import Locked
@@ -247,6 +247,15 @@ class View:
     async def unpin(self, name: str) -> None:
         check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
         await self._writer.task(lambda c: pins.unpin(c, name))
+
+    async def keep_log(self, days: int) -> None:
+        """See `Storage.keep_log`."""
+        check_days(days)
+
+        def keep(connection: sqlite3.Connection) -> None:
+            connection.execute(queries()["log_days_set"], (days,))
+
+        await self._writer.task(keep)
 
     # ---- The log -----------------------------------------------------------------------------
 

@@ -138,7 +138,13 @@ from naksha.testing.suite_query import (  # noqa: E402
     valued,
     zoo,
 )
-from naksha.testing.suite_retention import TestHistoryOff, TestMaxAge, TestPins  # noqa: E402
+from naksha.testing.suite_retention import (  # noqa: E402
+    TestHistoryOff,
+    TestLogRetention,
+    TestMaxAge,
+    TestPins,
+    logged,
+)
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
@@ -201,6 +207,7 @@ __all__ = [
     "TestLogFilters",
     "TestLogOfABranch",
     "TestLogOfCollections",
+    "TestLogRetention",
     "TestMark",
     "TestMarkInBulk",
     "TestMaxAge",
@@ -242,6 +249,7 @@ __all__ = [
     "edited",
     "empty_storage",
     "filled",
+    "logged",
     "main",
     "nasty",
     "places",

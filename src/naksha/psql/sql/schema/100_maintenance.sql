@@ -106,8 +106,8 @@ DECLARE
     levels  int[];
 BEGIN
     SELECT array_remove(ARRAY[
-            CASE WHEN 31 * 3 <= keep_days * 2 OR n.total > 100 THEN 7 END,
-            CASE WHEN 366 * 3 <= keep_days * 2 OR n.total > 100 THEN 4 END,
+            CASE WHEN 31 * 3 / 2.0 <= keep_days OR n.total > 100 THEN 7 END,
+            CASE WHEN 366 * 3 / 2.0 <= keep_days OR n.total > 100 THEN 4 END,
             CASE WHEN n.years > 24 OR n.total > 100 THEN 3 END,
             CASE WHEN n.decades > 10 OR n.total > 100 THEN 2 END], NULL)
       INTO levels
