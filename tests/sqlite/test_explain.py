@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import shapely
 
-from naksha.model.query import Bbox, Intersects, Query, States, Tile
+from naksha.model.query import Bbox, Intersects, Op, Query, States, Tile
+from naksha.model.query import Test as PropertyTest
 from naksha.model.transaction import LogFilter
 from naksha.model.version import HEAD
 from naksha.sqlite import SqliteStorage, statements
@@ -32,8 +33,15 @@ SELECTIVE = {
     "action": Query(actions=("CREATE",)),
     "author and action": Query(authors=("ann",), actions=("UPDATE",)),
     "txn": Query(txn_from=1, txn_to=2),
+    "updated": Query(updated_from=1_930_392_000_000),
     "page": Query(limit=10),
     "page of a box": Query(limit=10, spatial=Bbox(0, 0, 1, 1)),
+}
+
+SCANNING = {
+    "app": Query(app_ids=("app",)),
+    "property": Query(where=PropertyTest(("properties", "n"), Op.EQ, 7)),
+    "updated before": Query(updated_to=1_930_392_000_000),
 }
 
 
@@ -81,6 +89,14 @@ async def test_no_scan(filled: tuple[Path, int], query: Query, past: bool, state
     path, txn = filled
     asked = msgspec.structs.replace(query, states=states)
     assert scans(path, asked, txn if past else None) == []
+
+
+@pytest.mark.parametrize("states", [States.LIVE, States.DELETED], ids=lambda s: s.name)
+@pytest.mark.parametrize("query", SCANNING.values(), ids=SCANNING)
+async def test_what_has_no_index(filled: tuple[Path, int], query: Query, states: States) -> None:
+    """The exceptions that docs/sqlite.md names."""
+    path, _ = filled
+    assert scans(path, msgspec.structs.replace(query, states=states), None) == ["SCAN s"]
 
 
 async def test_a_box_of_all_states_is_asked_of_three_trees(filled: tuple[Path, int]) -> None:

@@ -23,6 +23,7 @@ from naksha.spi.query_parts import (
     boxes_of,
     check_text,
     end_of_prefix,
+    first_txn_at,
     joined,
     json_text,
     predicate_sql,
@@ -114,10 +115,11 @@ def sources_of(
     if cursor is not None:
         place = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
         filters.append(sql("after_cursor", **place))
+    since = _since(statement, query)
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
-        for table in _tables(query, version):
+        for table in _tables(query, version, since):
             closed = table.name == "hst" and query.states is States.ALL
             shown = _shown(closed, version)
             masked = list(_masks(level, closed, version))
@@ -201,13 +203,23 @@ class _Table(NamedTuple):
     tags: str
 
 
-def _tables(query: Query, at: str | None) -> list[_Table]:
-    """All tables that a query is answered from."""
-    current = sql("true") if at is None else sql("at_head", at=at)
+def _since(statement: Statement, query: Query) -> str:
+    """What follows for txn, which has an index, from the time: where nothing else is narrower. A
+    page goes along the ids; otherwise each one would sort all that came since."""
+    others = (query.ids, query.spatial, query.txn_from, query.txn_to)
+    narrowed = any(other is not None for other in others) or not _is_unselective(query)
+    if query.updated_from is None or narrowed:
+        return sql("true")
+    return sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))
+
+
+def _tables(query: Query, at: str | None, since: str) -> list[_Table]:
+    """All tables that a query is answered from. What was live in the past is asked of a tree."""
+    current = since if at is None else f"{sql('at_head', at=at)} AND {since}"
     head = _Table("head", current, "box", "tagged_head")
     gone = _Table("del", current, "gone", "tagged_del")
     if query.states is States.ALL:
-        return [head, gone, *_past(query, at)]
+        return [head, gone, *_past(query, at, since)]
     if query.states is States.LIVE:
         now, then = head, None if at is None else _live(sql("live_hst_at", at=at))
     else:
@@ -215,7 +227,7 @@ def _tables(query: Query, at: str | None) -> list[_Table]:
     return [now] if then is None else [now, then]
 
 
-def _past(query: Query, at: str | None) -> list[_Table]:
+def _past(query: Query, at: str | None, since: str) -> list[_Table]:
     """The whole history. The trees leave its tombstones out: those have an index of their own."""
 
     def condition(name: str) -> str:
@@ -223,7 +235,7 @@ def _past(query: Query, at: str | None) -> list[_Table]:
 
     if query.ids is not None or (query.spatial is None and query.tags is None):
         every = condition("all_hst" if query.limit is None else "all_page")
-        return [_Table("hst", every, None, "tagged")]
+        return [_Table("hst", f"{every} AND {since}", None, "tagged")]
     return [_live(condition("all_live")), _dead(condition("all_dead"))]
 
 
