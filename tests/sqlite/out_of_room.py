@@ -43,7 +43,7 @@ async def main(path: str) -> None:
     roads = Handle(await SqliteStorage.open(path), "roads")
     allow(ROOM)
     n = 0
-    while await write(roads, f"k{n}", "x" * 2_000):
+    while n < 1_000 and await write(roads, f"k{n}", "x" * 2_000):
         n += 1
     await asyncio.gather(*(write(roads, f"large{n}", "x" * ROOM) for n in range(3)))
     tell("read", *ids_of(await roads.live()))

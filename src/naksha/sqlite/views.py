@@ -34,7 +34,7 @@ from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import Transaction as OpenTransaction
-from naksha.sqlite.writer import Entry, Writer
+from naksha.sqlite.writer import WITHIN, Entry, Writer
 
 T = TypeVar("T")
 CHUNK: Final = 500
@@ -198,14 +198,17 @@ class View:
             dated=at_ms is not None,
             layers=self._layers,
         )
-        entry = Entry(transaction, keeps_place=keeps_place)
+        entry = Entry(transaction, keeps_place=keeps_place, outer=WITHIN.get())
         session = SqliteSession(self._writer, self._readers, entry, self._file.info)
+        WITHIN.set(entry)
         try:
             yield session
             session.check_usable()
         except BaseException:
             await asyncio.shield(self._writer.rollback(entry))
             raise
+        finally:
+            WITHIN.set(entry.outer)
         if entry.steps:
             try:
                 await self._writer.commit(entry)
