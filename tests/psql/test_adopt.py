@@ -265,6 +265,19 @@ async def test_a_prefix_is_cut_from_the_ids(storage: PsqlStorage, connection: Di
     assert sorted(await states(storage, "roads", Query())) == ["a", "b"]
 
 
+async def test_no_state_is_from_the_future(storage: PsqlStorage, connection: Direct) -> None:
+    """Or who asks for what was updated since would not find it under the number of today."""
+    later = 4_000_000_000_000
+    await connection.execute(f"CREATE TABLE roads {LAYOUT}")
+    await add(connection, "roads", old_feature("a", createdAt=later, updatedAt=later))
+    async with transaction(connection):
+        await connection.execute("SELECT naksha.naksha_adopt('roads', 'roads')")
+    found = xyz((await states(storage, "roads", Query()))["a"])
+    assert found["createdAt"] == found["updatedAt"] < later
+    assert "a" in await states(storage, "roads", Query(updated_from=found["updatedAt"]))
+    assert await states(storage, "roads", Query(updated_from=later)) == {}
+
+
 # ---- and back ------------------------------------------------------------------------------------
 
 

@@ -13,15 +13,12 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     CollectionNotFound,
     Conflict,
-    InvalidArgument,
     NotSupported,
-    Retryable,
 )
 from naksha.model.query import Query
-from naksha.model.state import XYZ, State
 from naksha.psql import PsqlStorage, staging
 from naksha.psql.driver import Direct
-from naksha.testing.suite_support import Handle, content, feature, new_collection, point, published
+from naksha.testing.suite_support import Handle, new_collection, point, published
 from tests.psql.support import Connect, begin, until
 
 PROGRAM = Path(__file__).with_name("bulk_process.py")
@@ -102,44 +99,6 @@ async def test_tables_are_those_of_a_normal_collection(
     assert await staging_tables(connection) == 0
 
 
-def comparable(state: State) -> dict[str, Any]:
-    xyz = dict(state.xyz)
-    for key in ("txn", "uuid", "createdAt", "updatedAt", "rtcts", "rtuts"):
-        xyz[key] = type(xyz[key])
-    return content(state) | {"xyz": xyz}
-
-
-ODD: list[dict[str, Any]] = [
-    {"type": "Feature", "id": "no properties", "geometry": None},
-    {"type": "Feature", "id": "null", "properties": None},
-    {"properties": {}, "type": "Feature", "id": "empty"},
-    {"properties": {"a": {}}, "id": "first", "type": "Feature", "bbox": [1, 2, 3, 4]},
-    {"properties": {"properties": {"x": "}}"}}, "id": "nested", "type": "Feature", "z": {"a": 1}},
-    {"id": "last", "type": "Feature", "properties": {"text": '{"}\\', "ü": "\u2028"}},
-    {"id": 17, "type": "Feature", "properties": {XYZ: {"tags": ['a"b', "c\\"], "crid": 'q"'}}},
-    {"type": "Feature", "properties": {"without": "id"}},
-    feature("3d", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]}, xyz={"crid": "own"}),
-    feature("3d line", {"type": "LineString", "coordinates": [[1, 2, 0], [3, 4, 0]]}),
-]
-
-
-@FORMS
-async def test_odd_features_come_out_as_after_a_normal_insert(
-    storage: PsqlStorage, exclusive: bool
-) -> None:
-    normal = await new_collection(storage)
-    await normal.create(*ODD, app="app")
-    await load(storage, "bulk", ODD, exclusive=exclusive)
-
-    def order(found: dict[str, Any]) -> str:
-        text = str(found.pop("id")) if "without" in found["properties"] else found["id"]
-        return "without" if "without" in found["properties"] else text
-
-    wanted = [comparable(state) for state in await normal.live()]
-    found = [comparable(state) for state in await Handle(storage, "bulk").live()]
-    assert sorted(found, key=order) == sorted(wanted, key=order)
-
-
 @FORMS
 async def test_plain_sql_and_guards_work_afterwards(
     storage: PsqlStorage, connect: Connect, exclusive: bool
@@ -185,7 +144,7 @@ async def test_attaching_scans_nothing(connect: Connect) -> None:
 
 
 @FORMS
-async def test_of_features_with_the_same_id_the_last_one_counts(
+async def test_the_last_one_counts_across_chunks(
     storage: PsqlStorage, exclusive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "CHUNK_FEATURES", 30)
@@ -215,7 +174,9 @@ async def test_a_collection_with_tombstones_is_refused(
     assert (await handle.get("x")).xyz["version"] == 1
 
 
-async def test_whoever_writes_while_we_stage_wins(storage: PsqlStorage, connect: Connect) -> None:
+async def test_a_load_that_comes_too_late_leaves_nothing(
+    storage: PsqlStorage, connect: Connect
+) -> None:
     writer = await storage.bulk_writer(CollectionInfo(id="places"), "app")
     await writer.add([point("x")])
     await Handle(storage, "places").create(point("y"))
@@ -223,50 +184,6 @@ async def test_whoever_writes_while_we_stage_wins(storage: PsqlStorage, connect:
         await writer.commit()
     assert [state.id for state in await Handle(storage, "places").live()] == ["y"]
     assert await staging_tables(await connect()) == 0
-
-
-async def test_a_collection_changed_while_we_stage_is_retried(storage: PsqlStorage) -> None:
-    writer = await storage.bulk_writer(CollectionInfo(id="places"), "app")
-    await Handle(storage, "places").change(id_prefix="p:")
-    with pytest.raises(Retryable):
-        await writer.commit()
-
-
-async def test_a_failed_add_leaves_only_abort(storage: PsqlStorage) -> None:
-    writer = await storage.bulk_writer(CollectionInfo(id="bulk"), "app")
-    with pytest.raises(InvalidArgument):
-        await writer.add([point("x", 999)])
-    for call in (writer.commit, lambda: writer.add([])):
-        with pytest.raises(InvalidArgument, match="abort"):
-            await call()
-    await writer.abort()
-
-
-@FORMS
-async def test_the_checks_are_those_of_a_normal_write(
-    storage: PsqlStorage, exclusive: bool
-) -> None:
-    line = {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}
-    with pytest.raises(InvalidArgument, match="points only"):
-        await load(storage, "points", [feature("x", line)], exclusive=exclusive, points_only=True)
-    handle = Handle(storage, "places")
-    await handle.create(point("x"))
-    old = await handle.get("x")
-    await handle.delete("x")
-    await handle.purge("x")
-    with pytest.raises(Conflict):
-        await load(storage, "places", [old.feature], exclusive=exclusive)
-
-
-async def test_an_exclusive_load_holds_publication_back(storage: PsqlStorage) -> None:
-    writer = await storage.bulk_writer(CollectionInfo(id="bulk"), "app", exclusive=True)
-    await Handle(storage, "places").create(point("x"))
-    status = await storage.publication()
-    assert status.unpublished == 1
-    assert status.held_back_by is not None
-    await writer.add([point("y")])
-    txn = await writer.commit()
-    assert (await published(storage)).txn > txn
 
 
 async def test_another_process_can_stage(storage: PsqlStorage, bare: str) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import CollectionNotFound, Expired, VersionNotFound
-from naksha.model.limits import INT8_MAX
+from naksha.model.errors import CollectionNotFound, Expired
 from naksha.model.query import Query, States
-from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version
+from naksha.model.version import HEAD, AtSeq, Version
 from naksha.psql import maintenance
 from tests.psql.aging import Aging, aging_storage, ms, place
 from tests.psql.support import connect_to
@@ -165,48 +165,8 @@ async def test_expiry_of_an_open_day_waits_for_its_writers(aging: Aging) -> None
     assert (await aging.at(last))["LIVE"]
 
 
-async def log_of(aging: Aging) -> list[int]:
-    first = await aging.plain.fetchval("SELECT min(seq_number) FROM naksha_version")
-    return [t.txn for t in await aging.storage.transactions(first - 1)]
-
-
-async def test_the_log_has_its_own_retention(aging: Aging) -> None:
-    await aging.plain.execute("SELECT naksha_storage_keep_log(2)")
-    await aging.storage.maintain()
-    kept = aging.versions[5:]
-    assert await log_of(aging) == [v.txn for v in kept]
-    gone = aging.versions[4]
-    with pytest.raises(Expired) as caught:
-        await aging.storage.transactions()
-    assert caught.value.oldest == kept[0].seq_number
-    for at in (AtSeq(gone.seq_number), AtTxn(gone.txn), AtTime(gone.published_ms - 1)):
-        with pytest.raises(Expired) as caught:
-            await aging.storage.resolve(at)
-        assert caught.value.oldest == kept[0].seq_number
-    with pytest.raises(Expired):
-        await aging.storage.transaction(gone.txn)
-    with pytest.raises(VersionNotFound):
-        await aging.storage.transaction(kept[1].txn + 77)
-    version = await aging.write()
-    assert version.seq_number == kept[-1].seq_number + 1
-
-
-async def test_the_log_may_be_kept_for_ever(aging: Aging) -> None:
-    await aging.plain.execute("SELECT naksha_storage_keep_log($1)", INT8_MAX)
-    before = await log_of(aging)
-    await aging.storage.maintain(ms(TODAY + timedelta(days=90)))
-    assert await log_of(aging) == before
-
-
-async def test_the_log_is_kept_from_a_pin_on(aging: Aging) -> None:
-    await aging.plain.execute("SELECT naksha_storage_keep_log(0)")
-    await aging.storage.pin("subscriber", aging.versions[2], "roads")
-    await aging.storage.maintain(ms(TODAY + timedelta(days=90)))
-    assert await log_of(aging) == [v.txn for v in aging.versions[2:]]
-
-
-async def test_the_last_version_stays_known(aging: Aging) -> None:
-    await aging.plain.execute("SELECT naksha_storage_keep_log(0)")
+async def test_the_last_version_stays_known_when_numbers_were_lost(aging: Aging) -> None:
+    await aging.storage.keep_log(0)
     await aging.plain.execute("SELECT nextval('naksha_tx_object_id_seq')")
     await aging.plain.execute(
         "SELECT setval('naksha_tx_object_id_seq', naksha_day_txn('2031-06-01'))"
@@ -218,23 +178,7 @@ async def test_the_last_version_stays_known(aging: Aging) -> None:
     assert (await aging.write()).seq_number == last.seq_number + 1
 
 
-async def test_newest_first_the_log_ends_where_it_ends(aging: Aging) -> None:
-    await aging.plain.execute("SELECT naksha_storage_keep_log(2)")
-    await aging.storage.maintain()
-    whole = await aging.storage.transactions(newest_first=True)
-    oldest = whole[-1].seq_number
-    assert oldest is not None
-    assert oldest > 1
-    with pytest.raises(Expired):
-        await aging.storage.transactions()
-    assert await aging.storage.transactions(oldest - 1) == whole[::-1]
-    assert await aging.storage.transactions(oldest, newest_first=True) == []
-    with pytest.raises(Expired) as caught:
-        await aging.storage.transactions(oldest - 1, newest_first=True)
-    assert caught.value.oldest == oldest
-
-
-async def test_without_history_versions_stay_expired_when_the_log_goes(aging: Aging) -> None:
+async def test_without_history_the_floor_is_kept_when_the_log_goes(aging: Aging) -> None:
     async def off(session: object) -> None:
         change = CollectionChange(history_enabled=False)
         await session.change_collection("roads", change)  # type: ignore[attr-defined]
@@ -243,7 +187,7 @@ async def test_without_history_versions_stay_expired_when_the_log_goes(aging: Ag
     written: Version = await aging.write()
     aging.clock.day = TODAY + timedelta(days=30)
     await aging.storage.run(lambda s: s.message("m", "later"), "app")
-    await aging.plain.execute("SELECT naksha_storage_keep_log(5)")
+    await aging.storage.keep_log(5)
     await aging.storage.maintain()
     floor = await aging.plain.fetchval("SELECT naksha_floor('roads')")
     assert floor == written.txn
@@ -290,7 +234,12 @@ async def test_the_comment_is_the_whole_info_at_all_times(aging: Aging) -> None:
     settings = {"max_age": 9, "id_prefix": "p:", "author": "ann", "points_only": True}
     await aging.create("ways", history_enabled=False, optimal_partitioning=True, **settings)
     await same(history_enabled=False, optimal_partitioning=True, delete_at=0, **settings)
-    changed = {"max_age": 8, "id_prefix": None, "author": "bob", "history_enabled": True}
+    changed: dict[str, Any] = {
+        "max_age": 8,
+        "id_prefix": None,
+        "author": "bob",
+        "history_enabled": True,
+    }
     change = CollectionChange(optimal_partitioning=False, **changed)
     await aging.storage.run(lambda s: s.change_collection("ways", change), "app")
     await same(optimal_partitioning=False, points_only=True, byte_size=-1, **changed)

@@ -17,7 +17,8 @@ import pytest
 import shapely
 
 from naksha.model.guid import Guid
-from naksha.model.query import Bbox, Intersects, Query, States, Tile
+from naksha.model.query import Bbox, Intersects, Op, Query, States, Tile
+from naksha.model.query import Test as PropertyTest
 from naksha.psql import PsqlStorage, statements
 from naksha.psql.driver import Direct
 from naksha.psql.session import PsqlSession
@@ -269,6 +270,7 @@ QUERIES = {
     "author": Query(authors=("nobody",)),
     "page of an author": Query(authors=("nobody",), limit=50),
     "txn": Query(txn_from=2031050300000000000, txn_to=2031050300000000001),
+    "updated": Query(updated_from=int(DAYS[3].timestamp() * 1000) + 1),
     "page": Query(limit=50),
     "page of a box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0), limit=50),
 }
@@ -326,6 +328,20 @@ async def test_what_the_library_asks_of_points_uses_indices(
             ):
                 assert plan.sequential == set(), (states, at, text)
                 assert any(index.endswith("_geo") for index in plan.indices)
+
+
+SCANNING = {
+    "app": Query(app_ids=("nobody",)),
+    "property": Query(where=PropertyTest(("properties", "n"), Op.EQ, 77)),
+    "updated before": Query(updated_to=int(DAYS[0].timestamp() * 1000)),
+}
+
+
+@pytest.mark.parametrize("name", SCANNING)
+async def test_what_has_no_index(filled: Direct, name: str) -> None:
+    """The exceptions that docs/storage.md names."""
+    plan = await explain(filled, *_flat(statements.states("roads", SCANNING[name], None)))
+    assert plan.sequential == plan.of_head()
 
 
 @pytest.mark.parametrize("actions", [None, ("UPDATE",)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import shapely
 
-from naksha.model.query import Bbox, Intersects, Query, States, Tile
+from naksha.model.query import Bbox, Intersects, Op, Query, States, Tile
+from naksha.model.query import Test as PropertyTest
 from naksha.model.transaction import LogFilter
 from naksha.model.version import HEAD
 from naksha.sqlite import SqliteStorage, statements
@@ -32,8 +34,15 @@ SELECTIVE = {
     "action": Query(actions=("CREATE",)),
     "author and action": Query(authors=("ann",), actions=("UPDATE",)),
     "txn": Query(txn_from=1, txn_to=2),
+    "updated": Query(updated_from=1_930_392_000_000),
     "page": Query(limit=10),
     "page of a box": Query(limit=10, spatial=Bbox(0, 0, 1, 1)),
+}
+
+SCANNING = {
+    "app": Query(app_ids=("app",)),
+    "property": Query(where=PropertyTest(("properties", "n"), Op.EQ, 7)),
+    "updated before": Query(updated_to=1_930_392_000_000),
 }
 
 
@@ -63,21 +72,41 @@ def plan_of(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY
 
 def scans(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY) -> list[str]:
     """The steps of the plan that read a table of features from end to end."""
-    # A tree is searched by its own rules, and shown as a scan with an index.
+    # A tree is searched by its own rules, and shown as a scan with an index. All that came before
+    # a version is half of the history or more, index or not.
     return [
         step
         for step in plan_of(path, query, at, layers)
-        if step == "SCAN s" or step.startswith("SCAN s USING INTEGER")
+        if step == "SCAN s"
+        or step.startswith("SCAN s USING INTEGER")
+        or step.endswith("_txn (txn<?)")
     ]
 
 
+@pytest.mark.parametrize("states", States, ids=lambda states: states.name)
 @pytest.mark.parametrize("query", SELECTIVE.values(), ids=SELECTIVE)
 @pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
-async def test_no_scan_for_live_features(
-    filled: tuple[Path, int], query: Query, past: bool
-) -> None:
+async def test_no_scan(filled: tuple[Path, int], query: Query, past: bool, states: States) -> None:
     path, txn = filled
-    assert scans(path, query, txn if past else None) == []
+    asked = msgspec.structs.replace(query, states=states)
+    assert scans(path, asked, txn if past else None) == []
+
+
+@pytest.mark.parametrize("states", [States.LIVE, States.DELETED], ids=lambda s: s.name)
+@pytest.mark.parametrize("query", SCANNING.values(), ids=SCANNING)
+async def test_what_has_no_index(filled: tuple[Path, int], query: Query, states: States) -> None:
+    """The exceptions that docs/sqlite.md names."""
+    path, _ = filled
+    assert scans(path, msgspec.structs.replace(query, states=states), None) == ["SCAN s"]
+
+
+async def test_a_box_of_all_states_is_asked_of_three_trees(filled: tuple[Path, int]) -> None:
+    """Those of HEAD, of tombstones and of the history; the history's tombstones have an index."""
+    path, txn = filled
+    for at in (None, txn):
+        plan = plan_of(path, Query(spatial=Bbox(0, 0, 1, 1), states=States.ALL), at)
+        assert len([step for step in plan if step.startswith("SCAN b VIRTUAL TABLE INDEX 2")]) == 3
+        assert "SEARCH s USING INDEX naksha_1_hst_action (action=?)" in plan
 
 
 async def test_a_whole_version_reads_only_what_was_valid(filled: tuple[Path, int]) -> None:
@@ -158,16 +187,18 @@ async def branched(
     return filled[0], version.txn, [one.layers, two.layers]
 
 
+@pytest.mark.parametrize("states", States, ids=lambda states: states.name)
 @pytest.mark.parametrize("query", SELECTIVE.values(), ids=SELECTIVE)
 @pytest.mark.parametrize("past", [False, True], ids=["head", "past"])
 async def test_no_scan_on_a_branch(
-    branched: tuple[Path, int, list[Layers]], query: Query, past: bool
+    branched: tuple[Path, int, list[Layers]], query: Query, past: bool, states: States
 ) -> None:
     path, txn, branches = branched
+    asked = msgspec.structs.replace(query, states=states)
     for layers in branches:
         at = txn if past else None
-        assert scans(path, query, at, layers) == []
-        masks = [s for s in plan_of(path, query, at, layers) if s.split()[1] == "m"]
+        assert scans(path, asked, at, layers) == []
+        masks = [s for s in plan_of(path, asked, at, layers) if s.split()[1] == "m"]
         assert masks
         assert all(step.startswith("SEARCH m USING") for step in masks), masks
 

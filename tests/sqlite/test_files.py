@@ -19,6 +19,7 @@ from naksha.sqlite.errors import Locked
 from naksha.sqlite.files import SCHEMA_VERSION
 from naksha.testing.suite_concurrency import check_history, check_log
 from naksha.testing.suite_support import Handle, ids_of, point
+from tests.sqlite import out_of_room
 from tests.sqlite.support import rows, shell
 
 NOBODY = 65534
@@ -98,6 +99,8 @@ from naksha.sqlite import SqliteStorage
 from naksha.sqlite.sql import queries, schema_files
 
 async def main():
+    with open(sys.argv[1], "rb") as file:
+        print(file.read(15).decode())
     try:
         storage = await SqliteStorage.open(sys.argv[1], busy_s=1)
         async with storage.write("app") as session:
@@ -131,9 +134,10 @@ async def test_a_read_only_disk(storage: SqliteStorage, path: Path, tmp_path: Pa
             check=False,
         )
         assert done.stderr == ""
-        code, _, message = done.stdout.strip().partition(" ")
-        assert code in ("not_supported", "unavailable"), done.stdout
-        assert "read-only" in message or "cannot be opened" in message
+        readable, refused = done.stdout.splitlines()
+        assert readable == "SQLite format 3"
+        assert refused.startswith("not_supported "), refused
+        assert "read-only" in refused
         assert place.read_bytes() == path.read_bytes()
     finally:
         folder.chmod(0o755)
@@ -166,6 +170,35 @@ async def test_a_full_disk(storage: SqliteStorage, path: Path) -> None:
     await roads.create(point("after"))
     await check_history(roads)
     await check_log(storage)
+
+
+async def test_a_disk_that_takes_no_more_writes(storage: SqliteStorage, path: Path) -> None:
+    """The system itself refuses a write to the log, in the middle of it."""
+    await Handle(storage, "roads").create(point("a"))
+    await storage.close()
+    done = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", out_of_room.__name__, str(path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, err = await done.communicate()
+    assert err.decode() == ""
+    lines = [line.partition(" ")[::2] for line in out.decode().splitlines()]
+    told = [value for word, value in lines if word == "written"]
+    refused = [value for word, value in lines if word == "refused"]
+    assert len(told) > 10
+    assert len(refused) == 4
+    for text in refused:
+        assert text.startswith("unavailable The disk"), text
+    (read,) = [value.split() for word, value in lines if word == "read"]
+    assert told[-1] == "after"
+    assert set(read) == {"a", *told[:-1]}
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    opened = await SqliteStorage.open(path, "test")
+    assert set(ids_of(await Handle(opened, "roads").live())) == {"a", *told}
+    await check_history(Handle(opened, "roads"))
+    await check_log(opened)
+    await opened.close()
 
 
 async def test_another_process_that_writes_for_too_long(storage: SqliteStorage, path: Path) -> None:

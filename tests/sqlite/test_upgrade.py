@@ -6,10 +6,12 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Query
+from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq
 from naksha.sqlite import SqliteStorage
@@ -60,6 +62,9 @@ async def test_everything_is_still_there(old: Path) -> None:
     assert ids_of(await roads.live()) == ["a", "c"]
     assert ids_of(await roads.live(AtSeq(2))) == ["a", "b", "c"]
     assert ids_of(await roads.states(Query(tags=(("old",),)))) == ["a", "c"]
+    for asked in (Query(tags=(("old",),)), Query(spatial=Bbox(-180, -90, 180, 90))):
+        deleted = msgspec.structs.replace(asked, states=States.DELETED)
+        assert ids_of(await roads.states(deleted)) == ["b"]
     log = await storage.transactions()
     assert [(t.seq_number, t.author, t.overlay) for t in log] == [
         (1, None, MAIN),
@@ -101,6 +106,18 @@ async def test_old_and_new_files_have_the_same_schema(old: Path, tmp_path: Path)
     new = schema_of(fresh)
     assert new
     assert [entry for entry in schema_of(old) if entry in new] == new
+
+
+async def test_old_and_new_collections_have_the_same_tables_and_indices(
+    old: Path, tmp_path: Path
+) -> None:
+    fresh = tmp_path / "fresh.naksha"
+    await (await SqliteStorage.open(old)).close()
+    storage = await SqliteStorage.open(fresh)
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), APP)
+    await storage.close()
+    text = "SELECT type, name FROM sqlite_master WHERE name LIKE 'roads%' OR name GLOB '*_1*'"
+    assert sorted(rows(old, text)) == sorted(rows(fresh, text))
 
 
 async def test_several_at_once_upgrade_it_once(old: Path) -> None:

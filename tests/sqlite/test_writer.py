@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from naksha.model import limits
 from naksha.model.errors import (
     CollectionNotFound,
     Expired,
@@ -22,8 +24,9 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Bbox, Query
 from naksha.model.version import HEAD, AtTime, AtTxn
-from naksha.sqlite import SqliteStorage
-from naksha.sqlite.writer import Writer
+from naksha.spi.storage import WriteSession
+from naksha.sqlite import SqliteStorage, maintenance
+from naksha.sqlite.writer import GRACE_LONG_S, Writer
 from naksha.testing.suite_concurrency import check_history, check_log
 from naksha.testing.suite_support import DAY_MS, Handle, ids_of, point
 
@@ -275,3 +278,75 @@ async def test_numbers_and_texts_beyond_all_measure(
     with contextlib.suppress(NakshaError):
         await call(storage)
     await Handle(storage, "places").create(point("after"))
+
+
+async def test_one_at_the_gate_makes_room_for_what_it_waits_for(storage: SqliteStorage) -> None:
+    """It keeps its place before others, but not before what is done in its own midst."""
+    roads, places = Handle(storage, "roads"), Handle(storage, "places")
+    attempts = 0
+
+    async def work(session: WriteSession) -> None:
+        nonlocal attempts
+        attempts += 1
+        await session.create("roads", [point("mine")])
+        if attempts <= limits.RETRY_GATE_COUNT:
+            raise Retryable("as if somebody had been faster")
+        await places.create(point("inner"))
+        async with storage.write("app") as inner:
+            await inner.create("places", [point("inmost")])
+            await storage.unpin("nobody's")
+        await session.create("roads", [point("more")])
+
+    async with asyncio.timeout(GRACE_LONG_S / 2):
+        await storage.run(work, "app")
+    assert attempts == limits.RETRY_GATE_COUNT + 1
+    assert ids_of(await roads.live()) == ["mine", "more"]
+    assert ids_of(await places.live()) == ["inmost", "inner"]
+    await check_log(storage)
+
+
+async def test_one_at_the_gate_keeps_its_place_before_others(storage: SqliteStorage) -> None:
+    begun, attempts = asyncio.Event(), 0
+
+    async def work(session: WriteSession) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts <= limits.RETRY_GATE_COUNT:
+            raise Retryable("as if somebody had been faster")
+        await session.create("roads", [point("x", by="gate")])
+        begun.set()
+        await asyncio.sleep(0.3)
+        await session.create("roads", [point("y")])
+
+    running = asyncio.create_task(storage.run(work, "app"))
+    await begun.wait()
+    with pytest.raises(FeatureExists):
+        await Handle(storage, "roads").create(point("x", by="other"))
+    await running
+    assert attempts == limits.RETRY_GATE_COUNT + 1
+
+
+async def test_writers_go_on_while_features_are_counted(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting, counted = threading.Event(), threading.Event()
+    original = maintenance._estimates
+
+    def slow(connection: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
+        counting.set()
+        assert counted.wait(10)
+        return original(connection, name)
+
+    monkeypatch.setattr(maintenance, "_estimates", slow)
+    roads = Handle(storage, "roads")
+    await roads.create(point("before"))
+    maintaining = asyncio.create_task(storage.maintain())
+    assert await asyncio.to_thread(counting.wait, 10)
+    async with asyncio.timeout(5):
+        await roads.create(point("meanwhile"))
+    counted.set()
+    await maintaining
+    info = await storage.collection("roads")
+    assert info.estimated_feature_count in (1, 2)
+    await storage.maintain()
+    assert (await storage.collection("roads")).estimated_feature_count == 2

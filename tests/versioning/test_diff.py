@@ -164,7 +164,8 @@ async def test_more_than_can_be_kept_is_looked_up(
 
 
 def _raw(change: Change) -> tuple[bytes | None, bytes | None]:
-    return change.old and change.old.raw, change.new and change.new.raw
+    old, new = change.old, change.new
+    return None if old is None else old.raw, None if new is None else new.raw
 
 
 class Busy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.features import PreparedFeatures
 from naksha.model.guid import Guid
 from naksha.model.uuids import parse_state_id
@@ -44,3 +44,19 @@ def lock_of(state_id: str | None, storage: tuple[str, int], info: CollectionInfo
     except InvalidArgument:
         return None
     return reference.i if ours else None
+
+
+def check_unlocked(
+    prepared: PreparedFeatures, storage: tuple[str, int], info: CollectionInfo
+) -> None:
+    """Refuse features that are meant to follow a state of an empty collection."""
+    if not any(prepared.lock_uuid):
+        return
+    for id_, uuid in zip(prepared.ids, prepared.lock_uuid, strict=True):
+        if lock_of(uuid, storage, info) is not None:
+            raise Conflict(
+                "The feature was changed since it was read",
+                field="uuid",
+                feature_id=id_,
+                collection_id=info.id,
+            )

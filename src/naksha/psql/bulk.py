@@ -18,9 +18,9 @@ import asyncpg
 import msgspec
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Conflict, InvalidArgument
+from naksha.model.errors import InvalidArgument
 from naksha.model.features import PreparedFeatures, check_features
-from naksha.model.write_checks import check_points, lock_of
+from naksha.model.write_checks import check_points, check_unlocked
 from naksha.psql import staging
 from naksha.psql.driver import Direct
 from naksha.psql.errors import translated
@@ -172,16 +172,7 @@ class Loader:
         info = self._ticket.info
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=True)
         check_points(prepared, info)
-        if not any(prepared.lock_uuid):
-            return prepared
-        for id_, uuid in zip(prepared.ids, prepared.lock_uuid, strict=True):
-            if lock_of(uuid, self._ticket.storage, info) is not None:
-                raise Conflict(
-                    "The feature was changed since it was read",
-                    field="uuid",
-                    feature_id=id_,
-                    collection_id=info.id,
-                )
+        check_unlocked(prepared, self._ticket.storage, info)
         return prepared
 
     async def _copy(self, pieces: list[staging.Piece], ids: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from naksha.spi.query_parts import (
     boxes_of,
     check_text,
     end_of_prefix,
+    first_txn_at,
     joined,
     json_text,
     predicate_sql,
@@ -191,14 +192,17 @@ def _is_narrow(query: Query) -> bool:
             query.qrid_prefix,
             query.txn_from,
             query.txn_to,
+            query.updated_from,
         )
     )
 
 
 def depends_on_values(query: Query) -> bool:
     """Whether the right plan depends on the values: one author may have written nearly all that
-    there is, another nearly nothing, and the same statement asks for both."""
-    return query.authors is not None or query.actions is not None
+    there is, another nearly nothing, and the same statement asks for both. So it is with what was
+    updated since a time."""
+    parts = (query.authors, query.actions, query.updated_from)
+    return any(part is not None for part in parts)
 
 
 def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]:
@@ -241,6 +245,10 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
         bound = getattr(query, name)
         if bound is not None:
             yield sql(name, value=statement.value(bound, "int8"))
+    if query.updated_from is not None:
+        # There is no index on the time, but one on txn.
+        first = first_txn_at(query.updated_from)
+        yield sql("txn_from", value=statement.value(first, "int8"))
     if query.where is not None:
         yield predicate_sql(query.where, lambda test: _test(statement, test))
 

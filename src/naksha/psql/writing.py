@@ -21,6 +21,7 @@ from naksha.psql.sequencer import Sequencer
 from naksha.psql.session import PsqlSession
 from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
+from naksha.spi.sessions import check_days
 from naksha.spi.storage import WriteSession
 
 T = TypeVar("T")
@@ -164,3 +165,9 @@ class Writing(PsqlReader):
     async def unpin(self, name: str) -> None:
         async with self._connection() as connection:
             await connection.execute(queries()["unpin"], name)
+
+    async def keep_log(self, days: int) -> None:
+        """See `Storage.keep_log`."""
+        check_days(days)
+        async with self._connection() as connection:
+            await connection.execute(queries()["keep_log"], days)

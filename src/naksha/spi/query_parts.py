@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from naksha.model import limits, quadkey
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import And, Bbox, Intersects, Not, Op, Or, Predicate, Spatial, Tile
 from naksha.model.query import Test as PropertyTest
+from naksha.model.txn import txn_of
 
 ORDER: Final = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 METRES_PER_DEGREE: Final = 110_500.0
@@ -48,6 +50,17 @@ def end_of_prefix(prefix: str) -> str | None:
 
 
 # ---- Places ----------------------------------------------------------------------------------
+
+
+def first_txn_at(epoch_ms: int) -> int:
+    """A number that no state updated then or later is below. A transaction begins before it draws
+    its number, and numbers never go back to an earlier day, so the day of the number is that of
+    the beginning or a later one: when others were at the next day already, or when the clock was
+    put back. So there is no such bound from above."""
+    try:
+        return txn_of(datetime.fromtimestamp(epoch_ms / 1000, UTC).date(), 0)
+    except (OverflowError, OSError, ValueError, InvalidArgument):
+        return 0
 
 
 def boxes_of(spatial: Spatial | None) -> list[Box]:

@@ -294,6 +294,12 @@ def check_kept(kind: str, id: str, expected: int | None = None) -> None:
         raise InvalidArgument("A revision is not negative", field="expected")
 
 
+def check_days(days: int) -> None:
+    """Refuse what is no number of days to keep something."""
+    if not 0 <= days <= limits.INT8_MAX:
+        raise InvalidArgument(f"{days} is not a number of days", field="days")
+
+
 def checked_json(value: Any, bytes_max: int, *, field: str) -> str:
     """A value as JSON text."""
     problem = json_problem(value)

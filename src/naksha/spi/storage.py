@@ -222,10 +222,14 @@ class BulkWriter(Protocol):
     """Loads one new collection (or fills an empty one) as one transaction, in parallel."""
 
     async def add(self, features: Iterable[Feature]) -> int:
-        """Stage features; may be called concurrently. Returns how many were staged."""
+        """Stage features; may be called concurrently. Returns how many were staged. Of features
+        with the same id the last one counts; a uuid of this collection is a Conflict, since
+        nothing is there that the feature could follow. After a failure only `abort` is left."""
 
     async def commit(self) -> int:
-        """Make all staged features visible as one transaction; returns its txn."""
+        """Make all staged features visible as one transaction; returns its txn. Conflict when
+        somebody wrote to the collection meanwhile, Retryable when it was changed. It ends the
+        load in any case."""
 
     async def abort(self) -> None:
         """Forget everything staged."""
@@ -302,6 +306,11 @@ class Storage(Reader, Protocol):
 
     async def maintain(self, now_ms: int | None = None) -> None:
         """Expire, merge, drop and refresh what is due. Safe at any time, from any process."""
+
+    async def keep_log(self, days: int) -> None:
+        """From the next maintenance on, transactions older than so many days are Expired: whole
+        days of the log and its versions go, but never a pinned version, nor the last one. It is
+        36500 unless told otherwise."""
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         """The optimal partitioning of the last published version: quad-key prefix -> features

@@ -13,15 +13,15 @@ from typing import Any, Final
 import msgspec
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Conflict, InvalidArgument, Retryable
+from naksha.model.errors import CollectionExists, Conflict, InvalidArgument, Retryable
 from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
-from naksha.model.write_checks import check_points
+from naksha.model.write_checks import check_points, check_unlocked
 from naksha.spi.sessions import WriteBatch
 from naksha.spi.storage import Feature
 from naksha.sqlite import collections, writes
 from naksha.sqlite.errors import translated
-from naksha.sqlite.rows import collection_of
+from naksha.sqlite.rows import Collection, collection_of
 from naksha.sqlite.sql import queries, sql
 from naksha.sqlite.states import Shapes, shapes_of
 from naksha.sqlite.transaction import Message, Transaction
@@ -30,14 +30,26 @@ from naksha.sqlite.writer import Entry, Writer
 CHUNK: Final = 10_000
 
 
-class SqliteBulkWriter:
-    """See `naksha.spi.storage.BulkWriter`."""
+class Changed(Retryable):
+    """The features were checked against settings that the collection no longer has."""
 
-    def __init__(self, writer: Writer, entry: Entry, info: CollectionInfo, is_new: bool) -> None:
+
+class SqliteBulkWriter:
+    """See `naksha.spi.storage.BulkWriter`. `known` is the collection when it is there already."""
+
+    def __init__(
+        self,
+        storage: tuple[str, int],
+        writer: Writer,
+        entry: Entry,
+        info: CollectionInfo,
+        known: CollectionInfo | None,
+    ) -> None:
+        self._storage = storage
         self._writer = writer
         self._entry = entry
-        self._info = info
-        self._is_new = is_new
+        self._info = known or info
+        self._is_new = known is None
         with translated():
             # A file without a name, which is gone with us, whatever happens.
             self._stage = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -45,20 +57,27 @@ class SqliteBulkWriter:
             self._stage.execute(queries()["stage_create"])
         self._turn = asyncio.Lock()
         self._is_open = True
+        self._failed = False
 
     async def add(self, features: Iterable[Feature]) -> int:
         self._check_open()
         given = iter(features)
         count = 0
-        while chunk := list(islice(given, CHUNK)):
-            count += len(chunk)
-            await self._add(chunk)
+        try:
+            while chunk := list(islice(given, CHUNK)):
+                count += len(chunk)
+                await self._add(chunk)
+        except BaseException:
+            # Nobody can tell which of them are staged.
+            self._failed = True
+            raise
         return count
 
     async def _add(self, chunk: list[Feature]) -> None:
         def prepare() -> list[tuple[Any, ...]]:
             prepared = check_features(chunk, id_prefix=self._info.id_prefix, generate_ids=True)
             check_points(prepared, self._info)
+            check_unlocked(prepared, self._storage, self._info)
             return list(_rows(prepared, shapes_of(prepared)))
 
         rows = await asyncio.to_thread(prepare)
@@ -79,19 +98,25 @@ class SqliteBulkWriter:
     async def commit(self) -> int:
         self._check_open()
         async with self._turn:
-            txn = await self._written()
+            try:
+                txn = await self._written()
+            except BaseException:
+                await asyncio.shield(self._give_up())
+                raise
             await self._close()
         return txn
 
     async def _written(self) -> int:
+        # It is large: from here on to do it again would cost more than to wait for it.
+        self._entry.keeps_place = True
         for attempt in range(RETRY_COUNT_MAX):
             try:
                 txn = await self._writer.step(self._entry, self._load)
                 await self._writer.commit(self._entry)
                 return txn
-            except Retryable:
+            except Retryable as error:
                 # What is staged is still there.
-                if attempt + 1 == RETRY_COUNT_MAX:
+                if isinstance(error, Changed) or attempt + 1 == RETRY_COUNT_MAX:
                     raise
             await self._writer.rollback(self._entry)
             self._entry = self._again()
@@ -100,8 +125,11 @@ class SqliteBulkWriter:
     async def abort(self) -> None:
         if self._is_open:
             async with self._turn:
-                await self._writer.rollback(self._entry)
-                await self._close()
+                await self._give_up()
+
+    async def _give_up(self) -> None:
+        await self._writer.rollback(self._entry)
+        await self._close()
 
     async def _close(self) -> None:
         self._is_open = False
@@ -115,15 +143,17 @@ class SqliteBulkWriter:
         return entry
 
     def _check_open(self) -> None:
-        if not self._is_open:
-            raise InvalidArgument("The load has ended already", field="bulk_writer")
+        if not self._is_open or self._failed:
+            why = "An earlier call failed, only abort is left" if self._failed else "It is over"
+            raise InvalidArgument(f"The bulk writer takes nothing more: {why}", field="bulk_writer")
 
     # ---- In the writer's thread --------------------------------------------------------------
 
     def _load(self, transaction: Transaction) -> int:
         if self._is_new:
             collections.create(transaction, self._info, indices=False)
-        check_empty(transaction.connection, self._info.id)
+        else:
+            self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
             writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
         if self._is_new:
@@ -132,17 +162,36 @@ class SqliteBulkWriter:
         transaction.changes_of(self._info.id)  # Also a load of nothing is in the log.
         return transaction.txn
 
+    def _check_unchanged(self, connection: sqlite3.Connection) -> None:
+        found = known_empty(connection, self._info.id)
+        if found is None or _settings(found) != _settings(self._info):
+            raise Changed(
+                "The collection was changed while it was loaded; repeat the load",
+                collection_id=self._info.id,
+            )
+
     def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
             yield _batch(chunk)
 
 
-def check_empty(connection: sqlite3.Connection, name: str) -> None:
-    """Only a collection without features can be loaded."""
-    tables = collection_of(connection, name).tables
-    if connection.execute(sql("has_features", **tables)).fetchone()[0]:
+def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
+    """The collection that is to be loaded, None when it is new: one without features."""
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    if row is None:
+        return None
+    found = Collection(*row)
+    if found.delete_at:
+        raise CollectionExists("The collection exists and is dropped", collection_id=name)
+    if connection.execute(sql("has_features", **found.tables)).fetchone()[0]:
         raise Conflict("The collection has features already", collection_id=name)
+    return found.info
+
+
+def _settings(info: CollectionInfo) -> CollectionInfo:
+    """The collection without its estimates, which may be refreshed at any time."""
+    return msgspec.structs.replace(info, estimated_feature_count=0, byte_size=0, compressed_size=0)
 
 
 def _rows(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:

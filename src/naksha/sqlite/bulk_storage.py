@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.sqlite import bulk, partitioning
-from naksha.sqlite.rows import collection_of
 from naksha.sqlite.transaction import Transaction
 from naksha.sqlite.views import View
 from naksha.sqlite.writer import Entry
@@ -33,13 +29,12 @@ class BulkStorage(View):
         check_author(author)
         if message is not None:
             check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
-        known = await self._known(info.id)
+        known = await self._read(lambda c: bulk.known_empty(c, info.id))
         transaction = Transaction(
             self.id, self._writer.counters, app_id, author, self._now_ms(), dated=False
         )
-        # It is large: to do it again would cost more than to wait for it.
-        entry = Entry(transaction, keeps_place=True)
-        loader = bulk.SqliteBulkWriter(self._writer, entry, known or info, known is None)
+        entry = Entry(transaction)
+        loader = bulk.SqliteBulkWriter(self._file.info, self._writer, entry, info, known)
         try:
             if message is not None:
                 await self._writer.step(entry, bulk.message_step(message, draws=exclusive))
@@ -49,17 +44,6 @@ class BulkStorage(View):
             await loader.abort()
             raise
         return loader
-
-    async def _known(self, name: str) -> CollectionInfo | None:
-        def find(connection: sqlite3.Connection) -> CollectionInfo | None:
-            try:
-                found = collection_of(connection, name)
-            except CollectionNotFound:
-                return None
-            bulk.check_empty(connection, name)
-            return found.info
-
-        return await self._read(find)
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         await self._publish()

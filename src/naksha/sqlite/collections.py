@@ -80,8 +80,9 @@ def create_plain_tables(connection: sqlite3.Connection, made: Collection) -> Non
         "columns": queries()["state_columns"],
         "column_types": queries()["state_column_types"],
     }
-    for statement in statements_of(sql("create_tables", **slots)):
-        connection.execute(statement)
+    for script in ("create_tables", "create_tombstone_indices"):
+        for statement in statements_of(sql(script, **slots)):
+            connection.execute(statement)
 
 
 def triggers(made: Collection) -> Iterator[str]:

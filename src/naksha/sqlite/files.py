@@ -9,12 +9,15 @@ from typing import Final
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.sqlite.errors import translated
 from naksha.sqlite.functions import add_functions
+from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """How many of the schema's files have been run on a file of ours."""
+TOMBSTONES_VERSION: Final = 3
+"""The schema in which tombstones have indices."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
@@ -149,7 +152,18 @@ def _run_schema(connection: sqlite3.Connection, known: int) -> None:
     for _, script in schema_files()[known:]:
         for statement in statements_of(script):
             connection.execute(statement)
+    if known < TOMBSTONES_VERSION:
+        _index_tombstones(connection)
     connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
+
+
+def _index_tombstones(connection: sqlite3.Connection) -> None:
+    """What new collections have from their beginning; no file of the schema knows their names."""
+    for row in connection.execute(queries()["all_tables"]).fetchall():
+        tables = Collection(*row).tables
+        for script in ("create_tombstone_indices", "fill_tombstone_indices"):
+            for statement in statements_of(sql(script, **tables)):
+                connection.execute(statement)
 
 
 def _guard_all(connection: sqlite3.Connection) -> None:

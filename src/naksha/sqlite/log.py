@@ -29,8 +29,7 @@ def page(
 ) -> list[Transaction]:
     """See `Storage.transactions`."""
     boxes = check_log_query(after, limit, where)
-    if not newest_first:
-        versions.check_log_after(connection, after)
+    versions.check_log_window(connection, after, newest_first=newest_first)
     text, values = statement_of(after, limit, where, boxes, newest_first=newest_first)
     return transactions_of(dicts(connection.execute(text, values)))
 

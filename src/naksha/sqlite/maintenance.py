@@ -43,7 +43,7 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
         for overlay in await read(partial(_overlays, name=c.id)):
             while await writer.task(partial(_expire, name=c.id, overlay=overlay, now_ms=now_ms)):
                 pass
-        await writer.task(partial(_refresh, name=c.id))
+        await _refresh(writer, read, c.id)
     await writer.task(lambda connection: _expire_log(connection, now_ms))
 
 
@@ -142,14 +142,26 @@ def _remove_overlaid(connection: sqlite3.Connection) -> bool:
     return row is not None
 
 
-def _refresh(connection: sqlite3.Connection, name: str) -> None:
+async def _refresh(writer: Writer, read: Read, name: str) -> None:
+    """Refresh the estimates. What takes long is done beside the writers."""
+    found = await read(partial(_estimates, name=name))
+    if found is not None:
+
+        def keep(connection: sqlite3.Connection) -> None:
+            connection.execute(queries()["collection_statistics"], (*found, name))
+
+        await writer.task(keep)
+
+
+def _estimates(connection: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
+    """Number of features and sizes of the largest; None when they are known already."""
     c = _find(connection, name, MAIN)
     if c is None or c.delete_at:
-        return
+        return None
     count = _value(connection, "feature_count", **c.tables)
     raw, stored = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_MAX,)).fetchone()
     if count > SAMPLE_MAX:
         raw, stored = max(raw or 0, c.byte_size), max(stored or 0, c.compressed_size)
+    estimates = (count, raw or 0, stored or 0)
     known = (c.estimated_feature_count, c.byte_size, c.compressed_size)
-    if known != (count, raw or 0, stored or 0):
-        connection.execute(queries()["collection_statistics"], (count, raw or 0, stored or 0, c.id))
+    return None if estimates == known else estimates

@@ -56,6 +56,8 @@ class Collection:
             "past": f"naksha_past_{key}",
             "tag": f"naksha_tag_{key}",
             "past_tag": f"naksha_past_tag_{key}",
+            "gone": f"naksha_gone_{key}",
+            "gone_tag": f"naksha_gone_tag_{key}",
             "mask": f"{head}_ids",
         }
         quoted = {slot: ident(name) for slot, name in names.items()}

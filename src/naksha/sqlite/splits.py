@@ -185,7 +185,10 @@ def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
     sources = []
     for table, conditions in _tables(statement, part, at):
         document = sql("split_feature_at", at=at) if table == "hst" else sql("split_feature")
-        every = [*conditions, *filters, *tags_of(statement, c, part.query, table)]
+        # The index on the history leaves tombstones out.
+        is_live = table != "hst" or part.query.states is States.LIVE
+        tagged = f"tagged_{table}" if is_live else "tagged"
+        every = [*conditions, *filters, *tags_of(statement, c, part.query, tagged)]
         sources.append(
             sql(
                 "split_source",

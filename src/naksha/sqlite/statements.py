@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from naksha.spi.query_parts import (
     boxes_of,
     check_text,
     end_of_prefix,
+    first_txn_at,
     joined,
     json_text,
     predicate_sql,
@@ -115,17 +116,18 @@ def sources_of(
         place = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
         filters.append(sql("after_cursor", **place))
     replaced = query.replaced_since is not None
+    since = _since(statement, query)
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
-        for table, condition in _tables(statement, query, version):
-            closed = table == "hst" and query.states is States.ALL and not replaced
+        for table in _tables(statement, query, version, since):
+            closed = table.name == "hst" and query.states is States.ALL and not replaced
             shown = _shown(closed, version)
             # What has ended is in no layer above.
             masked = [] if replaced else list(_masks(level, closed, version))
             for box in boxes or NOWHERE:
-                from_, first = _from(statement, level, query, table, condition, box, version)
-                tags = tags_of(statement, level.collection, query, table)
+                from_, first = _from(statement, level, query, table, box, version)
+                tags = tags_of(statement, level.collection, query, table.tags)
                 every = "\n   AND ".join([first, *filters, *tags, *masked])
                 parts.append(sql(source, from_=from_, conditions=every, **shown, **slots))
     # Boxes on both sides of the date line may meet the same feature.
@@ -158,21 +160,20 @@ def _from(
     statement: Statement,
     level: Level,
     query: Query,
-    table: str,
-    condition: str,
+    table: _Table,
     box: Box | None,
     version: str | None,
 ) -> tuple[str, str]:
     """The table, or a tree that leads to it, and the condition that goes with that."""
     tables = level.collection.tables
     edges = {} if box is None else statement.edges(box)
-    picked = query.ids is not None
-    if table == "head" and box is not None and not picked:
+    picked, condition = query.ids is not None, table.condition
+    if table.tree in ("box", "gone") and box is not None and not picked:
         exact = sql("box", **edges)
-        return sql("from_box", **tables), f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
-    live_past = table == "hst" and version is not None and query.states is States.LIVE
-    live_past = live_past and query.replaced_since is None
-    if live_past and not picked and (box is not None or _is_unselective(query)):
+        from_ = sql("from_box", tree=tables[table.tree], table=tables[table.name])
+        return from_, f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
+    in_past = table.tree == "past" and not picked
+    if in_past and query.states is States.LIVE and (box is not None or _is_unselective(query)):
         in_tree = "" if box is None else " AND " + sql("tree_box", **edges)
         at = str(version)
         slots = {"at": at, "ord": sql("ord_at", at=at), "past": tables["past"]}
@@ -180,9 +181,12 @@ def _from(
         if box is not None:
             conditions.append(sql("box", **edges))
         return sql("from_table", table=tables["hst"]), " AND ".join(conditions)
+    if in_past and box is not None:
+        found = sql("in_past", past=tables["past"], box=sql("tree_box", **edges))
+        condition = f"{found} AND {condition}"
     if box is not None:
         condition = f"{condition} AND {sql('box', **edges)}"
-    return sql("from_table", table=tables[table]), condition
+    return sql("from_table", table=tables[table.name]), condition
 
 
 def _is_unselective(query: Query) -> bool:
@@ -207,24 +211,60 @@ def _replaced(statement: Statement, query: Query, at: str | None) -> Iterator[st
         yield sql("hst_live" if query.states is States.LIVE else "hst_dead")
 
 
-def _tables(statement: Statement, query: Query, at: str | None) -> list[tuple[str, str]]:
-    """Which tables hold the states asked for, and under which condition."""
+class _Table(NamedTuple):
+    """A table that holds some of the states asked for, and under which condition; the tree of
+    their boxes, and how their tags are found."""
+
+    name: Literal["head", "del", "hst"]
+    condition: str
+    tree: Literal["box", "gone", "past"] | None
+    tags: str
+
+
+def _since(statement: Statement, query: Query) -> str:
+    """What follows for txn, which has an index, from the time: where nothing else is narrower. A
+    page goes along the ids; otherwise each one would sort all that came since."""
+    others = (query.ids, query.spatial, query.txn_from, query.txn_to, query.replaced_since)
+    narrowed = any(other is not None for other in others) or not _is_unselective(query)
+    if query.updated_from is None or narrowed:
+        return sql("true")
+    return sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))
+
+
+def _tables(statement: Statement, query: Query, at: str | None, since: str) -> list[_Table]:
+    """All tables that a query is answered from. What was live in the past is asked of a tree."""
     if query.replaced_since is not None:
-        return [("hst", " AND ".join(_replaced(statement, query, at)))]
-    kind, always = query.states, sql("true")
-    if at is None:
-        live, dead = [("head", always)], [("del", always)]
-        past = [("hst", sql("all_hst"))]
+        return [_dead(" AND ".join(_replaced(statement, query, at)))]
+    current = since if at is None else f"{sql('at_head', at=at)} AND {since}"
+    head = _Table("head", current, "box", "tagged_head")
+    gone = _Table("del", current, "gone", "tagged_del")
+    if query.states is States.ALL:
+        return [head, gone, *_past(query, at, since)]
+    if query.states is States.LIVE:
+        now, then = head, None if at is None else _live(sql("live_hst_at", at=at))
     else:
-        current = sql("at_head", at=at)
-        live = [("head", current), ("hst", sql("live_hst_at", at=at))]
-        dead = [("del", current), ("hst", sql("dead_hst_at", at=at))]
-        past = [("head", current), ("del", current), ("hst", sql("all_hst_at", at=at))]
-    if kind is States.LIVE:
-        return live
-    if kind is States.DELETED:
-        return dead
-    return past if at is not None else [*live, *dead, *past]
+        now, then = gone, None if at is None else _dead(sql("dead_hst_at", at=at))
+    return [now] if then is None else [now, then]
+
+
+def _past(query: Query, at: str | None, since: str) -> list[_Table]:
+    """The whole history. The trees leave its tombstones out: those have an index of their own."""
+
+    def condition(name: str) -> str:
+        return sql(name) if at is None else sql(f"{name}_at", at=at)
+
+    if query.ids is not None or (query.spatial is None and query.tags is None):
+        every = condition("all_hst" if query.limit is None else "all_page")
+        return [_Table("hst", f"{every} AND {since}", None, "tagged")]
+    return [_live(condition("all_live")), _dead(condition("all_dead"))]
+
+
+def _live(condition: str) -> _Table:
+    return _Table("hst", condition, "past", "tagged_hst")
+
+
+def _dead(condition: str) -> _Table:
+    return _Table("hst", condition, None, "tagged")
 
 
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
@@ -253,14 +293,11 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
 
 
 def tags_of(
-    statement: Statement, collection: Collection, query: Query, table: str
+    statement: Statement, collection: Collection, query: Query, fragment: str
 ) -> Iterable[str]:
+    """The tags of a query, each looked for as the fragment says."""
     if query.tags is None:
         return
-    fragment = {"head": "tagged_head", "hst": "tagged_hst"}.get(table, "tagged")
-    # The index on the history leaves tombstones out.
-    if table == "hst" and query.states is not States.LIVE:
-        fragment = "tagged"
     groups = [
         joined(
             [sql(fragment, value=statement.value(t), **collection.tables) for t in group],

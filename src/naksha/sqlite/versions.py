@@ -6,6 +6,7 @@ import sqlite3
 from typing import Any
 
 from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
+from naksha.model.limits import INT8_MAX
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries
@@ -66,11 +67,12 @@ def check_log(connection: sqlite3.Connection, txn: int) -> None:
         _gone(connection, f"Transaction {txn}")
 
 
-def check_log_after(connection: sqlite3.Connection, after: int) -> None:
-    """Expired when the log does not go back to the version after this one."""
+def check_log_window(connection: sqlite3.Connection, after: int, *, newest_first: bool) -> None:
+    """Expired when the log does not go back to where a page of it begins."""
+    wanted = (after or INT8_MAX) if newest_first else after + 1
     first = find(connection, "first_version")
-    if first is not None and after + 1 < first.seq_number:
-        _gone(connection, f"Version {after + 1}")
+    if first is not None and wanted < first.seq_number:
+        _gone(connection, f"Version {wanted}")
 
 
 def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> Version:

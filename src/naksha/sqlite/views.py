@@ -25,7 +25,7 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.clock import Clock
-from naksha.spi.sessions import check_kept
+from naksha.spi.sessions import check_days, check_kept
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
 from naksha.sqlite import kept, layers, log, pins, reading, splits, versions
 from naksha.sqlite.errors import Locked
@@ -34,7 +34,7 @@ from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import Transaction as OpenTransaction
-from naksha.sqlite.writer import Entry, Writer
+from naksha.sqlite.writer import WITHIN, Entry, Writer
 
 T = TypeVar("T")
 CHUNK: Final = 500
@@ -200,14 +200,17 @@ class View:
             dated=at_ms is not None,
             layers=self._layers,
         )
-        entry = Entry(transaction, keeps_place=keeps_place)
+        entry = Entry(transaction, keeps_place=keeps_place, outer=WITHIN.get())
         session = SqliteSession(self._writer, self._readers, entry, self._file.info, self._scope)
+        WITHIN.set(entry)
         try:
             yield session
             session.check_usable()
         except BaseException:
             await asyncio.shield(self._writer.rollback(entry))
             raise
+        finally:
+            WITHIN.set(entry.outer)
         if entry.steps:
             try:
                 await self._writer.commit(entry)
@@ -249,6 +252,15 @@ class View:
     async def unpin(self, name: str) -> None:
         check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
         await self._writer.task(lambda c: pins.unpin(c, name))
+
+    async def keep_log(self, days: int) -> None:
+        """See `Storage.keep_log`."""
+        check_days(days)
+
+        def keep(connection: sqlite3.Connection) -> None:
+            connection.execute(queries()["log_days_set"], (days,))
+
+        await self._writer.task(keep)
 
     # ---- The log -----------------------------------------------------------------------------
 

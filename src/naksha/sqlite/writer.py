@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -50,6 +51,12 @@ class Entry:
     steps: list[tuple[Callable[[Transaction], Any], Any]] = field(default_factory=list)
     keeps_place: bool = False
     """Whether it steps aside late: it is large, or has been overtaken too often."""
+    outer: Entry | None = None
+    """The one in whose midst it was begun."""
+
+
+WITHIN: Final[ContextVar[Entry | None]] = ContextVar("naksha_sqlite_within", default=None)
+"""The transaction in whose midst the caller is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +66,14 @@ class _Job:
     work: Callable[[Any], Any] | None
     answer: Future[Any] = field(default_factory=Future)
     result: Any = None
+    within: Entry | None = field(default_factory=WITHIN.get)
+
+    def is_within(self, entry: Entry) -> bool:
+        """Whether the transaction waits for this before it goes on."""
+        outer = self.within
+        while outer is not None and outer is not entry:
+            outer = outer.outer
+        return outer is entry
 
 
 class Writer:
@@ -203,7 +218,8 @@ class Writer:
         if self._inside is None:
             return 0.0 if self._ended else None
         grace = GRACE_S if self._waiting or self._ended else GRACE_ALONE_S
-        if self._inside.keeps_place:
+        inside = self._inside
+        if inside.keeps_place and not any(job.is_within(inside) for job in self._waiting):
             grace = GRACE_LONG_S
         return max(0.0, self._idle_since + grace - time.monotonic())
 

@@ -72,6 +72,7 @@ from naksha.testing.suite_branches import (  # noqa: E402
 )
 from naksha.testing.suite_bulk import (  # noqa: E402
     TestBulkWriter,
+    TestExclusiveWriter,
     TestSplits,
     TestStagedWriter,
     filled,
@@ -146,7 +147,13 @@ from naksha.testing.suite_query import (  # noqa: E402
     valued,
     zoo,
 )
-from naksha.testing.suite_retention import TestHistoryOff, TestMaxAge, TestPins  # noqa: E402
+from naksha.testing.suite_retention import (  # noqa: E402
+    TestHistoryOff,
+    TestLogRetention,
+    TestMaxAge,
+    TestPins,
+    logged,
+)
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
@@ -195,6 +202,7 @@ __all__ = [
     "TestDelete",
     "TestDroppingCollections",
     "TestEqualContent",
+    "TestExclusiveWriter",
     "TestFilters",
     "TestFrozenOverlays",
     "TestGates",
@@ -212,6 +220,7 @@ __all__ = [
     "TestLogFilters",
     "TestLogOfABranch",
     "TestLogOfCollections",
+    "TestLogRetention",
     "TestMark",
     "TestMarkInBulk",
     "TestMaxAge",
@@ -255,6 +264,7 @@ __all__ = [
     "edited",
     "empty_storage",
     "filled",
+    "logged",
     "main",
     "nasty",
     "places",

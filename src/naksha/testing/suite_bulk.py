@@ -13,12 +13,18 @@ import shapely
 from shapely.geometry import mapping
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, NakshaError
+from naksha.model.errors import (
+    CollectionExists,
+    CollectionNotFound,
+    Conflict,
+    InvalidArgument,
+    Retryable,
+)
 from naksha.model.query import Bbox, Op, Query, States, Test
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.arrow import STATES
-from naksha.spi.storage import BulkWriter, Split, Storage
+from naksha.spi.storage import Split, Storage
 from naksha.testing.brute_force import bounds_of
 from naksha.testing.json_values import same
 from naksha.testing.suite_geometry import FLAT, raised
@@ -39,6 +45,8 @@ from naksha.testing.suite_support import (
 )
 
 COUNT = 60
+WAIT_S = 3.0
+"""How long a writer may wait for a load that only sits there."""
 
 
 def name(n: int) -> str:
@@ -215,6 +223,26 @@ def comparable(state: State) -> dict[str, Any]:
     return content(state) | {"xyz": xyz}
 
 
+ODD: list[dict[str, Any]] = [
+    {"type": "Feature", "id": "no properties", "geometry": None},
+    {"type": "Feature", "id": "null", "properties": None},
+    {"properties": {}, "type": "Feature", "id": "empty"},
+    {"properties": {"a": {}}, "id": "first", "type": "Feature", "bbox": [1, 2, 3, 4]},
+    {"properties": {"properties": {"x": "}}"}}, "id": "nested", "type": "Feature", "z": {"a": 1}},
+    {"id": "last", "type": "Feature", "properties": {"text": '{"}\\', "ü": "\u2028"}},
+    {"id": 17, "type": "Feature", "properties": {XYZ: {"tags": ['a"b', "c\\"], "crid": 'q"'}}},
+    {"type": "Feature", "properties": {"without": "id"}},
+    feature("3d", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]}, xyz={"crid": "own"}),
+    feature("3d line", {"type": "LineString", "coordinates": [[1, 2, 0], [3, 4, 0]]}),
+]
+
+
+def oddity(state: State) -> dict[str, Any]:
+    """A state as it can be compared with one of another collection; a generated id differs."""
+    found = comparable(state)
+    return found if "without" not in found["properties"] else found | {"id": None}
+
+
 @pytest.mark.parametrize("exclusive", [False, True], ids=["staged", "exclusive"])
 class TestBulkWriter:
     async def test_a_load_is_like_an_insert(self, storage: Storage, exclusive: bool) -> None:
@@ -317,14 +345,93 @@ class TestBulkWriter:
         await writer.abort()
         await published(storage)
 
-    async def test_an_id_twice_is_one_feature_or_an_error(
+    async def test_of_features_with_the_same_id_the_last_one_counts(
         self, storage: Storage, exclusive: bool
     ) -> None:
         info = CollectionInfo(id=fresh_name("bulk"))
         writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
-        if await _added_twice(writer):
-            assert ids_of(await Handle(storage, info.id).live()) == ["x", "y"]
-        await published(storage)
+        await writer.add([point("x", 1, 1, n=1), point("y", n=1), point("z", n=1)])
+        await writer.add([point("x", 2, 2, n=2), point("y", n=2), point("x", 3, 3, n=3)])
+        txn = await writer.commit()
+        live = {state.id: state for state in await Handle(storage, info.id).live()}
+        assert {id_: s.feature["properties"]["n"] for id_, s in live.items()} == {
+            "x": 3,
+            "y": 2,
+            "z": 1,
+        }
+        assert live["x"].feature["geometry"]["coordinates"] == [3, 3]
+        assert all(state.xyz["version"] == 1 for state in live.values())
+        (signal,) = [s for s in (await storage.transaction(txn)).signals if s.created]
+        assert signal.created == 3
+
+    async def test_a_failed_add_leaves_only_abort(self, storage: Storage, exclusive: bool) -> None:
+        info = CollectionInfo(id=fresh_name("bulk"))
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        await writer.add([point("good")])
+        with pytest.raises(InvalidArgument):
+            await writer.add([point("x"), point("bad", 999.0)])
+        for call in (writer.commit, lambda: writer.add([])):
+            with pytest.raises(InvalidArgument, match="abort"):
+                await call()
+        await writer.abort()
+        with pytest.raises(CollectionNotFound):
+            await storage.collection(info.id)
+
+    async def test_after_the_end_it_takes_nothing_more(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        for end in ("commit", "abort"):
+            info = CollectionInfo(id=fresh_name("bulk"))
+            writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+            await getattr(writer, end)()
+            for call in (writer.commit, lambda writer=writer: writer.add([point("x")])):
+                with pytest.raises(InvalidArgument, match="over"):
+                    await call()
+            await writer.abort()
+
+    async def test_only_points_where_only_points_are_taken(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        line = {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}
+        info = CollectionInfo(id=fresh_name("bulk"), points_only=True)
+        writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
+        with pytest.raises(InvalidArgument, match="points only"):
+            await writer.add([feature("x", line)])
+        await writer.abort()
+
+    async def test_a_feature_that_was_read_before_is_a_conflict(
+        self, places: Handle, exclusive: bool
+    ) -> None:
+        await places.create(point("x"))
+        old = await places.get("x")
+        await places.delete("x")
+        await places.purge("x")
+        info = await places.storage.collection(places.name)
+        writer = await places.storage.bulk_writer(info, "loader", exclusive=exclusive)
+        with pytest.raises(Conflict) as caught:
+            await writer.add([point("y"), old.feature])
+        assert (caught.value.field, caught.value.feature_id) == ("uuid", "x")
+        await writer.abort()
+        # A state of another collection is where the feature came from, no lock.
+        elsewhere = CollectionInfo(id=fresh_name("bulk"))
+        await load(places.storage, elsewhere, [old.feature], exclusive)
+        assert ids_of(await Handle(places.storage, elsewhere.id).live()) == ["x"]
+
+    async def test_a_dropped_collection_is_refused(self, places: Handle, exclusive: bool) -> None:
+        info = await places.storage.collection(places.name)
+        await places.storage.run(lambda s: s.drop_collection(places.name), APP)
+        with pytest.raises(CollectionExists):
+            await places.storage.bulk_writer(info, "loader", exclusive=exclusive)
+
+    async def test_odd_features_come_out_as_after_a_normal_insert(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
+        normal = await new_collection(storage)
+        await normal.create(*ODD, app="loader", author="me")
+        info = CollectionInfo(id=fresh_name("bulk"))
+        await load(storage, info, ODD, exclusive)
+        wanted = sorted(map(oddity, await normal.live()), key=str)
+        assert sorted(map(oddity, await Handle(storage, info.id).live()), key=str) == wanted
 
     async def test_missing_ids_are_generated(self, storage: Storage, exclusive: bool) -> None:
         info = CollectionInfo(id=fresh_name("bulk"))
@@ -345,18 +452,6 @@ class TestBulkWriter:
             await storage.bulk_writer(CollectionInfo(id=fresh_name()), "", exclusive=exclusive)
 
 
-async def _added_twice(writer: BulkWriter) -> bool:
-    """Add one id in two calls and commit; False when that was refused."""
-    try:
-        await writer.add([point("x", n=1), point("y")])
-        await writer.add([point("x", n=2)])
-        await writer.commit()
-    except NakshaError:
-        await writer.abort()
-        return False
-    return True
-
-
 class TestStagedWriter:
     async def test_staging_does_not_hold_publication_back(self, places: Handle) -> None:
         storage = places.storage
@@ -367,3 +462,42 @@ class TestStagedWriter:
         assert version is not None
         txn = await writer.commit()
         assert txn > version.txn
+
+    async def test_whoever_writes_while_we_stage_wins(self, places: Handle) -> None:
+        storage = places.storage
+        writer = await storage.bulk_writer(CollectionInfo(id=places.name), "loader")
+        await writer.add([point("x")])
+        await places.create(point("y"))
+        with pytest.raises(Conflict):
+            await writer.commit()
+        assert ids_of(await places.live()) == ["y"]
+        await writer.abort()
+
+    async def test_a_collection_changed_while_we_stage_is_to_be_loaded_again(
+        self, places: Handle
+    ) -> None:
+        storage = places.storage
+        writer = await storage.bulk_writer(CollectionInfo(id=places.name), "loader")
+        await writer.add([point("p:x")])
+        await places.change(id_prefix="p:")
+        with pytest.raises(Retryable):
+            await writer.commit()
+        assert await places.live() == []
+        await load(storage, CollectionInfo(id=places.name), [point("p:x")], exclusive=False)
+        assert ids_of(await places.live()) == ["x"]
+
+
+class TestExclusiveWriter:
+    async def test_it_holds_publication_back_but_no_writer(self, places: Handle) -> None:
+        storage = places.storage
+        info = CollectionInfo(id=fresh_name("bulk"))
+        writer = await storage.bulk_writer(info, "loader", exclusive=True)
+        before = await storage.publication()
+        async with asyncio.timeout(WAIT_S):
+            await places.create(point("x"))
+        status = await storage.publication()
+        assert status.unpublished == before.unpublished + 1
+        assert status.held_back_by is not None
+        await writer.add([point("y")])
+        txn = await writer.commit()
+        assert (await published(storage)).txn > txn

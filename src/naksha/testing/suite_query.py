@@ -18,8 +18,11 @@ from naksha.spi.storage import Storage
 from naksha.testing import strategies
 from naksha.testing.brute_force import cell, distance_m, select
 from naksha.testing.suite_support import (
+    APP,
     SUITE_CHECKS_OFF,
     Handle,
+    MovableClock,
+    StorageMaker,
     feature,
     ids_of,
     in_order,
@@ -40,6 +43,8 @@ PROPERTY = settings(
 
 VALUES: Sequence[Any] = strategies.SMALL_VALUES
 KEY = ("properties", "v")
+MIDNIGHT = 1_930_348_800_000
+"""When 2031-03-04 begins."""
 
 
 def asking(op: q.Op, value: Any = None, path: tuple[str, ...] = KEY) -> Query:
@@ -311,6 +316,30 @@ class TestFilters:
                     Query(txn_from=txn, txn_to=txn + 1, states=kind),
                 ):
                     await agree(zoo, query)
+
+    async def test_times_around_midnight(self, make_storage: StorageMaker) -> None:
+        """The day of a number may be after the time of its states, not before."""
+        clock = MovableClock(MIDNIGHT - 1_000)
+        handle = await new_collection(await make_storage(clock=clock))
+        await handle.create(point("old"), point("gone"))
+        async with handle.storage.write(APP) as before_midnight:
+            clock.time_ms = MIDNIGHT + 1_000
+            await handle.create(point("next day"))
+            await handle.delete("gone")
+            await before_midnight.create(handle.name, [point("late")])
+        clock.time_ms = MIDNIGHT - 500
+        await handle.upsert(point("old", n=1), point("clock put back"))
+        assert (await handle.get("clock put back")).xyz["updatedAt"] == MIDNIGHT - 500
+        for kind in States:
+            for time in (-86_400_000, -1_001, -1_000, -500, 0, 1_000, 1_001, 86_400_000):
+                at = MIDNIGHT + time
+                await agree(handle, Query(updated_from=at, states=kind))
+                await agree(handle, Query(updated_to=at, states=kind))
+                await agree(handle, Query(updated_from=at, states=kind, limit=100))
+
+    @pytest.mark.parametrize("time", [0, 10**14, 10**17, 2**63 - 1])
+    async def test_times_beyond_all_days(self, zoo: Handle, time: int) -> None:
+        assert bool(await agree(zoo, Query(updated_from=time))) == (time == 0)
 
     async def test_all_parts_must_hold(self, zoo: Handle) -> None:
         both = Query(ids=tuple(ZOO_IDS[:10]), authors=("ann",))

@@ -1,21 +1,24 @@
-"""Conformance: history that is switched off, grows too old, or is pinned."""
+"""Conformance: history that is switched off, grows too old, or is pinned; a log that is cut."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
 from naksha.model.collection import CollectionChange
-from naksha.model.errors import Expired
+from naksha.model.errors import Expired, InvalidArgument, VersionNotFound
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
-from naksha.model.version import AtSeq, AtTxn, Version
+from naksha.model.version import AtSeq, AtTime, AtTxn, Version
 from naksha.spi.storage import Storage
 from naksha.testing.suite_support import (
     APP,
     DAY_MS,
     Handle,
+    MovableClock,
+    StorageMaker,
     content,
     ids_of,
     new_collection,
@@ -262,3 +265,115 @@ class TestPins:
         await empty_storage.maintain(later(versions[-1], 3))
         with pytest.raises(Expired):
             await empty_storage.pin("late", versions[0], handle.name)
+
+
+DAYS = 8
+NOON = 1_930_392_000_000
+"""2031-03-04, 12:00."""
+
+
+@dataclass
+class Logged:
+    """A storage with a version on each of some days, and the clock that is at the last of them."""
+
+    handle: Handle
+    clock: MovableClock
+    versions: list[Version]
+
+    @property
+    def storage(self) -> Storage:
+        return self.handle.storage
+
+    async def write(self) -> Version:
+        await self.handle.upsert(point("x", n=len(self.versions)))
+        self.versions.append(await self.handle.published())
+        return self.versions[-1]
+
+    async def kept(self) -> list[int]:
+        """The transactions that the log still has."""
+        log = await self.storage.transactions(newest_first=True)
+        return [transaction.txn for transaction in reversed(log)]
+
+
+@pytest.fixture
+async def logged(make_storage: StorageMaker) -> Logged:
+    clock = MovableClock(NOON)
+    made = Logged(await new_collection(await make_storage(clock=clock)), clock, [])
+    for day in range(DAYS):
+        clock.time_ms = NOON + day * DAY_MS
+        await made.write()
+    return made
+
+
+class TestLogRetention:
+    async def test_days_beyond_it_are_gone(self, logged: Logged) -> None:
+        await logged.storage.keep_log(2)
+        await logged.storage.maintain()
+        gone, kept = logged.versions[4], logged.versions[5:]
+        assert await logged.kept() == [v.txn for v in kept]
+        reads: list[Callable[[], Awaitable[object]]] = [
+            logged.storage.transactions,
+            lambda: logged.storage.transaction(gone.txn),
+            lambda: logged.storage.resolve(AtSeq(gone.seq_number)),
+            lambda: logged.storage.resolve(AtTxn(gone.txn)),
+            lambda: logged.storage.resolve(AtTime(gone.published_ms - 1)),
+        ]
+        for read in reads:
+            with pytest.raises(Expired) as caught:
+                await read()
+            assert caught.value.oldest == kept[0].seq_number
+        with pytest.raises(VersionNotFound):
+            await logged.storage.transaction(kept[1].txn + 77)
+        assert (await logged.write()).seq_number == kept[-1].seq_number + 1
+
+    async def test_newest_first_it_ends_where_it_ends(self, logged: Logged) -> None:
+        await logged.storage.keep_log(2)
+        await logged.storage.maintain()
+        whole = await logged.storage.transactions(newest_first=True)
+        oldest = whole[-1].seq_number
+        assert oldest == logged.versions[5].seq_number
+        assert await logged.storage.transactions(oldest - 1) == whole[::-1]
+        assert await logged.storage.transactions(oldest, newest_first=True) == []
+        with pytest.raises(Expired) as caught:
+            await logged.storage.transactions(oldest - 1, newest_first=True)
+        assert caught.value.oldest == oldest
+
+    async def test_it_is_kept_from_a_pin_on(self, logged: Logged) -> None:
+        await logged.storage.keep_log(0)
+        await logged.storage.pin("subscriber", logged.versions[2], logged.handle.name)
+        await logged.storage.maintain(logged.clock.time_ms + 90 * DAY_MS)
+        assert await logged.kept() == [v.txn for v in logged.versions[2:]]
+
+    async def test_the_last_version_stays_known(self, logged: Logged) -> None:
+        await logged.storage.keep_log(0)
+        logged.clock.time_ms += 100 * DAY_MS
+        await logged.storage.maintain()
+        last = logged.versions[-1]
+        assert await logged.storage.resolve(AtSeq(last.seq_number)) == last
+        assert (await logged.write()).seq_number == last.seq_number + 1
+
+    async def test_what_is_said_last_counts(self, logged: Logged) -> None:
+        before = await logged.kept()
+        await logged.storage.keep_log(0)
+        await logged.storage.keep_log(INT8_MAX)
+        await logged.storage.maintain()
+        assert await logged.kept() == before
+
+    async def test_without_history_versions_stay_expired(self, logged: Logged) -> None:
+        await logged.handle.change(history_enabled=False)
+        written = await logged.write()
+        logged.clock.time_ms += 30 * DAY_MS
+        await logged.storage.run(lambda s: s.message("m", "later"), APP)
+        await published(logged.storage)
+        await logged.storage.keep_log(5)
+        await logged.storage.maintain()
+        assert written.txn not in await logged.kept()
+        with pytest.raises(Expired):
+            await logged.handle.live(AtTxn(written.txn - 1))
+        assert ids_of(await logged.handle.live(seq(await published(logged.storage)))) == ["x"]
+
+    @pytest.mark.parametrize("days", [-1, INT8_MAX + 1])
+    async def test_no_number_of_days(self, storage: Storage, days: int) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            await storage.keep_log(days)
+        assert caught.value.field == "days"

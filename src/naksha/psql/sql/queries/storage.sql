@@ -136,6 +136,9 @@ SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,
        ST_YMax(t.bbox) AS north
   FROM naksha_tx t WHERE t.txn = $1 ORDER BY t.i
 
+-- name: keep_log
+SELECT naksha_storage_keep_log($1)
+
 -- name: pin
 SELECT naksha_pin_set($1, $2, $3, $4)
 

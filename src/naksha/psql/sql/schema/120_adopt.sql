@@ -89,12 +89,13 @@ BEGIN
                    'WHERE geo IS NOT NULL', rows) USING c;
 END $$;
 
--- A time that the old namespace has, else the given one.
+-- A time that the old namespace has, else the given one, which is now: no state is from later, so
+-- that the day of a txn is never before the time of its states.
 CREATE OR REPLACE FUNCTION naksha_adopt_ms(sent jsonb, key text, otherwise int8) RETURNS int8
 IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN jsonb_typeof(sent->key) = 'number' AND (sent->>key)::numeric >= 0
                  AND (sent->>key)::numeric <= 8640000000000000
-            THEN floor((sent->>key)::numeric)::int8 ELSE otherwise END;
+            THEN least(floor((sent->>key)::numeric)::int8, otherwise) ELSE otherwise END;
 
 -- Statement text that writes all rows in one pass: live ones to HEAD, dead ones as tombstones.
 -- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock

@@ -62,6 +62,42 @@ CREATE TABLE {{past_tag}} (tag TEXT, i INTEGER, PRIMARY KEY (tag, i)) WITHOUT RO
 
 CREATE TABLE {{meta}} (id TEXT PRIMARY KEY, jsondata TEXT NOT NULL);
 
+-- name: create_tombstone_indices
+-- Tombstones are few to write and many to read: they stay until they are purged. So the tables keep
+-- their indices by themselves, whoever writes.
+CREATE INDEX {{del_}}mrid ON {{del}} (mrid);
+CREATE INDEX {{del_}}qrid ON {{del}} (qrid);
+CREATE INDEX {{del_}}action ON {{del}} (action, author);
+CREATE VIRTUAL TABLE {{gone}} USING rtree(n, west, east, south, north);
+CREATE TABLE {{gone_tag}} (tag TEXT, n INTEGER, PRIMARY KEY (tag, n)) WITHOUT ROWID;
+CREATE INDEX {{gone_tag_}}n ON {{gone_tag}} (n);
+CREATE TRIGGER {{del_}}gone AFTER INSERT ON {{del}}
+BEGIN
+    INSERT INTO {{gone}} (n, west, east, south, north)
+    SELECT NEW.n, NEW.west, NEW.east, NEW.south, NEW.north WHERE NEW.west IS NOT NULL;
+    INSERT INTO {{gone_tag}} (tag, n)
+    SELECT DISTINCT t.value, NEW.n
+      FROM json_each(NEW.jsondata, '$.properties."@ns:com:here:xyz".tags') t;
+END;
+CREATE TRIGGER {{del_}}back AFTER DELETE ON {{del}}
+BEGIN
+    DELETE FROM {{gone}} WHERE n = OLD.n;
+    DELETE FROM {{gone_tag}} WHERE n = OLD.n;
+END;
+
+-- name: fill_tombstone_indices
+INSERT INTO {{gone}} (n, west, east, south, north)
+SELECT n, west, east, south, north FROM {{del}} WHERE west IS NOT NULL;
+INSERT INTO {{gone_tag}} (tag, n)
+SELECT DISTINCT t.value, d.n
+  FROM {{del}} d, json_each(d.jsondata, '$.properties."@ns:com:here:xyz".tags') t;
+
+-- name: all_tables
+-- Collections on main and in overlays, with the numbers of these.
+SELECT c.*, 0 FROM naksha_collection c
+UNION ALL
+SELECT c.*, k.overlay FROM naksha_overlaid k JOIN naksha_collection c ON c.number = k.collection
+
 -- name: create_indices
 CREATE INDEX {{head_}}txn ON {{head}} (txn);
 CREATE INDEX {{head_}}mrid ON {{head}} (mrid);
@@ -82,6 +118,8 @@ DROP TABLE {{head}};
 DROP TABLE {{box}};
 DROP TABLE {{tag}};
 DROP TABLE {{del}};
+DROP TABLE {{gone}};
+DROP TABLE {{gone_tag}};
 DROP TABLE {{hst}};
 DROP TABLE {{past}};
 DROP TABLE {{past_tag}};

@@ -20,6 +20,9 @@ DELETE FROM {{past_tag}} WHERE i = ?
 -- name: log_days
 SELECT tx_log_days FROM naksha_storage
 
+-- name: log_days_set
+UPDATE naksha_storage SET tx_log_days = ?
+
 -- name: first_unpublished
 SELECT min(txn) FROM naksha_tx WHERE seq_number IS NULL
 

@@ -38,7 +38,7 @@ CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
 
 -- name: from_box
 -- First the tree, which holds boxes of float32 rounded outward, then the rows.
-{{box}} AS b CROSS JOIN {{head}} AS s ON s.n = b.n
+{{tree}} AS b CROSS JOIN {{table}} AS s ON s.n = b.n
 
 
 -- name: true
@@ -79,6 +79,29 @@ s.action <> 'DELETE'
 -- name: hst_dead
 +s.action = 'DELETE'
 
+-- name: all_page
+s.txn < s.txn_next
+
+-- name: all_page_at
+-- Not through the index on txn: a page goes along the ids.
+s.txn < s.txn_next AND +s.txn <= {{at}}
+
+-- name: all_live
+-- Those of the history that the trees know; which of them, is asked of the trees.
++s.txn < s.txn_next AND +s.action <> 'DELETE'
+
+-- name: all_live_at
++s.txn < s.txn_next AND +s.action <> 'DELETE' AND +s.txn <= {{at}}
+
+-- name: all_dead
+s.action = 'DELETE' AND +s.txn < s.txn_next
+
+-- name: all_dead_at
+s.action = 'DELETE' AND +s.txn < s.txn_next AND +s.txn <= {{at}}
+
+-- name: in_past
+s.i IN (SELECT b.i FROM {{past}} b WHERE {{box}})
+
 -- name: after_cursor
 s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
 
@@ -96,6 +119,9 @@ s.n IN (SELECT n FROM {{tag}} WHERE tag = {{value}})
 
 -- name: tagged_hst
 s.i IN (SELECT i FROM {{past_tag}} WHERE tag = {{value}})
+
+-- name: tagged_del
+s.n IN (SELECT n FROM {{gone_tag}} WHERE tag = {{value}})
 
 -- name: tagged
 EXISTS (SELECT 1 FROM json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') t

@@ -1,0 +1,2 @@
+-- The tables of tombstones have the indices that HEAD has. They are of the collections: those of a
+-- file that has some already are made by `naksha.sqlite.files`, out of `queries/collection.sql`.
