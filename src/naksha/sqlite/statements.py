@@ -221,21 +221,21 @@ class _Table(NamedTuple):
     tags: str
 
 
-def _since(statement: Statement, query: Query) -> str:
+def _since(statement: Statement, query: Query) -> list[str]:
     """What follows for txn, which has an index, from the time: where nothing else is narrower. A
     page goes along the ids; otherwise each one would sort all that came since."""
     others = (query.ids, query.spatial, query.txn_from, query.txn_to, query.replaced_since)
     narrowed = any(other is not None for other in others) or not _is_unselective(query)
     if query.updated_from is None or narrowed:
-        return sql("true")
-    return sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))
+        return []
+    return [sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))]
 
 
-def _tables(statement: Statement, query: Query, at: str | None, since: str) -> list[_Table]:
+def _tables(statement: Statement, query: Query, at: str | None, since: list[str]) -> list[_Table]:
     """All tables that a query is answered from. What was live in the past is asked of a tree."""
     if query.replaced_since is not None:
         return [_dead(" AND ".join(_replaced(statement, query, at)))]
-    current = since if at is None else f"{sql('at_head', at=at)} AND {since}"
+    current = " AND ".join([sql("true") if at is None else sql("at_head", at=at), *since])
     head = _Table("head", current, "box", "tagged_head")
     gone = _Table("del", current, "gone", "tagged_del")
     if query.states is States.ALL:
@@ -247,7 +247,7 @@ def _tables(statement: Statement, query: Query, at: str | None, since: str) -> l
     return [now] if then is None else [now, then]
 
 
-def _past(query: Query, at: str | None, since: str) -> list[_Table]:
+def _past(query: Query, at: str | None, since: list[str]) -> list[_Table]:
     """The whole history. The trees leave its tombstones out: those have an index of their own."""
 
     def condition(name: str) -> str:
@@ -255,7 +255,7 @@ def _past(query: Query, at: str | None, since: str) -> list[_Table]:
 
     if query.ids is not None or (query.spatial is None and query.tags is None):
         every = condition("all_hst" if query.limit is None else "all_page")
-        return [_Table("hst", f"{every} AND {since}", None, "tagged")]
+        return [_Table("hst", " AND ".join([every, *since]), None, "tagged")]
     return [_live(condition("all_live")), _dead(condition("all_dead"))]
 
 

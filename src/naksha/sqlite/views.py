@@ -34,7 +34,7 @@ from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import Transaction as OpenTransaction
-from naksha.sqlite.writer import WITHIN, Entry, Writer
+from naksha.sqlite.writer import WITHIN, Entry, Writer, within
 
 T = TypeVar("T")
 CHUNK: Final = 500
@@ -200,7 +200,7 @@ class View:
             dated=at_ms is not None,
             layers=self._layers,
         )
-        entry = Entry(transaction, keeps_place=keeps_place, outer=WITHIN.get())
+        entry = Entry(transaction, keeps_place=keeps_place, outer=within())
         session = SqliteSession(self._writer, self._readers, entry, self._file.info, self._scope)
         WITHIN.set(entry)
         try:

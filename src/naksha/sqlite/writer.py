@@ -53,10 +53,18 @@ class Entry:
     """Whether it steps aside late: it is large, or has been overtaken too often."""
     outer: Entry | None = None
     """The one in whose midst it was begun."""
+    task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
 
 
 WITHIN: Final[ContextVar[Entry | None]] = ContextVar("naksha_sqlite_within", default=None)
-"""The transaction in whose midst the caller is."""
+"""The transaction in whose midst the caller is, or the task was started that it is in."""
+
+
+def within() -> Entry | None:
+    """The transaction that does not go on before the caller does. One that has started a task is
+    not that: it may go on, and others are to be kept out."""
+    entry = WITHIN.get()
+    return entry if entry is not None and entry.task is asyncio.current_task() else None
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +74,7 @@ class _Job:
     work: Callable[[Any], Any] | None
     answer: Future[Any] = field(default_factory=Future)
     result: Any = None
-    within: Entry | None = field(default_factory=WITHIN.get)
+    within: Entry | None = field(default_factory=within)
 
     def is_within(self, entry: Entry) -> bool:
         """Whether the transaction waits for this before it goes on."""
