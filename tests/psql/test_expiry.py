@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from datetime import date, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -290,7 +291,12 @@ async def test_the_comment_is_the_whole_info_at_all_times(aging: Aging) -> None:
     settings = {"max_age": 9, "id_prefix": "p:", "author": "ann", "points_only": True}
     await aging.create("ways", history_enabled=False, optimal_partitioning=True, **settings)
     await same(history_enabled=False, optimal_partitioning=True, delete_at=0, **settings)
-    changed = {"max_age": 8, "id_prefix": None, "author": "bob", "history_enabled": True}
+    changed: dict[str, Any] = {
+        "max_age": 8,
+        "id_prefix": None,
+        "author": "bob",
+        "history_enabled": True,
+    }
     change = CollectionChange(optimal_partitioning=False, **changed)
     await aging.storage.run(lambda s: s.change_collection("ways", change), "app")
     await same(optimal_partitioning=False, points_only=True, byte_size=-1, **changed)
