@@ -11,7 +11,7 @@ SELECT to_regclass(quote_ident($1)) IS NOT NULL
 CREATE INDEX {{index}} ON ONLY {{table}} {{columns}}
 
 -- name: online_partitions
--- Partitions that have no part of the index yet; `built` tells whether one lies ready, and is whole.
+-- Partitions that have no part of the index yet; `built` tells whether one lies ready and is whole.
 SELECT c.relname AS part, c.relname || $2 AS index, x.indisvalid AS built
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
   LEFT JOIN pg_index x ON x.indexrelid = to_regclass(quote_ident(c.relname || $2))
