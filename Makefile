@@ -22,7 +22,7 @@ test: $(STAMP) system ## Run the tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-core: $(STAMP) ## Run the tests that need no server
-	@$(BIN)/python -m pytest -m "not postgres" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not postgres and not redis and not mariadb" $(PYTEST_ARGS)
 
 test-long: $(STAMP) system ## Run all tests, the ones that take minutes included
 	@$(BIN)/python -m pytest --long $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks NAME… [--quick] [--storage NAME]`, `--all`, `--list`."""
+"""The command line: `python -m benchmarks NAME… [--quick]`, `--all`, `--list`."""
 
 import argparse
 import sys
@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it still work?")
     parser.add_argument("--storage", choices=_frame.STORAGES, default=_frame.STORAGES[0])
+    parser.add_argument("--backend", choices=_frame.BACKENDS, default=_frame.BACKENDS[0])
     chosen = parser.parse_args(arguments)
     if chosen.list:
         for name in _frame.names():
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("name a benchmark, or --all, or --list")
     return run(
         _frame.names() if chosen.all else chosen.names,
-        _frame.Options(quick=chosen.quick, storage=chosen.storage),
+        _frame.Options(quick=chosen.quick, storage=chosen.storage, backend=chosen.backend),
         nested=chosen.all or len(chosen.names) > 1,
     )
 
@@ -38,6 +39,11 @@ def run(names: Sequence[str], options: _frame.Options, *, nested: bool) -> int:
     except _frame.UnknownBenchmarkError as error:
         print(f"no benchmark {error}; there are: {', '.join(_frame.names())}", file=sys.stderr)
         return 2
+    for name, benchmark in benchmarks.items():
+        unknown = options.chosen - _frame.takes(benchmark)
+        if unknown and not nested:
+            print(f"the benchmark {name} takes no --{unknown.pop()}", file=sys.stderr)
+            return 2
     console = Console()
     results: dict[str, _frame.Report] = {}
     for name, benchmark in benchmarks.items():

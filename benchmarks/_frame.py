@@ -23,6 +23,9 @@ import benchmarks
 from naksha.testing.postgres import PostgresCluster
 
 STORAGES = ("postgresql", "sqlite")
+BACKENDS = ("postgresql", "sqlite", "redis", "mariadb", "memory")
+"""Of the catalog."""
+DEFAULTS = {"storage": STORAGES[0], "backend": BACKENDS[0]}
 REPETITIONS_DEFAULT = 7
 
 Cell = str | int | float
@@ -35,6 +38,13 @@ class Options:
 
     quick: bool = False
     storage: str = STORAGES[0]
+    backend: str = BACKENDS[0]
+
+    @property
+    def chosen(self) -> set[str]:
+        """The names of the options that differ from their defaults, of those that not every
+        benchmark takes."""
+        return {name for name in ("storage", "backend") if getattr(self, name) != DEFAULTS[name]}
 
     def size(self, full: int, quick: int) -> int:
         """The one that fits: a quick run shows that the benchmark works, not how fast we are."""
@@ -78,6 +88,11 @@ def load(name: str) -> Benchmark:
     if name not in names():
         raise UnknownBenchmarkError(name)
     return cast(Benchmark, importlib.import_module(f"{benchmarks.__name__}.{name}"))
+
+
+def takes(benchmark: Benchmark) -> set[str]:
+    """The options it takes beyond --quick: its constant TAKES."""
+    return set(getattr(benchmark, "TAKES", ()))
 
 
 def purpose(benchmark: Benchmark) -> str:

@@ -21,6 +21,7 @@ from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage
 from naksha.versioning import Signed, create_branch, merge, open_branch
 
+TAKES = ("storage",)
 BY = Signed("bench")
 BOX = Query(spatial=Bbox(0.0, 0.0, 36.0, 16.0))
 ROUNDS = 7

@@ -26,6 +26,7 @@ from benchmarks._stores import load, opened, write
 from naksha.spi.storage import Storage
 from naksha.versioning import diff, place_of
 
+TAKES = ("storage",)
 EDITS = 1_000
 
 

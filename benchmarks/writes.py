@@ -24,6 +24,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.features import check_features
 from naksha.psql import PsqlStorage
 
+TAKES = ("storage",)
 ROUNDS = 5
 PLAIN_TABLE = (
     "CREATE TABLE {t} (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL)"
@@ -194,4 +195,5 @@ def _report(samples: Samples, count: int, raw_count: int) -> Report:
         report.figures[name.replace(" ", "_") + "_per_s"] = round(rate)
     for name, ratio in ratios.items():
         report.figures[f"{name}_ratio"] = round(ratio, 3)
+    report.figures["raw_features"] = raw_count
     return report

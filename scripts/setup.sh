@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up everything the project needs on a Debian machine; what is already there is left alone.
-#   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check and sqlite3, by apt
+#   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, Redis and
+#                             MariaDB, by apt
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,9 +60,28 @@ packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else
   head -n1 <<<"$versions"
 }
 
+has() { PATH=$PATH:/usr/sbin:/usr/local/sbin command -v "$1" >/dev/null; }
+
+setup_redis() { # the package comes with a service, which nobody has asked for
+  has redis-server && has redis-cli && return
+  apt_install redis-server
+  if [ -d /run/systemd/system ]; then
+    as_root systemctl disable --quiet --now redis-server
+  else
+    as_root service redis-server stop >/dev/null || true
+  fi
+}
+
+setup_mariadb() { # the parts of mariadb-server that are without a service
+  has mariadbd && has mariadb-install-db && has mariadb && return
+  apt_install mariadb-server-core mariadb-client-core
+}
+
 setup_system() {
   local version
-  command -v sqlite3 >/dev/null || apt_install sqlite3
+  has sqlite3 || apt_install sqlite3
+  setup_redis
+  setup_mariadb
   version=$(server_with postgis)
   if [ -z "$version" ]; then
     apt_update

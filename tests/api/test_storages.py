@@ -5,10 +5,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from naksha.api import storages
-from naksha.api.storages import backend_of, open_storage, redacted
+from naksha.api.storages import open_storage
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, Unavailable
+from naksha.spi import locations
+from naksha.spi.locations import STORAGES, redacted
 
 
 class Deaf:
@@ -21,15 +22,15 @@ class Deaf:
 
 @pytest.fixture
 def with_deaf(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    entry = EntryPoint("deaf", f"{__name__}:Deaf", storages.GROUP)
-    monkeypatch.setattr(storages, "entry_points", lambda group: EntryPoints([entry]))
+    entry = EntryPoint("deaf", f"{__name__}:Deaf", STORAGES.group)
+    monkeypatch.setattr(locations, "entry_points", lambda group: EntryPoints([entry]))
     monkeypatch.setattr(EntryPoint, "load", lambda self: Deaf)
     return iter(())
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
 def test_postgresql_is_found_by_its_schemes(scheme: str) -> None:
-    assert backend_of(f"{scheme}:///maps").__name__ == "PsqlStorage"
+    assert STORAGES.find(f"{scheme}:///maps").__name__ == "PsqlStorage"
 
 
 @pytest.mark.usefixtures("with_deaf")
@@ -38,7 +39,7 @@ async def test_a_backend_of_others_is_found_by_its_name() -> None:
         async with open_storage("deaf://here"):
             pass
     with pytest.raises(InvalidArgument, match="known are: deaf"):
-        backend_of("postgresql:///maps")
+        STORAGES.find("postgresql:///maps")
 
 
 async def test_it_is_set_up_and_closed(database: str) -> None:

@@ -1,4 +1,4 @@
-"""A proxy before a PostgreSQL server that can lose the answer to a commit."""
+"""A proxy before a PostgreSQL server that can lose the answer to a request, or the request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 
 
 class Proxy:
-    """Passes everything on, until it is told to lose an answer."""
+    """Passes everything on, until it is armed: then it loses the answer to the next request with
+    the mark in it, or the request itself."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, mark: bytes) -> None:
         self._socket = socket
+        self._mark = mark
         self.is_armed = False
+        self.loses_request = False
         self.lost = 0
         self.port = 0
 
@@ -22,15 +25,17 @@ class Proxy:
         answers = asyncio.create_task(self._copy(from_server, writer))
         try:
             while data := await reader.read(65536):
-                if self.is_armed and b"COMMIT;" in data:
+                if self.is_armed and self._mark in data:
                     self.is_armed = False
+                    self.lost += 1
+                    if self.loses_request:
+                        return
                     answers.cancel()
                     await asyncio.gather(answers, return_exceptions=True)
                     to_server.write(data)
                     await to_server.drain()
                     # The server has committed once it answers; nobody hears it.
                     await from_server.read(1)
-                    self.lost += 1
                     return
                 to_server.write(data)
                 await to_server.drain()
@@ -47,9 +52,9 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy_to(socket: Path) -> AsyncIterator[Proxy]:
+async def proxy_to(socket: Path, mark: bytes = b"COMMIT;") -> AsyncIterator[Proxy]:
     """A proxy to the server behind a Unix socket."""
-    proxy = Proxy(socket)
+    proxy = Proxy(socket, mark)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]
     try:

@@ -113,7 +113,7 @@ def test_nothing_is_left_when_the_owner_dies(number: signal.Signals) -> None:
     with owner:
         assert owner.stdout is not None
         directory = Path(owner.stdout.readline().strip())
-        server = _watchdog.postmaster_of(directory / "data")
+        server = _watchdog.server_of(directory / "data")
         assert server is not None
         owner.send_signal(number)
         owner.wait()
@@ -123,7 +123,7 @@ def test_nothing_is_left_when_the_owner_dies(number: signal.Signals) -> None:
 
 def test_a_stale_pid_file_names_nobody(tmp_path: Path) -> None:
     (tmp_path / "postmaster.pid").write_text(f"{os.getpid()}\n{tmp_path}\n")
-    assert _watchdog.postmaster_of(tmp_path) is None
+    assert _watchdog.server_of(tmp_path) is None
 
 
 def test_an_absent_extension_is_named() -> None:

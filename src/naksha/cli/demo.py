@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 import typer
 
-from naksha.api.storages import open_storage, redacted
+from naksha.api.storages import open_storage
 from naksha.cli.demo_print import show
 from naksha.cli.demo_story import Story, Teller
 from naksha.cli.failures import readable
-from naksha.spi.locations import FILE, path_of
+from naksha.spi.locations import FILE, path_of, redacted
 
 STORAGE_ID: Final = "demo"
 

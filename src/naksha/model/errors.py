@@ -6,16 +6,22 @@
     ├── NotFound                 what was named does not exist
     │   ├── CollectionNotFound
     │   ├── FeatureNotFound
-    │   └── VersionNotFound      no such version was ever written
+    │   ├── VersionNotFound      no such version was ever written
+    │   ├── PointerNotFound      no such named pointer of the catalog
+    │   └── RealmNotFound
     ├── NotYetPublished          the version will exist; ask again later
     ├── Expired                  the version existed, its history is gone; names the oldest one kept
     ├── Conflict                 somebody else was first; carries the head state
     │   ├── CollectionExists
     │   ├── FeatureExists
+    │   ├── PointerExists
     │   ├── InUse                still needed by something that is named
     │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
-    │   └── Unavailable          the storage cannot be reached
+    │   ├── Unavailable          the storage cannot be reached
+    │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
+    ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
+    ├── RealmInactive            the realm exists but does not serve
     ├── LimitExceeded            too much at once; the limit is named
     └── StorageCorrupt           the storage broke its own rules; please report it
 
@@ -96,6 +102,18 @@ class VersionNotFound(NotFound):
     code = "version_not_found"
 
 
+class PointerNotFound(NotFound):
+    """No named pointer of this name."""
+
+    code = "pointer_not_found"
+
+
+class RealmNotFound(NotFound):
+    """No realm of this name."""
+
+    code = "realm_not_found"
+
+
 class NotYetPublished(NakshaError):
     """The version lies after the last published one."""
 
@@ -134,6 +152,12 @@ class FeatureExists(Conflict):
     code = "feature_exists"
 
 
+class PointerExists(Conflict):
+    """A named pointer of this name exists already."""
+
+    code = "pointer_exists"
+
+
 class InUse(Conflict):
     """Still needed by something that the message names."""
 
@@ -169,6 +193,25 @@ class Unavailable(Retryable):
     """The storage cannot be reached or refuses connections."""
 
     code = "unavailable"
+
+
+class RealmChanged(Retryable):
+    """The realm has left the state, or the life, in which it was opened. Nothing was written."""
+
+    code = "realm_changed"
+
+
+class OutcomeUnknown(NakshaError):
+    """The answer got lost: the change may have been carried out, or may be yet. Whoever repeats it
+    must look first."""
+
+    code = "outcome_unknown"
+
+
+class RealmInactive(NakshaError):
+    """The realm exists, but only active realms serve; the message has its state."""
+
+    code = "realm_inactive"
 
 
 class LimitExceeded(NakshaError):

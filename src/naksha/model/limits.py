@@ -137,3 +137,219 @@ RETRY_DELAY_MS_MIN: Final = 5
 
 RETRY_DELAY_MS_MAX: Final = 1_000
 """Longest pause between two attempts."""
+
+# ---- The catalog ---------------------------------------------------------------------------------
+
+CATALOG_ROW_BYTES_MAX: Final = 350 * 1000
+"""The value of one row: some databases end at 400 kB a row or 512 kB a packet."""
+
+CATALOG_OBJECT_BYTES_MAX: Final = 256 * MIB
+"""An object over several rows; it is assembled in memory."""
+
+CATALOG_BATCH_MAX: Final = 10_000
+"""Objects of one bulk call."""
+
+CATALOG_CALL_SECONDS_MAX: Final = 5
+"""How long a database may take for one call; a third of what a commit has, so that there is time to
+find out what became of it."""
+
+CATALOG_SESSIONS_MAX: Final = 16
+"""Connections of one process to a database server."""
+
+CATALOG_STATEMENT_BYTES_MAX: Final = 4 * MIB
+"""What is sent to a database at once; it may allow less. Others wait meanwhile on some."""
+
+CATALOG_STATEMENT_ROWS_MAX: Final = 1_000
+"""Rows that are written, deleted or scanned at once, for the same reason."""
+
+OBJECT_TYPE_BYTES_MIN: Final = 2
+OBJECT_TYPE_BYTES_MAX: Final = 32
+"""The id of a type is in every reference to an object."""
+
+POINTER_NAME_BYTES_MAX: Final = 512
+"""A pointer's name; several databases end an index entry at 767 bytes, the realm included."""
+
+REALM_ID_LENGTH_MAX: Final = 128
+"""A realm's id is in the key of every row."""
+
+PREVIOUS_POINTERS_MAX: Final = 20
+"""What a pointer pointed to before, nearest first: how an unknown outcome is resolved."""
+
+COMMIT_TAIL_MAX: Final = 20
+"""Ancestors named in a commit, nearest first: a page of the log is one bulk read."""
+
+COMMIT_SECONDS_MAX: Final = 15
+"""How long a commit is tried. Far below the shortest grace of maintenance, so that nothing that a
+commit wrote can be swept before it is referenced."""
+
+COMMIT_RETRIES_MAX: Final = 10_000
+"""How often a commit is tried within that time."""
+
+COMMIT_GROUP_MAX: Final = 128
+"""Commits that are written together and moved to with one swap."""
+
+COMMIT_GROUP_BYTES_MAX: Final = 4 * MIB
+"""A group that has become larger takes no further commit in."""
+
+COMMIT_QUEUE_MAX: Final = 10_000
+"""Commits that wait for one pointer; the next one is turned away."""
+
+COMMIT_DELAY_MS_MIN: Final = 5
+COMMIT_DELAY_MS_MAX: Final = 250
+"""Pause after a lost swap: random, at first up to the former, doubled up to the latter."""
+
+INDEX_KEY_BYTES_MAX: Final = 500
+"""A key of an index."""
+
+INDEX_EMBEDDED_BYTES_MAX: Final = 32 * 1000
+"""The part of an index that is inside the commit; above it, it is spilled into stripes."""
+
+INDEX_STRIPE_BYTES_MAX: Final = 128 * 1000
+"""A stripe of an index; a larger one is split, two neighbours below a half together are merged."""
+
+INDEX_STRIPES_INLINE_MAX: Final = 20
+"""Stripes that are listed in the commit itself; above it, the list is an object of its own."""
+
+LOG_PAGE_MAX: Final = 1_000
+"""Commits of one page of the catalog's log."""
+
+LOG_WAIT_SECONDS_MAX: Final = 60
+"""How long somebody may wait for the next commit with one call."""
+
+REALM_QUARANTINE_SECONDS: Final = 3 * 24 * 3_600
+"""How long a realm that has served is inactive at least before it can be purged."""
+
+FENCE_SECONDS_MAX: Final = 10
+"""How long a change of a realm's state tries to reach its pointers; then the next who opens the
+realm goes on."""
+
+OPEN_REALMS_MAX: Final = 1_000
+"""Realms that a process keeps open though nobody uses them."""
+
+# ---- Maintenance of the catalog ------------------------------------------------------------------
+
+MAINTENANCE_GRACE_SECONDS: Final = 3 * 3600.0
+"""What was written later than that is not swept, whether something points to it or not."""
+
+MAINTENANCE_GRACE_SECONDS_MIN: Final = 300.0
+"""The shortest grace: far above COMMIT_SECONDS_MAX, with room for clocks that differ."""
+
+MAINTENANCE_RUNS_KEPT: Final = 50
+"""Runs that are remembered."""
+
+MAINTENANCE_DELETE_BATCH: Final = 100
+"""Rows that are looked at once more and deleted together; each may have CATALOG_ROW_BYTES_MAX."""
+
+MAINTENANCE_BEAT_SECONDS: Final = 10.0
+"""How often a run says that it is alive, and looks whether it was superseded."""
+
+MAINTENANCE_NOTES_MAX: Final = 100
+"""Problems that a report tells one by one; of the others it has the number."""
+
+HISTORY_COMMITS_KEPT: Final = 1_000
+HISTORY_SECONDS_KEPT: Final = 30 * 24 * 3600.0
+"""How much of a pointer's log is kept when nobody says otherwise: whichever is more."""
+
+HISTORY_PIN_SECONDS_MAX: Final = 30 * 24 * 3600.0
+"""A consumer that has not moved its pin for so long does not hold history any more."""
+
+CONSUMER_BYTES_MAX: Final = 256
+"""The name of a consumer; it is a part of an index key."""
+
+MARKS_EXACT_MAX: Final = 4_000_000
+"""Ids that maintenance keeps exactly, in 8 bytes each; more of them become a filter."""
+
+MARKS_PENDING_MAX: Final = 65_536
+"""Ids that are sorted in at once."""
+
+MARKS_FILTER_GROWTH: Final = 4
+"""A filter is made for so many times what did not fit, or for what the last run has marked."""
+
+MARKS_FILTER_MAX: Final = 400_000_000
+"""Ids that a filter is made for at most; it has 1.2 GB then."""
+
+MARKS_FILTER_RATE: Final = 1e-5
+"""How much of the garbage a filter of the right size retains by mistake."""
+
+MARKS_FILTER_RATE_MAX: Final = 5e-5
+"""With a filter that is worse nothing is deleted; the next run gets a larger one."""
+
+TRANSFER_RECORD_BYTES_MAX: Final = 1 * MIB
+"""One record of an exported realm: a row, and what is around it."""
+ID_WAIT_SECONDS_MAX: Final = 1
+"""How long an id is waited for when its millisecond has no more: only a clock that stands still
+makes it this long."""
+
+CLOCK_JUMP_WARNING_SECONDS: Final = 2
+"""A wall clock that goes forward by more at once is worth a line in the log: leases end early."""
+
+LEASE_SECONDS: Final = 3_600
+"""How long a node id is leased; so long a process gives ids without reaching the database."""
+
+LEASE_RENEW_SECONDS: Final = 900
+"""A lease is renewed when it has no more than this left."""
+
+LEASE_DRIFT_SECONDS: Final = 5
+"""How much clocks of several machines may differ before one takes another's lease too early. Ids
+stay unique even then, but the former holder loses its node."""
+
+LEASE_RETRY_SECONDS: Final = 2
+"""Pause after a lease could not be renewed or taken."""
+
+LEASE_CALL_SECONDS_MAX: Final = 10
+"""How long the database may take for a read or write of a lease."""
+
+LEASE_READ_MAX: Final = 16
+"""Leases that are read at once by a process that looks for a free node id."""
+
+LEASE_UNKNOWN_MAX: Final = 3
+"""Node ids of which a process that looks for a free one may not learn whether it got them."""
+
+CACHE_BYTES_MAX: Final = 64 * MIB
+"""What a catalog keeps in memory by default, counted as it is encoded; decoded it is about three
+times as much."""
+
+CACHE_ENTRY_BYTES: Final = 256
+"""What an entry of the cache counts beside its encoding, so that many small ones are bounded."""
+
+CACHE_EPOCHS: Final = 4_096
+"""Counters that fence pointers out of the cache; pointers that share one are fenced together."""
+
+POINTER_SECONDS_MAX: Final = 10
+"""How long a pointer is served from the cache after it was read: how stale a reader may be who
+gets no messages from writers."""
+
+PEER_LINE_BYTES_MAX: Final = 128 * KIB
+"""A message between instances; a longer one ends the connection."""
+
+PEER_BATCH_MAX: Final = 32
+"""Moved pointers of one message; with the longest names it is still within a line."""
+
+PEER_QUEUE_MAX: Final = 10_000
+"""Moved pointers that wait for one instance; further ones are not sent to it."""
+
+PEER_CONNECTIONS_MAX: Final = 2_048
+"""Connections that an instance accepts: twice as many as there can be nodes."""
+
+PEER_CALL_SECONDS_MAX: Final = 5
+"""How long an instance may take to accept a connection, to identify itself, or to read on."""
+
+PEER_RETRY_SECONDS_MAX: Final = 5
+"""Longest pause before an instance that cannot be reached is tried again."""
+
+PEER_REFRESH_SECONDS: Final = 30
+"""How often the addresses of the other instances are looked up; a new one introduces itself."""
+
+INDEX_SEGMENT_STRIPES_MAX: Final = 1_000
+"""Stripes that one such object lists; a longer list is cut into several."""
+
+INDEX_BLOCK_ENTRIES: Final = 16
+INDEX_BLOCK_BYTES: Final = 4 * KIB
+"""A block of an index: what is decoded to find one key, and encoded anew to change one. It is cut
+when it is twice as large."""
+
+INDEX_PREFETCH_STRIPES_MAX: Final = 16
+"""Stripes that a listing reads at once; it begins with one and doubles."""
+
+INDEX_STRIPES_KEPT_MAX: Final = 64
+"""Stripes that an open index keeps after they were read."""

@@ -2,7 +2,8 @@
 
 Both columns are promises to programs, as the codes are: a row is added with a new code and never
 changed. Exit codes follow what a script would do next: 2 mend the call (a usage error has the same
-number), 69 and 75 (of sysexits.h) try again later, 70 report it. A crash that nobody foresaw is 1.
+number), 69 and 75 (of sysexits.h) try again later, 74 look before
+trying again, 70 report it. A crash that nobody foresaw is 1.
 """
 
 from __future__ import annotations
@@ -30,17 +31,23 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "collection_not_found": Outward(404, 4),
         "feature_not_found": Outward(404, 4),
         "version_not_found": Outward(404, 4),
+        "pointer_not_found": Outward(404, 4),
+        "realm_not_found": Outward(404, 4),
         "not_yet_published": Outward(404, 5),
         "expired": Outward(410, 6),
         "conflict": Outward(409, 7),
         "collection_exists": Outward(409, 7),
         "feature_exists": Outward(409, 7),
+        "pointer_exists": Outward(409, 7),
         "in_use": Outward(409, 7),
         "merge_conflict": Outward(409, 7),
         "limit_exceeded": Outward(413, 8),
         "unavailable": Outward(503, 69),
         "storage_corrupt": Outward(500, 70),
         "retryable": Outward(503, 75),
+        "realm_changed": Outward(503, 75),
+        "realm_inactive": Outward(403, 9),
+        "outcome_unknown": Outward(504, 74),
     }
 )
 

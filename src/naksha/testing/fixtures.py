@@ -1,12 +1,14 @@
-"""pytest fixtures that give a test a PostgreSQL database of its own.
+"""pytest fixtures that give a test a database of its own.
 
 Load them with `pytest_plugins = ["naksha.testing.fixtures"]` in the top conftest.
 
     async def test_something(database: str) -> None:
         connection = await asyncpg.connect(database)
 
-`database` is the DSN of a fresh database that has PostGIS; a copy of a template takes about 40 ms.
-Every test that uses it gets the mark `postgres`, so `-m "not postgres"` needs no server.
+`database` is the DSN of a fresh PostgreSQL database that has PostGIS; a copy of a template takes
+about 40 ms. `redis_locations` and `mariadb_locations` give places of their own on one Redis and one
+MariaDB. Every test that uses them gets the mark `postgres`, `redis` or `mariadb`, so
+`-m "not postgres"` needs no such server.
 """
 
 import itertools
@@ -15,11 +17,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from naksha.testing.mariadb_server import MariadbServer
 from naksha.testing.postgres import PostgresCluster, Setting
+from naksha.testing.redis_server import RedisServer
 
 TEMPLATE = "naksha_template"
 
-# A test's data may be lost in a power failure; everything else is as the server comes.
+# A test's data may be lost in a power failure, so nobody waits for the disk; everything else is as
+# the server comes.
 SETTINGS: dict[str, Setting] = {
     "fsync": False,
     "full_page_writes": False,
@@ -79,14 +84,50 @@ def database(database_factory: DatabaseFactory) -> Iterator[str]:
         yield dsn
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One server for the whole run. A test that stops or restarts a server makes its own."""
+    with RedisServer({"appendfsync": "everysec"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_locations(redis_server: RedisServer) -> Iterator[str]:
+    """Where nothing is yet: `next(redis_locations)`, as often as needed."""
+    return (f"{redis_server.location()}&prefix=test-{n}" for n in itertools.count(1))
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariadbServer]:
+    """One server for the whole run. A test that stops or restarts a server makes its own."""
+    with MariadbServer({"innodb-flush-log-at-trx-commit": 2}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_locations(mariadb_server: MariadbServer) -> Iterator[str]:
+    """Fresh databases: `next(mariadb_locations)`, as often as needed."""
+    return (mariadb_server.create_database(f"test_{n}") for n in itertools.count(1))
+
+
+MARKS = {
+    "postgres_cluster": "postgres",
+    "redis_server": "redis",
+    "mariadb_server": "mariadb",
+}
+"""What a test needs that uses a fixture."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark that `pytest_collection_modifyitems` sets."""
-    config.addinivalue_line("markers", "postgres: needs PostgreSQL with PostGIS (set by itself)")
+    """Declare the marks that `pytest_collection_modifyitems` sets."""
+    for mark in MARKS.values():
+        config.addinivalue_line("markers", f"{mark}: needs such a server (set by itself)")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a server, before `-m` selects."""
     for item in items:
-        if "postgres_cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker("postgres")
+        for fixture, mark in MARKS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)

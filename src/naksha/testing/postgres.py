@@ -13,10 +13,7 @@ driver; no process is ever looked up by name.
 import contextlib
 import os
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +23,7 @@ from urllib.parse import quote
 
 from naksha.testing import _watchdog
 from naksha.testing._postgres_install import PostgresInstall, find_install, server_user
+from naksha.testing._private_server import free_port, short_directory
 
 Setting = str | int | float | bool
 StopMode = Literal["smart", "fast", "immediate"]
@@ -35,9 +33,6 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 START_TRIES_MAX = 5
 LOG_TAIL_CHARACTERS = 4000
-# A socket's path has 107 bytes at most, and root's temporary directory may be closed to others.
-SOCKET_DIRECTORY_CHARACTERS_MAX = 80
-DIRECTORY_OF_LAST_RESORT = "/tmp"
 
 _STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
     "smart": signal.SIGTERM,
@@ -114,7 +109,7 @@ class PostgresCluster:
         said = ""
         for _ in range(START_TRIES_MAX):
             if is_new and self._tcp:
-                self.port = _free_port()  # and it stays, so that a DSN outlives a restart
+                self.port = free_port()  # and it stays, so that a DSN outlives a restart
             self._write_settings()
             self._launch()
             if _watchdog.wait_until(self._has_answered, START_SECONDS_MAX) and self._is_alive():
@@ -224,16 +219,10 @@ class PostgresCluster:
 
     def _create(self) -> None:
         """Make the directory, the watchdog over it, and a new data directory in it."""
-        self.directory = _short_directory()
+        self.directory = short_directory("pg")
         if self._user is not None:
             os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
-        self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", _watchdog.__file__, str(self.directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+        self._watchdog = _watchdog.watch(self.directory)
         with self._log_path.open("wb") as log:
             made = self._spawn(self._data_command(), log).wait()
         if made != 0:
@@ -376,22 +365,6 @@ def quote_identifier(name: str) -> str:
 def _quote_setting(value: Setting) -> str:
     text = ("on" if value else "off") if isinstance(value, bool) else str(value)
     return "'" + text.replace("'", "''") + "'"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _short_directory() -> Path:
-    """A new directory that the server's user can reach and whose path fits a socket's name."""
-    parent = Path(tempfile.gettempdir()).resolve()
-    open_to_all = all(path.stat().st_mode & 0o001 for path in (parent, *parent.parents))
-    if len(str(parent)) > SOCKET_DIRECTORY_CHARACTERS_MAX or not open_to_all:
-        parent = Path(DIRECTORY_OF_LAST_RESORT)
-    return Path(tempfile.mkdtemp(prefix="naksha-pg-", dir=parent))
 
 
 def _environment() -> dict[str, str]:

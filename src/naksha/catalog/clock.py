@@ -1,0 +1,58 @@
+"""A clock that never goes back: ids and leases are made of its milliseconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from naksha.model import limits
+
+logger = logging.getLogger(__name__)
+
+
+class MonotonicClock:
+    """The wall clock as long as it goes forward, also when it jumps; while it is behind (somebody
+    set it back) time goes on at its normal pace, until the wall clock has caught up.
+
+    May be read from any thread. Two processes on one machine may differ by the jumps that only one
+    of them has seen.
+    """
+
+    __slots__ = ("_lock", "_monotonic_ns", "_offset_ns", "_wall_ns")
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._lock = threading.Lock()
+        wall = wall_ns()
+        self._offset_ns = wall - monotonic_ns()
+
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970; never less than what was returned before this call began."""
+        # The wall clock is read first: a pause between the two readings makes the difference
+        # too small, which the next reading mends. Too large a difference would stay for ever.
+        wall = self._wall_ns()
+        monotonic = self._monotonic_ns()
+        if wall - monotonic > self._offset_ns:
+            self._adopt(wall - monotonic)
+        return monotonic + self._offset_ns
+
+    def now_us(self) -> int:
+        return self.now_ns() // 1_000
+
+    def now_ms(self) -> int:
+        return self.now_ns() // 1_000_000
+
+    def _adopt(self, offset_ns: int) -> None:
+        with self._lock:
+            jump_ns = offset_ns - self._offset_ns
+            if jump_ns > 0:  # else another thread has adopted a later reading meanwhile
+                self._offset_ns = offset_ns
+        if jump_ns > limits.CLOCK_JUMP_WARNING_SECONDS * 1e9:
+            logger.warning("The machine's clock went forward by %.1f s at once", jump_ns / 1e9)

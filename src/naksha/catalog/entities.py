@@ -1,0 +1,231 @@
+"""Entities behind one pointer: a key for each, several changed with one commit.
+
+    entities = Entities(persistence, "config")
+
+    async def change(edit: Edit) -> None:
+        edit.put("space/roads", Space(title="Roads"))
+        edit.remove("space/streets")
+
+    await entities.commit(change, message="streets are roads now")
+    space = await (await entities.now()).get("space/roads", Space)
+
+The commit holds an index from keys to objects, and what was changed, so that the pointer's log is
+the log of the entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, Literal, Protocol, TypeVar
+
+import msgspec
+
+from naksha.catalog.commits import Attempt, Commit, head_of
+from naksha.catalog.committer import Committer
+from naksha.catalog.index import EMPTY_CONTAINER, Index, IndexContainer
+from naksha.catalog.objects import Object, ObjectRef, object_type
+from naksha.catalog.persistence import Persistence
+from naksha.catalog.pointers import Pointer
+from naksha.model.errors import Expired, InvalidArgument
+
+V = TypeVar("V")
+R = TypeVar("R")
+Action = Literal["create", "update", "delete"]
+LIST_PAGE: Final = 100
+"""How many entities of a list are fetched together."""
+
+
+class Reader(Protocol):
+    """Where objects are fetched from."""
+
+    async def fetch_many(
+        self, refs: Sequence[ObjectRef | None], kind: type[V]
+    ) -> list[Object[V] | None]: ...
+
+
+class EntityChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a commit did to one entity."""
+
+    action: Action
+    key: str
+    ref: bytes = b""
+    """The object that it is now; none when it was deleted."""
+    old: bytes = b""
+    """The object that it was."""
+
+
+@object_type("entities")
+class EntitiesCommit(Commit, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of all entities of a pointer."""
+
+    index: IndexContainer = EMPTY_CONTAINER
+    changes: tuple[EntityChange, ...] = ()
+    message: str = ""
+    author: str = ""
+    app_id: str = ""
+
+
+class Snapshot:
+    """All entities as one commit left them."""
+
+    def __init__(self, reader: Reader, commit: Object[EntitiesCommit] | None, index: Index) -> None:
+        self.commit = commit
+        self._reader = reader
+        self._index = index
+
+    async def ref(self, key: str) -> ObjectRef | None:
+        """The object that an entity is."""
+        return ObjectRef.from_bytes(await self._index.get(_bytes(key)) or b"")
+
+    async def get(self, key: str, kind: type[V]) -> Object[V] | None:
+        """An entity, or None."""
+        return (await self.get_many([key], kind))[0]
+
+    async def get_many(self, keys: Sequence[str], kind: type[V]) -> list[Object[V] | None]:
+        """Entities at the places of their keys."""
+        found = await self._index.get_many([_bytes(key) for key in keys])
+        refs = [ObjectRef.from_bytes(found.get(_bytes(key), b"")) for key in keys]
+        return await self._fetched(keys, refs, kind)
+
+    async def _entities_of(
+        self, page: Sequence[tuple[str, ObjectRef | None]], kind: type[V]
+    ) -> AsyncIterator[tuple[str, Object[V]]]:
+        keys = [key for key, _ in page]
+        things = await self._fetched(keys, [ref for _, ref in page], kind)
+        for key, thing in zip(keys, things, strict=True):
+            if thing is not None:
+                yield key, thing
+
+    async def _fetched(
+        self, keys: Sequence[str], refs: Sequence[ObjectRef | None], kind: type[V]
+    ) -> list[Object[V] | None]:
+        things = await self._reader.fetch_many(refs, kind)
+        for key, ref, thing in zip(keys, refs, things, strict=True):
+            if ref is not None and thing is None:
+                seq = self.commit.value.seq if self.commit is not None else 0
+                raise Expired(
+                    f"{key!r} of commit {seq} is not kept any more; read the present state",
+                    field="key",
+                )
+        return things
+
+    async def list(
+        self, prefix: str, kind: type[V], after: str | None = None
+    ) -> AsyncIterator[tuple[str, Object[V]]]:
+        """Entities whose keys begin with `prefix`, after a key, in the order of their bytes."""
+        behind = _bytes(after) if after is not None else None
+        page: list[tuple[str, ObjectRef | None]] = []
+        async for key, ref in self._index.prefix(_bytes(prefix), after=behind):
+            page.append((key.decode(), ObjectRef.from_bytes(ref)))
+            if len(page) == LIST_PAGE:
+                async for found in self._entities_of(page, kind):
+                    yield found
+                page = []
+        async for found in self._entities_of(page, kind):
+            yield found
+
+
+class Edit(Snapshot):
+    """The entities as a change finds them, and what it does to them. Reads see its own writes."""
+
+    def __init__(self, attempt: Attempt[EntitiesCommit], index: Index) -> None:
+        super().__init__(attempt, attempt.head, index.copy())
+        self._attempt = attempt
+        self._before = index
+        self._changed: dict[str, None] = {}
+
+    def put(self, key: str, value: V) -> Object[V]:
+        """An entity is this from now on."""
+        thing = self._attempt.write_or_replace(key, value)
+        self._index.put(_bytes(key), thing.ref.to_bytes())
+        self._changed[key] = None
+        return thing
+
+    def remove(self, key: str) -> None:
+        """There is no such entity any more."""
+        self._attempt.take_back(key)
+        self._index.remove(_bytes(key))
+        self._changed[key] = None
+
+    async def propose(self, message: str, author: str, app_id: str) -> Index:
+        """Make a commit of all that was changed; of nothing, none. The index as it is then."""
+        changes = await self._changes()
+        if not changes:
+            return self._before
+        container, stripes = await self._index.save(self._attempt.persistence.new_id)
+        for stripe in stripes:
+            self._attempt.write_object(stripe)
+        self._attempt.commit(
+            EntitiesCommit(
+                index=container, changes=changes, message=message, author=author, app_id=app_id
+            )
+        )
+        return self._index
+
+    async def _changes(self) -> tuple[EntityChange, ...]:
+        keys = [_bytes(key) for key in self._changed]
+        old = await self._before.get_many(keys)
+        new = await self._index.get_many(keys)
+        changes = []
+        for key in self._changed:
+            before, now = old.get(_bytes(key), b""), new.get(_bytes(key), b"")
+            if before != now:
+                action: Action = "delete" if not now else "update" if before else "create"
+                changes.append(EntityChange(action, key, now, before))
+        return tuple(changes)
+
+
+class Entities:
+    """All entities of one pointer, which must exist."""
+
+    def __init__(self, persistence: Persistence, pointer: str) -> None:
+        self._persistence = persistence
+        self._pointer = pointer
+        self._committer = Committer(persistence, pointer, EntitiesCommit)
+        self._index: Index | None = None
+        self.log = self._committer.log
+
+    async def now(self) -> Snapshot:
+        """As they are in the database."""
+        return await self._snapshot(await self._persistence.pointer_now(self._pointer))
+
+    async def recent(self) -> Snapshot:
+        """As they were not long ago: what was read or written here last, or what peers told of."""
+        return await self._snapshot(await self._persistence.pointer(self._pointer))
+
+    async def commit(
+        self,
+        change: Callable[[Edit], Awaitable[R]],
+        *,
+        message: str = "",
+        author: str = "",
+        app_id: str = "",
+    ) -> R:
+        """Change some of them with one commit; gives what the change returned."""
+
+        async def attempt_of(attempt: Attempt[EntitiesCommit]) -> R:
+            edit = Edit(attempt, self._index_of(attempt.head))
+            result = await change(edit)
+            self._index = await edit.propose(message, author, app_id)
+            return result
+
+        return await self._committer.commit(attempt_of)
+
+    async def _snapshot(self, pointer: Pointer) -> Snapshot:
+        commit = await head_of(self._persistence, pointer, EntitiesCommit)
+        return Snapshot(self._persistence, commit, self._index_of(commit))
+
+    def _index_of(self, commit: Object[EntitiesCommit] | None) -> Index:
+        """The index of a commit: the last one that was used, when it is that, since the pages that
+        it has loaded are good for many reads and changes. Nobody changes it but a copy."""
+        container = commit.value.index if commit is not None else EMPTY_CONTAINER
+        if self._index is None or self._index.container is not container:
+            self._index = Index(self._persistence.fetch_values, container)
+        return self._index
+
+
+def _bytes(key: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{key[:80]!r} is no text", field="key") from None

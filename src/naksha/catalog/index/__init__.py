@@ -1,0 +1,33 @@
+"""A sorted map from key to value that is kept inside a commit, with what does not fit beside it.
+
+    index = Index(fetch_many, commit.index)
+    index.put(b"space/berlin", ref.to_bytes())
+    saved = await index.save(new_id)          # saved.container goes into the next commit
+
+What was changed lately is *embedded* in the container, which is a field of the commit. When that is
+too large, it is spilled into *stripes*, objects that each hold a range of the keys, and *segments*
+list the stripes when they are many. All of them are *pages* of one format.
+"""
+
+from naksha.catalog.index.container import (
+    EMPTY_CONTAINER,
+    IndexContainer,
+    PageRef,
+    Segment,
+    Stripe,
+)
+from naksha.catalog.index.index import Index, Saved
+from naksha.catalog.index.limits import IndexLimits
+from naksha.catalog.index.loading import FetchMany
+
+__all__ = [
+    "EMPTY_CONTAINER",
+    "FetchMany",
+    "Index",
+    "IndexContainer",
+    "IndexLimits",
+    "PageRef",
+    "Saved",
+    "Segment",
+    "Stripe",
+]

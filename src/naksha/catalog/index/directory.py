@@ -1,0 +1,108 @@
+"""The list of an index's stripes: which stripe may hold a key, and which ones a range needs.
+
+The list is a page of `PageRef`. Its entries are stripes, or segments: pages of the same kind, whose
+entries are stripes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TypeGuard
+
+from naksha.catalog.index.container import SEGMENT, PageRef, page_refs
+from naksha.catalog.index.loading import PageLoader
+from naksha.catalog.index.page import MISSING, Missing, Page
+from naksha.catalog.objects import ObjectRef
+
+
+class Directory:
+    """The list of stripes of one container."""
+
+    __slots__ = ("page",)
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    @property
+    def is_empty(self) -> bool:
+        return self.page.block_count == 0
+
+    async def locate(self, keys: Sequence[bytes], loader: PageLoader) -> list[PageRef | None]:
+        """The stripe that may hold each key; None where none can. Segments that are needed are read
+        with one call."""
+        refs = [_holding(self.page, key) for key in keys]
+        needed = list({ref.ref.id: ref for ref in refs if _is_segment(ref)}.values())
+        if not needed:
+            return refs
+        loaded = await loader.load(needed)
+        pages = {ref.ref.id: page for ref, page in zip(needed, loaded, strict=True)}
+        return [
+            _holding(pages[ref.ref.id], key) if _is_segment(ref) else ref
+            for ref, key in zip(refs, keys, strict=True)
+        ]
+
+    def peek(self, key: bytes, loader: PageLoader) -> PageRef | Missing | None:
+        """The stripe that may hold the key, without reading anything. MISSING: none can hold it;
+        None: a segment had to be read to tell."""
+        ref = _holding(self.page, key)
+        if _is_segment(ref):
+            page = loader.peek(ref)
+            if page is None:
+                return None
+            ref = _holding(page, key)
+        return ref or MISSING
+
+    async def stripes(
+        self, loader: PageLoader, lower: bytes, upper: bytes | None, *, reverse: bool = False
+    ) -> AsyncIterator[PageRef]:
+        """The stripes that may hold keys of the range."""
+        for ref in _overlapping(self.page, lower, upper, reverse):
+            if _is_segment(ref):
+                for page in await loader.load([ref]):
+                    for stripe in _overlapping(page, lower, upper, reverse):
+                        yield stripe
+            else:
+                yield ref
+
+    async def segments(self, loader: PageLoader) -> list[tuple[PageRef, list[PageRef]]]:
+        """The segments with the stripes that each lists; one call reads them all."""
+        refs = [ref for ref in page_refs(self.page.scan()) if _is_segment(ref)]
+        pages = await loader.load(refs, keep=False)
+        return [(ref, page_refs(page.scan())) for ref, page in zip(refs, pages, strict=True)]
+
+    async def unseen(self, loader: PageLoader, seen: set[int]) -> AsyncIterator[ObjectRef]:
+        """What the list refers to and `seen` does not have; it has it then. A segment that was
+        seen is not read again, for what it lists was seen before it was."""
+        for ref in page_refs(self.page.scan()):
+            if ref.ref.id in seen:
+                continue
+            if _is_segment(ref):
+                for page in await loader.load([ref], keep=False):
+                    for stripe in page_refs(page.scan()):
+                        if stripe.ref.id not in seen:
+                            seen.add(stripe.ref.id)
+                            yield stripe.ref
+            seen.add(ref.ref.id)
+            yield ref.ref
+
+
+def _is_segment(ref: PageRef | None) -> TypeGuard[PageRef]:
+    return ref is not None and ref.ref.type == SEGMENT
+
+
+def _holding(page: Page, key: bytes) -> PageRef | None:
+    """The entry of the list whose range has the key."""
+    entry = page.floor(key)
+    if entry is None:
+        return None
+    ref = PageRef.from_entry(entry)
+    return ref if key <= ref.last else None
+
+
+def _overlapping(page: Page, lower: bytes, upper: bytes | None, reverse: bool) -> Iterator[PageRef]:
+    before = page.floor(lower)
+    begin = lower if before is None else before[0]
+    for entry in page.scan(begin, upper, reverse=reverse):
+        ref = PageRef.from_entry(entry)
+        if ref.last >= lower:
+            yield ref

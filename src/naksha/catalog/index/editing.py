@@ -1,0 +1,123 @@
+"""Changes of a page. Only the blocks that hold a changed key are decoded; all others are kept as
+they are, byte for byte, so that changing one key of a thousand costs no more than one of thirty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from naksha.catalog.index.blocks import Block, Entry, cut, decode_block, is_small
+from naksha.catalog.index.limits import IndexLimits
+from naksha.catalog.index.page import Missing, Page, block_size, page_size
+
+Change: TypeAlias = tuple[bytes, bytes | Missing | None]
+"""A key and its new value: bytes, None for a tombstone, MISSING to take the entry out."""
+
+
+def changed(page: Page, changes: Sequence[Change], limits: IndexLimits) -> list[Block]:
+    """The blocks of the page after the changes, which are sorted by their keys."""
+    editor = _Editor(page, limits)
+    for number, group in _by_block(page, changes):
+        editor.change(number, group)
+    return editor.finish()
+
+
+def split(blocks: Sequence[Block], limits: IndexLimits) -> list[list[Block]]:
+    """The blocks of a page that may be too large, as blocks of pages that are not. Only an entry
+    that is too large by itself makes a page which is."""
+    left = page_size(blocks)
+    if left <= limits.stripe_bytes:
+        return [list(blocks)]
+    size, wanted = page_size([]), _even(left, limits.stripe_bytes)
+    pages: list[list[Block]] = [[]]
+    for block in _divisible(blocks, limits):
+        if pages[-1] and (size >= wanted or size + block_size(block) > limits.stripe_bytes):
+            # Blocks never fill a page exactly, so what is left is divided anew each time.
+            left -= size
+            size, wanted = page_size([]), _even(left, limits.stripe_bytes)
+            pages.append([])
+        pages[-1].append(block)
+        size += block_size(block)
+    return pages
+
+
+def _even(total: int, largest: int) -> float:
+    """The size of the fewest like parts that are not larger than that."""
+    return total / max(1, -(-total // largest))
+
+
+def _divisible(blocks: Iterable[Block], limits: IndexLimits) -> Iterator[Block]:
+    """Blocks that were made under other limits are cut where they are larger than a stripe."""
+    for block in blocks:
+        if page_size([block]) > limits.stripe_bytes:
+            yield from cut(decode_block(block), limits)
+        else:
+            yield block
+
+
+def _by_block(page: Page, changes: Sequence[Change]) -> Iterator[tuple[int, list[Change]]]:
+    """The changes by the number of the block that they belong to; what is below the first block
+    belongs to the first."""
+    last = page.block_count - 1
+    number, end = -1, b""
+    group: list[Change] = []
+    for change in changes:
+        if number < 0 or (number < last and change[0] >= end):
+            if group:
+                yield number, group
+            group = []
+            number = max(0, page.block_of(change[0]))
+            end = page.first_key(number + 1) if number < last else b""
+        group.append(change)
+    if group:
+        yield number, group
+
+
+class _Editor:
+    """Walks over the blocks of a page once. `_run` has the entries that come next and are not yet
+    in a block: a run that is too short for a block takes its neighbour in."""
+
+    def __init__(self, page: Page, limits: IndexLimits) -> None:
+        self._page = page
+        self._limits = limits
+        self._next = 0
+        self._run: list[Entry] = []
+        self._blocks: list[Block] = []
+
+    def change(self, number: int, changes: Sequence[Change]) -> None:
+        self._keep_until(number)
+        entries = dict(self._page.entries(number)) if number < self._page.block_count else {}
+        is_sorted = True
+        for key, value in changes:
+            if isinstance(value, Missing):
+                entries.pop(key, None)
+            else:
+                is_sorted &= key in entries
+                entries[key] = value
+        self._run += entries.items() if is_sorted else sorted(entries.items(), key=_key)
+        self._next = number + 1
+
+    def finish(self) -> list[Block]:
+        self._keep_until(self._page.block_count)
+        if self._run and self._blocks and is_small(self._run, self._limits):
+            self._run = decode_block(self._blocks.pop()) + self._run
+        self._flush()
+        return self._blocks
+
+    def _keep_until(self, number: int) -> None:
+        while self._run and self._next < number and is_small(self._run, self._limits):
+            self._run += self._page.entries(self._next)
+            self._next += 1
+        if not is_small(self._run, self._limits):
+            self._flush()
+        if self._next < number:
+            self._blocks += self._page.blocks()[self._next : number]
+            self._next = number
+
+    def _flush(self) -> None:
+        self._blocks += cut(self._run, self._limits)
+        self._run = []
+
+
+def _key(entry: Entry) -> bytes:
+    return entry[0]

@@ -1,0 +1,54 @@
+"""Reading pages: those that were just made, those that were read before, all others in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from naksha.catalog.index.container import PageRef
+from naksha.catalog.index.page import Page
+from naksha.catalog.objects import ObjectRef
+from naksha.model import limits
+
+FetchMany: TypeAlias = Callable[[Sequence[ObjectRef]], Awaitable[Sequence[object]]]
+"""The values of objects in the order of their references, None for one that is not there."""
+
+
+class PageLoader:
+    """The pages behind an index. Two that load the same page at once both get it; it is read twice
+    then and kept once, and as it never changes, that is all."""
+
+    def __init__(self, fetch_many: FetchMany) -> None:
+        self._fetch_many = fetch_many
+        self._kept: dict[int, Page] = {}
+        self.made: Mapping[int, Page] = {}
+        """Pages that the index made itself, which may not be written yet."""
+
+    def copy(self, *, made: Mapping[int, Page] | None = None) -> PageLoader:
+        other = PageLoader(self._fetch_many)
+        other._kept = self._kept.copy()
+        other.made = self.made if made is None else made
+        return other
+
+    def peek(self, ref: PageRef) -> Page | None:
+        """The page, if it needs not be read."""
+        return self.made.get(ref.ref.id) or self._kept.get(ref.ref.id)
+
+    async def load(self, refs: Sequence[PageRef], *, keep: bool = True) -> list[Page]:
+        """The pages, all that have to be read with one call. StorageCorrupt: one is missing."""
+        pages = {ref.ref.id: page for ref in refs if (page := self.peek(ref)) is not None}
+        absent = {ref.ref.id: ref for ref in refs if ref.ref.id not in pages}
+        if absent:
+            values = await self._fetch_many([ref.ref for ref in absent.values()])
+            found = zip(absent.items(), values, strict=True)
+            read = {id: ref.opened(value) for (id, ref), value in found}
+            pages |= read
+            if keep:
+                self._keep(read)
+        return [pages[ref.ref.id] for ref in refs]
+
+    def _keep(self, pages: Mapping[int, Page]) -> None:
+        """Keep them; those that were read first go."""
+        self._kept |= pages
+        for id in list(self._kept)[: -limits.INDEX_STRIPES_KEPT_MAX]:
+            del self._kept[id]

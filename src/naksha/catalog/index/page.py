@@ -1,0 +1,165 @@
+"""Pages: a sorted map from key to value in bytes, read without decoding what is not asked for.
+
+Version 1 of the format, all numbers unsigned and big-endian:
+
+    1 byte            the version, 1
+    4 bytes           the number of blocks, n
+    n times 4 bytes   where each block ends, counted from where the first one begins
+    n times 4 bytes   the CRC-32 of each block
+    4 bytes           the CRC-32 of everything before
+    blocks            see `naksha.catalog.index.blocks`
+
+Every byte is under a checksum that is tested before the byte is believed: that of the table when
+the page is opened, that of a block when it is first looked at. Keys are ordered by their bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import Final
+from zlib import crc32
+
+from naksha.catalog.index.blocks import Block, Entry, first_key, read_block
+from naksha.model.errors import StorageCorrupt
+
+VERSION: Final = 1
+_first_of: Final = attrgetter("first")
+_HEAD: Final = struct.Struct(">BI")
+_CRC: Final = struct.Struct(">I")
+_TABLE_ENTRY_BYTES: Final = 8
+
+
+class Missing(enum.Enum):
+    """The value of a key that is not there, which is neither bytes nor a tombstone."""
+
+    MISSING = 0
+
+
+MISSING: Final = Missing.MISSING
+
+
+def page_size(blocks: Sequence[Block]) -> int:
+    """The length of the page that these blocks make."""
+    table = _HEAD.size + _CRC.size + _TABLE_ENTRY_BYTES * len(blocks)
+    return table + sum(len(block.data) for block in blocks)
+
+
+def block_size(block: Block) -> int:
+    """What a block adds to the length of its page."""
+    return _TABLE_ENTRY_BYTES + len(block.data)
+
+
+class Page:
+    """A page that is never changed."""
+
+    __slots__ = ("_begin", "_blocks", "_bounds", "_checked", "_crcs", "data")
+
+    def __init__(self, data: bytes) -> None:
+        if not data or data[0] != VERSION:
+            found = f"version {data[0]}" if data else "nothing"
+            raise StorageCorrupt(f"A page of an index must have version {VERSION}, not {found}")
+        count = _HEAD.unpack_from(data)[1] if len(data) >= _HEAD.size else 0
+        table = _HEAD.size + _TABLE_ENTRY_BYTES * count
+        if len(data) < table + _CRC.size or _CRC.unpack_from(data, table)[0] != crc32(data[:table]):
+            raise StorageCorrupt("The checksum of a page of an index is wrong")
+        numbers = struct.unpack_from(f">{2 * count}I", data, _HEAD.size)
+        self.data: Final = data
+        self._begin: Final = table + _CRC.size
+        self._bounds: Final = (0, *numbers[:count])
+        self._crcs: Final = numbers[count:]
+        self._checked: Final = bytearray(count)
+        self._blocks: Sequence[Block] | None = None
+        if self._begin + self._bounds[-1] != len(data):
+            raise StorageCorrupt("A page of an index has another length than it says")
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> Page:
+        """The page that these blocks make."""
+        count = len(blocks)
+        parts = [block.data for block in blocks]
+        head = _HEAD.pack(VERSION, count) + struct.pack(
+            f">{2 * count}I", *accumulate(map(len, parts)), *[block.crc for block in blocks]
+        )
+        page = cls(b"".join([head, _CRC.pack(crc32(head)), *parts]))
+        page._checked[:] = b"\1" * count
+        page._blocks = blocks
+        return page
+
+    @property
+    def block_count(self) -> int:
+        return len(self._crcs)
+
+    def blocks(self) -> Sequence[Block]:
+        """The blocks as they are kept."""
+        if self._blocks is None:
+            spans = map(self._span, range(self.block_count))
+            self._blocks = [
+                Block(self.data[begin:end], crc, first_key(self.data, begin))
+                for (begin, end), crc in zip(spans, self._crcs, strict=True)
+            ]
+        return self._blocks
+
+    def entries(self, number: int) -> Iterator[Entry]:
+        """What is in the block."""
+        return read_block(self.data, *self._span(number))
+
+    def first_key(self, number: int) -> bytes:
+        """The first key of the block."""
+        return first_key(self.data, self._span(number)[0])
+
+    def block_of(self, key: bytes) -> int:
+        """The number of the only block that may hold the key: the last one that does not begin
+        above it. -1: the key is below all of them."""
+        if self._blocks is not None:
+            return bisect_right(self._blocks, key, key=_first_of) - 1
+        return bisect_right(range(self.block_count), key, key=self.first_key) - 1
+
+    def find(self, key: bytes) -> bytes | Missing | None:
+        """The value of the key; None is a tombstone."""
+        number = self.block_of(key)
+        if number >= 0:
+            for found, value in self.entries(number):
+                if found >= key:
+                    return value if found == key else MISSING
+        return MISSING
+
+    def floor(self, key: bytes) -> Entry | None:
+        """The entry with the greatest key that is not above the given one."""
+        number = self.block_of(key)
+        best = None
+        if number >= 0:
+            for entry in self.entries(number):
+                if entry[0] > key:
+                    break
+                best = entry
+        return best
+
+    def scan(
+        self, lower: bytes = b"", upper: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[Entry]:
+        """The entries from `lower` on, below `upper`."""
+        begin = max(0, self.block_of(lower))
+        end = self.block_count if upper is None else self.block_of(upper) + 1
+        numbers = range(begin, end)
+        for number in reversed(numbers) if reverse else numbers:
+            entries = list(self.entries(number))
+            for entry in reversed(entries) if reverse else entries:
+                if entry[0] >= lower and (upper is None or entry[0] < upper):
+                    yield entry
+
+    def _span(self, number: int) -> tuple[int, int]:
+        """Where the block begins and ends, once its checksum is known to be right."""
+        begin, end = self._begin + self._bounds[number], self._begin + self._bounds[number + 1]
+        if not self._checked[number]:
+            if crc32(self.data[begin:end]) != self._crcs[number]:
+                raise StorageCorrupt(f"The checksum of block {number} of an index is wrong")
+            self._checked[number] = 1
+        return begin, end
+
+
+EMPTY: Final = Page.of([])

@@ -1,0 +1,209 @@
+"""The log of a pointer: its commits in either direction, page by page, from a cursor that resumes.
+
+A cursor names one commit of one life of a pointer. A cursor that was never true is
+`VersionNotFound`; one whose commits are gone, or lead to some that are, is `Expired`: nobody
+mistakes a gap for the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from itertools import takewhile
+from typing import Final, Generic
+
+import msgspec
+
+from naksha.catalog.commits import ANCHOR_STEPS, Commit, H, head_of
+from naksha.catalog.objects import Object, ObjectRef, type_id_of
+from naksha.catalog.persistence import Persistence
+from naksha.catalog.pointers import Pointer
+from naksha.model import limits
+from naksha.model.errors import Expired, InvalidArgument, VersionNotFound
+
+_CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9]{1,18})\.([0-9a-f]{1,16})")
+POLL_SECONDS_MIN: Final = 0.05
+POLL_SECONDS_MAX: Final = 1.0
+"""How often a waiting reader looks for what other processes have committed."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A place in the log: behind one commit, or at the beginning (`seq` 0)."""
+
+    created: int
+    seq: int
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.created:x}.{self.seq}.{self.id:x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        found = _CURSOR.fullmatch(text)
+        if found is None:
+            raise InvalidArgument(f"{text[:80]!r} is no cursor of a log", field="cursor")
+        created, seq, id = found.groups()
+        return cls(int(created, 16), int(seq), int(id, 16))
+
+
+class LogPage(msgspec.Struct, Generic[H], frozen=True):
+    """Some commits, and where to go on. When there are none, that is where it was asked for."""
+
+    commits: list[Object[H]]
+    cursor: str
+
+
+class CommitLog(Generic[H]):
+    """The commits behind one pointer."""
+
+    def __init__(self, persistence: Persistence, name: str, kind: type[H]) -> None:
+        self._persistence = persistence
+        self._name = name
+        self._kind = kind
+        self._type = type_id_of(kind)
+
+    async def cursor(self) -> str:
+        """The place behind the newest commit: from there on only what is new comes."""
+        pointer = await self._persistence.pointer_now(self._name)
+        head = await self._head(pointer)
+        return str(_behind(pointer, head))
+
+    async def newest_first(
+        self, before: str | None = None, limit: int = limits.COMMIT_TAIL_MAX
+    ) -> LogPage[H]:
+        """Commits from the head, or from what lies before a cursor's commit, down to the first."""
+        pointer = await self._persistence.pointer_now(self._name)
+        head = await self._head(pointer)
+        place = Cursor.parse(before) if before is not None else None
+        if place is not None:
+            await self._check(pointer, head, place)
+            last = place.seq - 1
+        else:
+            place = Cursor(pointer.created, 0, 0)
+            last = head.value.seq if head is not None else 0
+        commits = await self._down(head, last, max(1, last - _checked(limit) + 1))
+        if last > 0 and not commits:
+            raise self._expired(last)
+        return LogPage(commits, str(_behind(pointer, commits[-1]) if commits else place))
+
+    async def oldest_first(
+        self, after: str | None = None, limit: int = limits.COMMIT_TAIL_MAX
+    ) -> LogPage[H]:
+        """Commits behind a cursor, or from the very first, up to the newest."""
+        pointer = await self._persistence.pointer_now(self._name)
+        head = await self._head(pointer)
+        place = Cursor.parse(after) if after is not None else Cursor(pointer.created, 0, 0)
+        await self._check(pointer, head, place)
+        newest = head.value.seq if head is not None else 0
+        last = min(newest, place.seq + _checked(limit))
+        commits = await self._down(head, last, place.seq + 1)
+        if len(commits) < last - place.seq:
+            raise self._expired(place.seq + 1)
+        commits.reverse()
+        return LogPage(commits, str(_behind(pointer, commits[-1]) if commits else place))
+
+    async def wait(
+        self, after: str, limit: int = limits.COMMIT_TAIL_MAX, seconds: float = 30.0
+    ) -> LogPage[H]:
+        """As `oldest_first`, but when nothing is new, it is waited for; an empty page when nothing
+        came in time."""
+        deadline = time.monotonic() + min(seconds, limits.LOG_WAIT_SECONDS_MAX)
+        pause = POLL_SECONDS_MIN
+        while True:
+            moved = self._persistence.moves.next_of(self._persistence.realm, self._name)
+            page = await self.oldest_first(after, limit)
+            rest = deadline - time.monotonic()
+            if page.commits or rest <= 0:
+                return page
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(moved.wait(), min(pause, rest))
+            pause = min(2 * pause, POLL_SECONDS_MAX)
+
+    async def has(self, pointer: Pointer, seq: int, id: int) -> bool:
+        """Whether a commit is behind the pointer; Expired when that cannot be said any more."""
+        head = await self._head(pointer)
+        return head is not None and await self._is_behind(head, seq, id)
+
+    # ---- Finding -----------------------------------------------------------------------------
+
+    async def _head(self, pointer: Pointer) -> Object[H] | None:
+        return await head_of(self._persistence, pointer, self._kind)
+
+    async def _check(self, pointer: Pointer, head: Object[H] | None, place: Cursor) -> None:
+        """Whether the cursor is of this log."""
+        is_ours = place.created == pointer.created
+        if is_ours and place.seq > 0:
+            is_ours = head is not None and await self._is_behind(head, place.seq, place.id)
+        if not is_ours:
+            raise VersionNotFound(
+                f"The log of pointer {self._name!r} never was at {place}", field="cursor"
+            )
+
+    async def _is_behind(self, head: Object[H], seq: int, id: int) -> bool:
+        return seq <= head.value.seq and await self._id_at(head, seq) == id
+
+    async def _id_at(self, head: Object[H], seq: int) -> int:
+        """The id of the commit with that number, which is not after the head."""
+        commit = head
+        while True:
+            gap = commit.value.seq - seq
+            if gap == 0:
+                return commit.id
+            if gap <= len(commit.value.tail):
+                return commit.value.tail[gap - 1]
+            commit = await self._fetch(_step_towards(commit.value, seq), seq)
+
+    async def _down(self, head: Object[H] | None, last: int, first: int) -> list[Object[H]]:
+        """The commits from `last` down to `first`, as far as they are still there."""
+        if head is None or last < first:
+            return []
+        try:
+            commit = await self._fetch(await self._id_at(head, last), last)
+        except Expired:
+            return []
+        found = [commit]
+        while (wanted := found[-1].value.seq - first) > 0:
+            refs = [ObjectRef(self._type, id) for id in found[-1].value.tail[:wanted]]
+            older = await self._persistence.fetch_many(refs, self._kind)
+            there = list(takewhile(lambda thing: thing is not None, older))
+            found += [thing for thing in there if thing is not None]
+            if not refs or len(there) < len(refs):
+                break
+        return found
+
+    async def _fetch(self, id: int, seq: int) -> Object[H]:
+        found = await self._persistence.fetch(ObjectRef(self._type, id), self._kind)
+        if found is None:
+            raise self._expired(seq)
+        return found
+
+    def _expired(self, seq: int) -> Expired:
+        return Expired(
+            f"Commit {seq} of pointer {self._name!r} is not kept any more; "
+            "read the present state, and go on from there"
+        )
+
+
+def _step_towards(commit: Commit, seq: int) -> int:
+    """The ancestor that lies nearest to `seq`, but not below it, of those that a commit names."""
+    for level in reversed(range(len(commit.anchors))):
+        step = ANCHOR_STEPS[level]
+        if (commit.seq - 1) // step * step >= seq:
+            return commit.anchors[level]
+    return commit.tail[-1]
+
+
+def _behind(pointer: Pointer, commit: Object[H] | None) -> Cursor:
+    if commit is None:
+        return Cursor(pointer.created, 0, 0)
+    return Cursor(pointer.created, commit.value.seq, commit.id)
+
+
+def _checked(limit: int) -> int:
+    if not 1 <= limit <= limits.LOG_PAGE_MAX:
+        raise InvalidArgument(
+            f"A page of the log has 1 to {limits.LOG_PAGE_MAX:,} commits", field="limit"
+        )
+    return limit

@@ -1,0 +1,115 @@
+"""What is to be retained: the ids that were marked, exactly, or when they are many, as a filter.
+
+Ids are kept as sorted arrays of 8 bytes each. When there are more than fit, they go into a Bloom
+filter of 3 bytes each, which retains a few too many and never one too few. It is salted, so that
+what one run retains by mistake, the next one does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from array import array
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from naksha.catalog.maintenance.bloom import BloomFilter, Hashes, mixed
+from naksha.model import limits
+
+
+class MarkLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """When marks become a filter, and how large that is."""
+
+    exact_max: int = limits.MARKS_EXACT_MAX
+    expected: int = 0
+    """How many ids the filter is made for, at least; from the last run."""
+    rate: float = limits.MARKS_FILTER_RATE
+    rate_max: float = limits.MARKS_FILTER_RATE_MAX
+
+
+class Marks:
+    """The ids that were marked in each realm. All are added before the first one is asked for."""
+
+    def __init__(self, bounds: MarkLimits | None = None) -> None:
+        self.count = 0
+        """How many were added, those that were added twice included."""
+        self._bounds = bounds or MarkLimits()
+        self._pending: dict[str, array[int]] = {}
+        self._pending_count = 0
+        self._settled: dict[str, Hashes] = {}
+        self._filter: BloomFilter | None = None
+        self._salt = secrets.token_bytes(16)
+        self._seeds: dict[str, np.uint64] = {}
+
+    def add(self, realm: str, ids: Iterable[int]) -> None:
+        pending = self._pending.setdefault(realm, array("Q"))
+        before = len(pending)
+        pending.extend(ids)
+        added = len(pending) - before
+        self.count += added
+        self._pending_count += added
+        if self._pending_count >= limits.MARKS_PENDING_MAX:
+            self._settle()
+
+    def has(self, realm: str, ids: Sequence[int]) -> NDArray[np.bool_]:
+        """Whether each of them was marked."""
+        self._settle()
+        wanted = np.array(ids, dtype=np.uint64)
+        if self._filter is not None:
+            return self._filter.has(self._hashed(realm, wanted))
+        settled = self._settled.get(realm)
+        if settled is None or not len(settled):
+            return np.zeros(len(wanted), dtype=np.bool_)
+        at = np.searchsorted(settled, wanted)
+        at[at == len(settled)] = 0
+        return np.equal(settled[at], wanted)
+
+    @property
+    def is_exact(self) -> bool:
+        self._settle()
+        return self._filter is None
+
+    @property
+    def rate(self) -> float:
+        """How much of the garbage is retained by mistake."""
+        self._settle()
+        return 0.0 if self._filter is None else self._filter.rate
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the filter was large enough. One that is not does no harm, but no good either."""
+        return self.rate <= self._bounds.rate_max
+
+    def _settle(self) -> None:
+        if not self._pending_count:
+            return
+        pending, self._pending, self._pending_count = self._pending, {}, 0
+        for realm, added in pending.items():
+            new = np.frombuffer(added, dtype=np.uint64)
+            if self._filter is not None:
+                self._filter.add(self._hashed(realm, new))
+            else:
+                old = self._settled.get(realm)
+                self._settled[realm] = np.unique(new if old is None else np.concatenate([old, new]))
+        if sum(map(len, self._settled.values())) > self._bounds.exact_max:
+            self._become_a_filter()
+
+    def _become_a_filter(self) -> None:
+        expected = min(
+            max(self._bounds.expected, limits.MARKS_FILTER_GROWTH * self._bounds.exact_max),
+            limits.MARKS_FILTER_MAX,
+        )
+        self._filter = BloomFilter(int(expected), self._bounds.rate)
+        settled, self._settled = self._settled, {}
+        for realm, ids in settled.items():
+            self._filter.add(self._hashed(realm, ids))
+
+    def _hashed(self, realm: str, ids: Hashes) -> Hashes:
+        seed = self._seeds.get(realm)
+        if seed is None:
+            digest = hashlib.blake2b(realm.encode(), digest_size=8, salt=self._salt).digest()
+            seed = self._seeds[realm] = np.uint64(int.from_bytes(digest, "big"))
+        return mixed(ids ^ seed)

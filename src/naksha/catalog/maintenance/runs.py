@@ -1,0 +1,198 @@
+"""The runs of maintenance: entities behind the pointer `maintenance` of the realm `::system::`.
+
+A run that has not ended keeps others from beginning. One that has died is superseded by naming it,
+and should it be alive after all, it stops as soon as it looks.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.objects import object_type
+from naksha.catalog.persistence import Persistence
+from naksha.model import limits
+from naksha.model.errors import Conflict, NotFound
+
+POINTER: Final = "maintenance"
+_RUN: Final = "run/"
+_REPORT: Final = "report/"
+
+
+class Phase(StrEnum):
+    """How far a run has come."""
+
+    MARK = "MARK"
+    SWEEP = "SWEEP"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    SUPERSEDED = "SUPERSEDED"
+
+    @property
+    def is_over(self) -> bool:
+        return self not in (Phase.MARK, Phase.SWEEP)
+
+
+@object_type("maintenance-run")
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    id: int
+    phase: Phase = Phase.MARK
+    is_dry: bool = False
+    """Whether it only counts what it would delete."""
+    started_us: int = 0
+    cutoff_us: int = 0
+    seen_us: int = 0
+    """When it said last that it is alive."""
+    ended_us: int = 0
+    marked: int = 0
+    is_exact: bool = True
+    rate: float = 0.0
+    """How much of the garbage is retained by mistake."""
+    scanned: int = 0
+    purged: int = 0
+    note: str = ""
+
+
+class Outcome(StrEnum):
+    """What a run did with a realm."""
+
+    SWEPT = "SWEPT"
+    UNCLAIMED = "UNCLAIMED"
+    """No identifier claims it."""
+    UNLISTED = "UNLISTED"
+    """It is not among the realms."""
+    IN_THE_MAKING = "IN_THE_MAKING"
+    """It is created, loading or initializing."""
+    DAMAGED = "DAMAGED"
+    """Something that it needs is not there, so nothing of it is deleted."""
+    NOT_UNDERSTOOD = "NOT_UNDERSTOOD"
+    """It has objects of a type of which nobody knows to what they refer."""
+    CHANGED = "CHANGED"
+    """It changed its state meanwhile."""
+    PURGING = "PURGING"
+    PURGED = "PURGED"
+
+
+class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Rows of one type."""
+
+    scanned: int = 0
+    retained: int = 0
+    """They are needed, or may be: conditional, of an unknown type, or in a realm that is left
+    alone."""
+    newer: int = 0
+    """They are too young to be looked at."""
+    purged: int = 0
+    """They were to be deleted, which in a dry run they are not, and are not either if somebody
+    wrote them anew just then."""
+
+
+class RealmReport(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a run did with one realm."""
+
+    outcome: Outcome
+    note: str = ""
+    pointers: Counts = msgspec.field(default_factory=Counts)
+    types: dict[str, Counts] = {}
+
+    def counts(self, kind: str) -> Counts:
+        found = self.types.get(kind)
+        if found is None:
+            found = self.types[kind] = Counts()
+        return found
+
+
+@object_type("maintenance-report")
+class RunReport(msgspec.Struct, frozen=True):
+    """What a run did, realm by realm."""
+
+    realms: dict[str, RealmReport]
+
+
+class Runs:
+    """The last runs."""
+
+    def __init__(self, system: Persistence) -> None:
+        self._system = system
+        self._entities = Entities(system, POINTER)
+
+    async def setup(self) -> None:
+        """Make the pointer."""
+        await self._system.ensure_pointers([POINTER])
+
+    async def list(self) -> list[Run]:
+        """The last runs, oldest first."""
+        return await _runs(await self._entities.now())
+
+    async def report(self, id: int) -> RunReport:
+        """What a run that has ended did."""
+        snapshot = await self._entities.now()
+        found = await snapshot.get(_key(_REPORT, id), RunReport)
+        if found is None:
+            raise NotFound(f"There is no report of a run {id}", field="run")
+        return found.value
+
+    async def begin(self, cutoff_us: int, *, is_dry: bool, supersede: int | None) -> Run:
+        """Begin a run, unless another one has not ended, which is not the one to supersede."""
+        now_us = self._system.clock.now_us()
+
+        async def change(edit: Edit) -> Run:
+            runs = await _runs(edit)
+            running = next((run for run in runs if not run.phase.is_over), None)
+            _check_supersede(running, supersede)
+            id = self._system.new_id()
+            if running is not None:
+                note = f"superseded by {id}"
+                over = msgspec.structs.replace(
+                    running, phase=Phase.SUPERSEDED, ended_us=now_us, note=note
+                )
+                edit.put(_key(_RUN, over.id), over)
+            for run in runs[: max(0, len(runs) + 1 - limits.MAINTENANCE_RUNS_KEPT)]:
+                edit.remove(_key(_RUN, run.id))
+                edit.remove(_key(_REPORT, run.id))
+            run = Run(id=id, is_dry=is_dry, started_us=now_us, seen_us=now_us, cutoff_us=cutoff_us)
+            edit.put(_key(_RUN, id), run)
+            return run
+
+        return await self._entities.commit(change, message="maintenance begins")
+
+    async def put(self, run: Run, report: RunReport | None = None) -> Run:
+        """Note how far a run has come; Conflict when it was superseded."""
+        run = msgspec.structs.replace(run, seen_us=self._system.clock.now_us())
+
+        async def change(edit: Edit) -> None:
+            found = await edit.get(_key(_RUN, run.id), Run)
+            if found is None or found.value.phase.is_over:
+                raise Conflict(f"Run {run.id} was superseded by another one", field="run")
+            edit.put(_key(_RUN, run.id), run)
+            if report is not None:
+                edit.put(_key(_REPORT, run.id), report)
+
+        await self._entities.commit(change, message=f"maintenance: {run.phase}")
+        return run
+
+
+async def _runs(snapshot: Snapshot) -> list[Run]:
+    return [found.value async for _, found in snapshot.list(_RUN, Run)]
+
+
+def _check_supersede(running: Run | None, supersede: int | None) -> None:
+    if running is not None and supersede == running.id:
+        return
+    if supersede is not None:
+        raise Conflict(f"Run {supersede} is not the one that is running", field="supersede")
+    if running is not None:
+        raise Conflict(
+            f"Run {running.id} has not ended. If it has died, begin one that supersedes "
+            f"{running.id}",
+            field="supersede",
+        )
+
+
+def _key(kind: str, id: int) -> str:
+    return f"{kind}{id:016x}"

@@ -1,0 +1,322 @@
+"""The maintenance service: deletes from a catalog what nobody needs any more.
+
+    maintenance = Maintenance(catalog, [AllRealms()])
+    await maintenance.setup()
+    run = await maintenance.run()
+
+A run *marks* what each realm needs, then *sweeps*: it scans the whole database and deletes what is
+neither marked nor younger than the grace. What a commit writes is younger than that until the
+pointer has moved, so that commits and runs need not know of each other. A realm in which something
+is amiss is left alone, and the report says why.
+
+A run may be killed at any moment: what it has deleted was garbage, and the next run does the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from naksha.catalog.maintenance.history import History, HistoryState, read_history
+from naksha.catalog.maintenance.identifiers import (
+    ClaimedRealm,
+    Identifiers,
+    RealmIdentifier,
+    TypeIdentifier,
+)
+from naksha.catalog.maintenance.marking import MarkTimes, RealmMarker
+from naksha.catalog.maintenance.marks import MarkLimits, Marks
+from naksha.catalog.maintenance.reading import RealmReader
+from naksha.catalog.maintenance.runs import Outcome, Phase, RealmReport, Run, RunReport, Runs
+from naksha.catalog.maintenance.store import RealmCheck, check_store
+from naksha.catalog.maintenance.sweeping import Pace, Sweep, SweepPlan
+from naksha.catalog.persistence import Persistence
+from naksha.catalog.realms import Realm, Realms, Status
+from naksha.catalog.system import SYSTEM_REALM
+from naksha.model import limits
+from naksha.model.errors import (
+    Conflict,
+    InvalidArgument,
+    NakshaError,
+    NotSupported,
+    RealmChanged,
+    RealmInactive,
+    RealmNotFound,
+    StorageCorrupt,
+)
+from naksha.spi.catalog import ScannedPointer
+
+_MAINTAINED: Final = (Status.ACTIVE, Status.INACTIVE)
+_GROWTH: Final = 1.1
+"""How many more ids than the last run has marked are expected."""
+
+
+class MaintainedCatalog(Protocol):
+    """What maintenance needs of a catalog."""
+
+    system: Persistence
+    realms: Realms
+
+    async def persistence_of(self, realm: Realm) -> Persistence:
+        """A realm in the state that is given; RealmChanged or RealmInactive if that is another one
+        by now."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are done."""
+
+    grace_seconds: float = limits.MAINTENANCE_GRACE_SECONDS
+    scan_rows_per_second: float | None = None
+    delete_rows_per_second: float | None = None
+    marks_exact_max: int = limits.MARKS_EXACT_MAX
+
+
+class Maintenance:
+    """Runs of one catalog."""
+
+    def __init__(
+        self,
+        catalog: MaintainedCatalog,
+        identifiers: Iterable[RealmIdentifier] = (),
+        types: Iterable[TypeIdentifier] = (),
+        settings: Settings | None = None,
+    ) -> None:
+        self.runs = Runs(catalog.system)
+        self._catalog = catalog
+        self._system = catalog.system
+        self._realms = catalog.realms
+        self._identifiers = Identifiers(identifiers, types)
+        self._settings = settings or Settings()
+
+    async def setup(self) -> None:
+        """Make what runs need."""
+        await self.runs.setup()
+
+    async def run(self, *, is_dry: bool = False, supersede: int | None = None) -> Run:
+        """One run from begin to end; gives its record.
+
+        Raises:
+            Conflict: Another run has not ended, or this one was superseded.
+        """
+        grace = max(self._settings.grace_seconds, limits.MAINTENANCE_GRACE_SECONDS_MIN)
+        now_us = self._system.clock.now_us()
+        cutoff_us = now_us - int(grace * 1_000_000)
+        last = await self._last_marked()
+        run = await self.runs.begin(cutoff_us, is_dry=is_dry, supersede=supersede)
+        bounds = MarkLimits(exact_max=self._settings.marks_exact_max, expected=int(last * _GROWTH))
+        work = _Work(
+            self._catalog,
+            self.runs,
+            self._identifiers,
+            self._settings,
+            run,
+            Marks(bounds),
+            MarkTimes(now_us, cutoff_us),
+        )
+        try:
+            return await work.carry_out()
+        except NakshaError as error:
+            await work.fail(error)
+            raise
+
+    async def check(self) -> list[RealmCheck]:
+        """Prove that the system's realm, and all that serve or may serve again, are consistent;
+        count what nothing leads to."""
+        realms = [realm.id for realm in await self._realms.list() if realm.status in _MAINTAINED]
+        return await check_store(
+            self._system.backend,
+            [SYSTEM_REALM, *realms],
+            self._system.clock.now_us(),
+            self._identifiers.types.values(),
+        )
+
+    async def _last_marked(self) -> int:
+        """How many ids the last run has marked that came so far."""
+        return next((run.marked for run in reversed(await self.runs.list()) if run.marked), 0)
+
+
+class _Work:
+    """One run on its way."""
+
+    def __init__(
+        self,
+        catalog: MaintainedCatalog,
+        runs: Runs,
+        identifiers: Identifiers,
+        settings: Settings,
+        run: Run,
+        marks: Marks,
+        times: MarkTimes,
+    ) -> None:
+        self._catalog = catalog
+        self._backend = catalog.system.backend
+        self._runs = runs
+        self._identifiers = identifiers
+        self._settings = settings
+        self._run = run
+        self._marks = marks
+        self._times = times
+        self._purging: dict[str, Realm] = {}
+        self._claimed: dict[str, ClaimedRealm] = {}
+        self._condemned: list[ScannedPointer] = []
+        self._reports: dict[str, RealmReport] = {}
+        self._beat_at = time.monotonic() + limits.MAINTENANCE_BEAT_SECONDS
+
+    async def carry_out(self) -> Run:
+        await self._mark()
+        await self._note(
+            phase=Phase.SWEEP,
+            marked=self._marks.count,
+            is_exact=self._marks.is_exact,
+            rate=self._marks.rate,
+        )
+        if not self._marks.is_good:
+            note = (
+                f"{self._marks.count:,} ids were too many for the filter, which errs in "
+                f"{self._marks.rate:.2g} of all cases; nothing was deleted, and the next run will "
+                "have a larger one"
+            )
+            return await self._end(Phase.DONE, note)
+        await self._delete_pointers()
+        await self._delete_realms()
+        await self._sweep()
+        await self._finish_purges()
+        return await self._end(Phase.DONE)
+
+    async def fail(self, error: NakshaError) -> None:
+        """Note that the run has failed, if that can be noted."""
+        try:
+            await self._end(Phase.FAILED, str(error))
+        except NakshaError:
+            return  # it was superseded, or the catalog is not there; the first error is what counts
+
+    # ---- Marking -----------------------------------------------------------------------------
+
+    async def _mark(self) -> None:
+        system = Realm(id=SYSTEM_REALM, status=Status.ACTIVE)
+        for realm in [system, *await self._catalog.realms.list()]:
+            self._reports[realm.id] = await self._mark_realm(realm)
+            await self._beat(0, 0)
+
+    async def _mark_realm(self, realm: Realm) -> RealmReport:
+        if realm.status in (Status.PURGING, Status.PURGED):
+            self._purging[realm.id] = realm
+            return RealmReport(outcome=Outcome.PURGING)
+        if realm.status not in _MAINTAINED:
+            return RealmReport(outcome=Outcome.IN_THE_MAKING, note=realm.status)
+        claimed = self._identifiers.of(realm.id)
+        if claimed is None:
+            return RealmReport(outcome=Outcome.UNCLAIMED)
+        try:
+            condemned = await self._mark_claimed(realm, claimed)
+        except (StorageCorrupt, InvalidArgument) as error:
+            is_unknown = isinstance(error, NotSupported)
+            outcome = Outcome.NOT_UNDERSTOOD if is_unknown else Outcome.DAMAGED
+            return RealmReport(outcome=outcome, note=str(error))
+        except (RealmChanged, RealmInactive, RealmNotFound) as error:
+            return RealmReport(outcome=Outcome.CHANGED, note=str(error))
+        self._claimed[realm.id] = claimed
+        self._condemned += condemned
+        return RealmReport(outcome=Outcome.SWEPT)
+
+    async def _mark_claimed(self, realm: Realm, claimed: ClaimedRealm) -> list[ScannedPointer]:
+        """Mark what a realm needs, and move its horizons before anything is deleted."""
+        is_system = realm.id == SYSTEM_REALM
+        persistence = (
+            self._catalog.system if is_system else await self._catalog.persistence_of(realm)
+        )
+        reader = RealmReader(self._backend, realm.id)
+        marker = RealmMarker(
+            reader,
+            claimed,
+            self._identifiers.types,
+            self._marks,
+            self._times,
+        )
+        state = await read_history(reader)
+        await marker.mark(state)
+        is_cut = any(horizon.seq > 1 for horizon in marker.horizons.values())
+        if not self._run.is_dry and (is_cut or state != HistoryState()):
+            await marker.extend(await History(persistence).cut(marker.horizons))
+        return marker.condemned
+
+    # ---- Sweeping ----------------------------------------------------------------------------
+
+    async def _delete_pointers(self) -> None:
+        """Before the objects that they lead to."""
+        for pointer in self._condemned:
+            self._reports[pointer.realm].pointers.purged += 1
+        if self._condemned and not self._run.is_dry:
+            await self._backend.delete_scanned(self._condemned)
+
+    async def _delete_realms(self) -> None:
+        if self._run.is_dry or not self._backend.deletes_realms:
+            return
+        # The name of a purged one may get a new life at any moment; there, only what was scanned
+        # is deleted.
+        purging = [
+            realm.id
+            for realm in self._purging.values()
+            if realm.status is Status.PURGING and await self._is_still_purging(realm.id)
+        ]
+        if purging:
+            await self._backend.delete_realms(purging)
+
+    async def _sweep(self) -> None:
+        plan = SweepPlan(
+            cutoff_us=self._times.cutoff_us,
+            is_dry=self._run.is_dry,
+            marks=self._marks,
+            claimed=self._claimed,
+            reports=self._reports,
+            is_still_purging=self._is_still_purging,
+            beat=self._beat,
+            scan_pace=Pace(self._settings.scan_rows_per_second),
+            delete_pace=Pace(self._settings.delete_rows_per_second),
+        )
+        sweep = Sweep(self._backend, plan)
+        await sweep.run()
+        self._run = msgspec.structs.replace(
+            self._run, scanned=sweep.scanned, purged=sweep.purged + len(self._condemned)
+        )
+
+    async def _is_still_purging(self, id: str) -> bool:
+        try:
+            now = await self._catalog.realms.get(id)
+        except RealmNotFound:
+            return False
+        return now.epoch == self._purging[id].epoch
+
+    async def _finish_purges(self) -> None:
+        """A realm of which the scan has seen nothing is purged."""
+        for id, realm in self._purging.items():
+            report = self._reports[id]
+            has_rows = report.pointers.scanned or report.types
+            if report.outcome is not Outcome.PURGING or has_rows:
+                continue
+            report.outcome = Outcome.PURGED
+            if realm.status is Status.PURGING and not self._run.is_dry:
+                try:
+                    await self._catalog.realms.update(realm, Status.PURGED)
+                except (Conflict, RealmChanged, RealmNotFound) as error:
+                    report.outcome, report.note = Outcome.CHANGED, str(error)
+
+    # ---- The record --------------------------------------------------------------------------
+
+    async def _beat(self, scanned: int, purged: int) -> None:
+        if time.monotonic() >= self._beat_at:
+            await self._note(scanned=scanned, purged=purged)
+
+    async def _note(self, **what: object) -> None:
+        self._run = await self._runs.put(msgspec.structs.replace(self._run, **what))
+        self._beat_at = time.monotonic() + limits.MAINTENANCE_BEAT_SECONDS
+
+    async def _end(self, phase: Phase, note: str = "") -> Run:
+        run = msgspec.structs.replace(
+            self._run, phase=phase, note=note, ended_us=self._catalog.system.clock.now_us()
+        )
+        self._run = await self._runs.put(run, RunReport(self._reports))
+        return self._run

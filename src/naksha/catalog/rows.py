@@ -1,0 +1,96 @@
+"""Objects as rows: a large one is cut into several, and put together again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from naksha.catalog.objects import (
+    Object,
+    ObjectRef,
+    check_type_id,
+    decode,
+    encode,
+    type_id,
+)
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, LimitExceeded, StorageCorrupt
+from naksha.spi.catalog import ObjectKey, ObjectRow
+
+Rows = Mapping[ObjectKey, ObjectRow]
+
+
+def rows_of(thing: Object[Any], created_us: int) -> list[ObjectRow]:
+    """The rows of a plain write, in as many parts as its size needs."""
+    check_id(thing.id)
+    data = encode(thing.value)
+    if len(data) > limits.CATALOG_OBJECT_BYTES_MAX:
+        raise LimitExceeded(
+            f"Object {thing.id} has {len(data):,} bytes, "
+            f"at most {limits.CATALOG_OBJECT_BYTES_MAX:,} are allowed"
+        )
+    size = limits.CATALOG_ROW_BYTES_MAX
+    parts = max(1, -(-len(data) // size))
+    kind = type_id(thing.value)
+    check_type_id(kind)
+    return [
+        ObjectRow(thing.id, part, parts, kind, data[part * size : (part + 1) * size], created_us)
+        for part in range(parts)
+    ]
+
+
+def conditional_row(id: int, value: object, created_us: int, token: str | None = None) -> ObjectRow:
+    """The one row of a conditional write, with a token of its own if none is given."""
+    check_id(id)
+    kind = type_id(value)
+    check_type_id(kind)
+    data = encode(value)
+    if len(data) > limits.CATALOG_ROW_BYTES_MAX:
+        raise LimitExceeded(
+            f"Object {id} has {len(data):,} bytes; what is written conditionally must fit one row "
+            f"of {limits.CATALOG_ROW_BYTES_MAX:,}"
+        )
+    return ObjectRow(id, 0, 1, kind, data, created_us, token or secrets.token_hex(8))
+
+
+def hinted_keys(ref: ObjectRef) -> list[ObjectKey]:
+    """The rows that a reference leads to expect; at least the first."""
+    return [ObjectKey(ref.id, part) for part in range(max(1, ref.parts))]
+
+
+def missing_keys(id: int, rows: Rows) -> list[ObjectKey]:
+    """The rows of an object that the reference did not lead to expect."""
+    first = rows.get(ObjectKey(id))
+    if first is None:
+        return []
+    keys = (ObjectKey(id, part) for part in range(first.parts))
+    return [key for key in keys if key not in rows]
+
+
+def assembled(ref: ObjectRef, rows: Rows) -> Object[Any] | None:
+    """The object of a reference; None when it is not there.
+
+    Raises:
+        InvalidArgument: It is of another type than the reference says.
+        StorageCorrupt: A part of it is missing.
+    """
+    first = rows.get(ObjectKey(ref.id))
+    if first is None:
+        return None
+    if first.type != ref.type:
+        raise InvalidArgument(
+            f"Object {ref.id} is of type {first.type!r}, not {ref.type!r}", field="type"
+        )
+    found = [rows.get(ObjectKey(ref.id, part)) for part in range(first.parts)]
+    parts = [row.value for row in found if row is not None and row.type == first.type]
+    if len(parts) != first.parts:
+        raise StorageCorrupt(f"Object {ref.id} has {first.parts} parts, {len(parts)} were found")
+    value = decode(first.type, parts[0] if first.parts == 1 else b"".join(parts))
+    return Object(ref.id, value, first.token, first.parts, first.created_us)
+
+
+def check_id(id: int) -> None:
+    """Raises InvalidArgument for a number that is no id."""
+    if not 0 <= id <= limits.INT8_MAX:
+        raise InvalidArgument(f"{id} is no object id; it has 63 bits", field="id")

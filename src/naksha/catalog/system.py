@@ -1,0 +1,48 @@
+"""What a catalog knows about itself: objects of the realm `::system::` with ids that no generator
+gives. They have no pointer to them; maintenance keeps them for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import Final, TypeVar
+
+from naksha.catalog.objects import decode, encode, type_id
+from naksha.model.errors import OutcomeUnknown, StorageCorrupt, Unavailable
+from naksha.model.limits import INT8_MAX
+from naksha.spi.catalog import CatalogBackend, ObjectKey, ObjectRow
+
+SYSTEM_REALM: Final = "::system::"
+
+ID_SPEC_ID: Final = INT8_MAX
+PEER_SECRET_ID: Final = INT8_MAX - 1
+"""Both have the largest timestamp, the largest node and one of the two largest sequences; the
+leases of nodes have the largest timestamp and sequence 0."""
+
+_ATTEMPTS_MAX: Final = 10
+
+V = TypeVar("V")
+
+
+def new_token() -> str:
+    """A token for a conditional write; it is never the same again."""
+    return secrets.token_urlsafe(12)
+
+
+async def keep_once(backend: CatalogBackend, id: int, value: V, created_us: int) -> V:
+    """Keep a value of the whole catalog that is never changed. Whoever is first decides; everyone
+    gets what is kept."""
+    key = ObjectKey(id)
+    row = ObjectRow(id, 0, 1, type_id(value), encode(value), created_us, new_token())
+    for _ in range(_ATTEMPTS_MAX):
+        found = (await backend.fetch(SYSTEM_REALM, [key])).get(key)
+        if found is not None:
+            if found.type != row.type:
+                raise StorageCorrupt(f"Object {id} of {SYSTEM_REALM} is no {row.type!r}")
+            kept: V = decode(found.type, found.value)
+            return kept
+        # An insert that comes true late changes nothing: the first one counts, and is read.
+        with contextlib.suppress(OutcomeUnknown):
+            if await backend.insert(SYSTEM_REALM, row):
+                return value
+    raise Unavailable(f"The catalog could not tell whether its {row.type!r} is kept; try again")

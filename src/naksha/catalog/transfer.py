@@ -1,0 +1,170 @@
+"""Export and import of a realm: all its pointers and objects, as a stream of bytes.
+
+    async for chunk in export_realm(backend, "maps", clock.now_us()):
+        file.write(chunk)
+
+    realm = await import_realm(catalog, "maps", chunks)
+
+Ids stay what they are, and objects of unknown types go along byte by byte. While a realm is
+exported, others may write: pointers are read first, and since an object is written before a pointer
+leads to it and is never changed, each pointer is exported with all that it led to then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Final, Protocol
+
+from naksha.catalog.maintenance.checking import Consistency
+from naksha.catalog.maintenance.reading import RealmReader, batches
+from naksha.catalog.maintenance.store import RealmCheck, check_realm
+from naksha.catalog.persistence import Persistence
+from naksha.catalog.realms import Realm, Realms, Status, check_realm_id
+from naksha.catalog.rows import check_id
+from naksha.catalog.transfer_format import (
+    FORMAT,
+    VERSION,
+    Header,
+    ObjectRecord,
+    PointerRecord,
+    RecordWriter,
+    read_records,
+)
+from naksha.model import limits
+from naksha.model.errors import Conflict, InvalidArgument, RealmNotFound
+from naksha.spi.catalog import CatalogBackend, ObjectRow, PointerRow, ScannedObject
+
+_BATCH: Final = 100
+"""Rows that are read or written together; each may have CATALOG_ROW_BYTES_MAX."""
+
+
+class ImportsRealms(Protocol):
+    """What an import needs of a catalog."""
+
+    realms: Realms
+
+    async def realm_in_the_making(self, realm: Realm) -> Persistence:
+        """A realm that does not serve yet."""
+
+
+async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> AsyncIterator[bytes]:
+    """All of a realm, in whatever state it is."""
+    check_realm_id(realm)
+    writer = RecordWriter()
+    yield writer.record(Header(FORMAT, VERSION, realm, now_us))
+    async for each in RealmReader(backend, realm).pointers():
+        yield writer.record(PointerRecord(each.name, each.target, each.created, each.previous))
+    async for page in backend.scan():
+        keys = [row.key for row in page if isinstance(row, ScannedObject) and row.realm == realm]
+        for some in batches(keys, _BATCH):
+            found = await backend.fetch(realm, some)
+            # What is gone since was needed by nobody.
+            for row in (found[key] for key in some if key in found):
+                yield writer.record(
+                    ObjectRecord(row.id, row.part, row.parts, row.type, row.value, row.token)
+                )
+    yield writer.trailer()
+
+
+async def import_realm(
+    catalog: ImportsRealms,
+    realm_id: str,
+    chunks: AsyncIterable[bytes],
+    *,
+    status: Status = Status.ACTIVE,
+    is_repeated: bool = False,
+) -> Realm:
+    """Make a realm of what was exported, under the same name or another one. It is there when all
+    of it is, has been checked, and then in the state ACTIVE or INACTIVE.
+
+    The realm does not exist before, or is CREATED. After a failure it stays LOADING, and can be
+    purged, or the same import is repeated.
+
+    Raises:
+        InvalidArgument: The stream is no export, damaged or incomplete.
+        Conflict: The realm is in use, or what was exported is not consistent.
+    """
+    if status not in (Status.ACTIVE, Status.INACTIVE):
+        raise InvalidArgument("An imported realm is ACTIVE or INACTIVE", field="status")
+    realm = await _loading(catalog.realms, realm_id, is_repeated)
+    persistence = await catalog.realm_in_the_making(realm)
+    pointers = await _import_objects(persistence, chunks)
+    await _import_pointers(persistence.backend, realm, pointers)
+    check = await check_realm(RealmReader(persistence.backend, realm.id))
+    if check.consistency is not Consistency.CONSISTENT:
+        raise Conflict(f"What was imported is not consistent: {_first_finding(check)}")
+    return await catalog.realms.update(realm, status)
+
+
+async def _loading(realms: Realms, id: str, is_repeated: bool) -> Realm:
+    try:
+        realm = await realms.get(id)
+    except RealmNotFound:
+        realm = await realms.create(id)
+    if realm.status is Status.LOADING and is_repeated:
+        return await realms.fence(realm)
+    if realm.status is not Status.CREATED:
+        raise Conflict(
+            f"The realm {id!r} is {realm.status}; a realm is imported under a new name",
+            field="realm",
+        )
+    return await realms.update(realm, Status.LOADING)
+
+
+async def _import_objects(
+    persistence: Persistence, chunks: AsyncIterable[bytes]
+) -> list[PointerRecord]:
+    """Write all objects; gives the pointers, which are made when the whole stream is known to be
+    right."""
+    pointers: list[PointerRecord] = []
+    rows: list[ObjectRow] = []
+    largest = 0
+    async for record in read_records(chunks):
+        if isinstance(record, PointerRecord):
+            pointers.append(record)
+        elif isinstance(record, ObjectRecord):
+            rows.append(_row(record, persistence.clock.now_us()))
+            largest = max(largest, record.id)
+            if len(rows) == _BATCH:
+                await persistence.backend.write(persistence.realm, rows)
+                rows = []
+    await persistence.backend.write(persistence.realm, rows)
+    if largest >= persistence.new_id():  # else it might be given a second time
+        raise InvalidArgument(
+            f"Object {largest} has an id of the future: a clock, here or where the realm was "
+            "exported, is wrong",
+            field="export",
+        )
+    return pointers
+
+
+def _row(record: ObjectRecord, now_us: int) -> ObjectRow:
+    check_id(record.id)
+    if len(record.value) > limits.CATALOG_ROW_BYTES_MAX:
+        raise InvalidArgument(f"Object {record.id} is too large for a row", field="export")
+    return ObjectRow(
+        record.id, record.part, record.parts, record.type, record.value, now_us, record.token
+    )
+
+
+async def _import_pointers(
+    backend: CatalogBackend, realm: Realm, records: list[PointerRecord]
+) -> None:
+    for some in batches(records, _BATCH):
+        rows = [
+            PointerRow(each.name, each.target, each.created, realm.epoch, each.previous)
+            for each in some
+        ]
+        await backend.create_pointers(realm.id, rows)
+        # An earlier attempt may have made some of them, from the same stream.
+        there = await backend.fetch_pointers(realm.id, [row.name for row in rows])
+        others = [row.name for row in rows if there.get(row.name) != row]
+        if others:
+            raise Conflict(f"The realm {realm.id!r} has other pointers already: {others[0]!r}")
+
+
+def _first_finding(check: RealmCheck) -> str:
+    for pointer in check.pointers:
+        for finding in pointer.findings:
+            return f"pointer {pointer.pointer!r}, {finding.problem}: {finding.text}"
+    return ""

@@ -1,0 +1,172 @@
+"""The form of an exported realm: a stream of records.
+
+Each record is 4 bytes of length, 4 bytes of CRC-32 (of the length and what follows), both unsigned
+and big-endian, and that many bytes of MessagePack: an array whose first element says what it is.
+The first record is a `Header`, the last one a `Trailer` with the numbers of all others and a digest
+of them, so that a stream which ends early, or of which a part is lost, doubled or changed, is
+refused. What comes later in another version of the format is refused by its number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Final, TypeAlias
+from zlib import crc32
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+
+FORMAT: Final = "naksha-catalog-realm"
+VERSION: Final = 1
+_LENGTH: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">II")
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="header"):
+    """What the stream is."""
+
+    format: str
+    version: int
+    realm: str
+    at_us: int
+    """When the export began."""
+
+
+class PointerRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="pointer"
+):
+    """A pointer, without the epoch, which is that of its realm."""
+
+    name: str
+    target: bytes
+    created: int
+    previous: bytes
+
+
+class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="object"):
+    """A row of an object, without the time, which is that of its import."""
+
+    id: int
+    part: int
+    parts: int
+    type: str
+    value: bytes
+    token: str | None
+
+
+class Trailer(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="trailer"):
+    """What was in the stream."""
+
+    pointers: int
+    objects: int
+    digest: bytes
+    """BLAKE2b with 32 bytes over the payloads of all records before."""
+
+
+Record: TypeAlias = Header | PointerRecord | ObjectRecord | Trailer
+
+_decoder: Final = msgspec.msgpack.Decoder(Record)
+
+
+class RecordWriter:
+    """Makes the bytes of a stream."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=32)
+        self._pointers = self._objects = 0
+
+    def record(self, record: Header | PointerRecord | ObjectRecord) -> bytes:
+        payload = msgspec.msgpack.encode(record)
+        self._digest.update(payload)
+        self._pointers += isinstance(record, PointerRecord)
+        self._objects += isinstance(record, ObjectRecord)
+        return _framed(payload)
+
+    def trailer(self) -> bytes:
+        """The end of the stream."""
+        trailer = Trailer(self._pointers, self._objects, self._digest.digest())
+        return _framed(msgspec.msgpack.encode(trailer))
+
+
+async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
+    """The records of a stream, however it is cut into chunks. Only when the trailer has come, all
+    of them are known to be right.
+
+    Raises:
+        InvalidArgument: It is no export, of another version, damaged, or ends too early.
+    """
+    digest = hashlib.blake2b(digest_size=32)
+    pointers = objects = at = 0
+    last: Record | None = None
+    async for payload in _payloads(chunks):
+        if isinstance(last, Trailer):
+            raise _damaged(at, "there is something behind its end")
+        try:
+            record = _decoder.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise _damaged(at, str(error)) from error
+        if last is None:
+            _check_header(record)
+        elif isinstance(record, Header):
+            raise _damaged(at, "it begins a second time")
+        whole = Trailer(pointers, objects, digest.digest())
+        if isinstance(record, Trailer) and record != whole:
+            raise _damaged(at, "its records are not those that were written")
+        pointers += isinstance(record, PointerRecord)
+        objects += isinstance(record, ObjectRecord)
+        digest.update(payload)
+        yield record
+        last = record
+        at += _HEAD.size + len(payload)
+    if not isinstance(last, Trailer):
+        raise _damaged(at, "it ends too early")
+
+
+async def _payloads(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    buffer = bytearray()
+    at = 0
+    async for chunk in chunks:
+        buffer += chunk
+        begin = 0
+        while len(buffer) - begin >= _HEAD.size:
+            length, checksum = _HEAD.unpack_from(buffer, begin)
+            if length > limits.TRANSFER_RECORD_BYTES_MAX:
+                raise _damaged(at, "a record is too long")
+            end = begin + _HEAD.size + length
+            if len(buffer) < end:
+                break
+            payload = bytes(buffer[begin + _HEAD.size : end])
+            if crc32(payload, crc32(_LENGTH.pack(length))) != checksum:
+                raise _damaged(at, "a checksum is wrong")
+            yield payload
+            at += end - begin
+            begin = end
+        del buffer[:begin]
+    if buffer:
+        raise _damaged(at, "it ends inside a record")
+
+
+def _framed(payload: bytes) -> bytes:
+    length = _LENGTH.pack(len(payload))
+    return length + _LENGTH.pack(crc32(payload, crc32(length))) + payload
+
+
+def _check_header(record: Record) -> None:
+    if not isinstance(record, Header) or record.format != FORMAT:
+        raise InvalidArgument("This is no exported realm", field="export")
+    if record.version != VERSION:
+        raise InvalidArgument(
+            f"The exported realm has version {record.version} of the format, this program reads "
+            f"version {VERSION}",
+            field="export",
+        )
+
+
+def _damaged(at: int, why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"The exported realm is damaged behind byte {at:,}: {why}; export it anew", field="export"
+    )

@@ -1,0 +1,5 @@
+"""The catalog on MariaDB: every conditional operation is one statement."""
+
+from naksha.mariadb.catalog import MariadbCatalog
+
+__all__ = ["MariadbCatalog"]

@@ -1,0 +1,15 @@
+"""The SQL of the catalog on MariaDB: its tables and its named statements."""
+
+from naksha.spi.sql_files import SqlFiles
+
+_FILES = SqlFiles(__package__)
+
+
+def schema() -> list[str]:
+    """The statements that make the tables, in order; each file is one."""
+    return [text for _, text in _FILES.schema]
+
+
+def statement(name: str) -> str:
+    """A named statement; its parameters are question marks."""
+    return _FILES.queries[name]

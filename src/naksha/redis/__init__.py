@@ -1,0 +1,5 @@
+"""The catalog on Redis: every conditional operation is one script."""
+
+from naksha.redis.catalog import RedisCatalog
+
+__all__ = ["RedisCatalog"]

@@ -1,0 +1,120 @@
+"""What the tests of the catalog suite share: the open backend, realms of their own, and rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TypeAlias, TypeVar
+
+import pytest
+
+from naksha.spi.catalog import (
+    CatalogBackend,
+    ObjectKey,
+    ObjectRow,
+    PointerRow,
+    Scanned,
+    ScannedObject,
+    ScannedPointer,
+)
+
+OpenCatalog: TypeAlias = Callable[[], Awaitable[CatalogBackend]]
+"""Opens one more instance on the data of the tests."""
+
+Row = TypeVar("Row")
+
+_numbers = itertools.count(1)
+
+
+def fresh_number() -> int:
+    """A number that no other row of this run has."""
+    return next(_numbers)
+
+
+def fresh_realm() -> str:
+    """A realm of its own; none is the prefix of another one."""
+    return f"realm-{fresh_number()}-"
+
+
+def pointer(
+    name: str = "main",
+    target: bytes = b"",
+    *,
+    created: int | None = None,
+    epoch: int = 1,
+    previous: bytes = b"",
+) -> PointerRow:
+    created = fresh_number() if created is None else created
+    return PointerRow(name, target, created, epoch, previous)
+
+
+def moved(row: PointerRow, target: bytes, *, epoch: int | None = None) -> PointerRow:
+    """The pointer after a swap."""
+    epoch = row.epoch if epoch is None else epoch
+    return PointerRow(row.name, target, row.created, epoch, row.target)
+
+
+def thing(
+    id: int,
+    value: bytes = b"value",
+    *,
+    part: int = 0,
+    parts: int = 1,
+    kind: str = "test",
+    token: str | None = None,
+    created_us: int | None = None,
+) -> ObjectRow:
+    created_us = fresh_number() if created_us is None else created_us
+    return ObjectRow(id, part, parts, kind, value, created_us, token)
+
+
+async def get_pointer(backend: CatalogBackend, realm: str, name: str) -> PointerRow | None:
+    return (await backend.fetch_pointers(realm, [name])).get(name)
+
+
+async def get(backend: CatalogBackend, realm: str, id: int, part: int = 0) -> ObjectRow | None:
+    key = ObjectKey(id, part)
+    return (await backend.fetch(realm, [key])).get(key)
+
+
+async def holds(backend: CatalogBackend, realm: str, rows: Iterable[ObjectRow]) -> None:
+    """The backend has exactly these rows under their keys."""
+    wanted = {row.key: row for row in rows}
+    assert await backend.fetch(realm, list(wanted)) == wanted
+
+
+async def scanned(backend: CatalogBackend, *realms: str) -> list[Scanned]:
+    """What a scan gives of these realms."""
+    return [row async for page in backend.scan() for row in page if row.realm in realms]
+
+
+def as_scanned(realm: str, row: PointerRow | ObjectRow) -> Scanned:
+    """What a scan gives for a row."""
+    if isinstance(row, PointerRow):
+        return ScannedPointer(realm, row.name, row.created)
+    return ScannedObject(realm, row.key, row.type, row.created_us)
+
+
+# ---- Fixtures --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="class")
+async def catalog_backend(open_catalog: OpenCatalog) -> AsyncIterator[CatalogBackend]:
+    """An open backend for all tests of a class, each in realms of its own."""
+    backend = await open_catalog()
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def second_backend(open_catalog: OpenCatalog) -> AsyncIterator[CatalogBackend]:
+    """Another instance on the same data; a test may close it."""
+    backend = await open_catalog()
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+def realm() -> str:
+    """A realm that nobody else uses."""
+    return fresh_realm()

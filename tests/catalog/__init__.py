@@ -1,0 +1,1 @@
+"""The catalog: backends, ids, leases, cache, commits, maintenance."""
