@@ -163,8 +163,8 @@ async def test_more_than_can_be_kept_is_looked_up(
     ]
 
 
-def _raw(change: Change) -> tuple[bytes | None, bytes | None]:
-    return change.old and change.old.raw, change.new and change.new.raw
+def _raw(change: Change) -> list[bytes | None]:
+    return [None if state is None else state.raw for state in (change.old, change.new)]
 
 
 class Busy:
