@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.naksha-installed
+# How many tests run at once; most of them wait for a server or the disk more than they compute.
+TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
@@ -19,13 +21,13 @@ run-postgres: $(STAMP) system ## The same on a throw-away PostgreSQL
 	@$(BIN)/python -m naksha.testing.with_postgres $(BIN)/naksha demo $(RUN_ARGS)
 
 test: $(STAMP) system ## Run the tests
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
 
 test-core: $(STAMP) ## Run the tests that need no server
 	@$(BIN)/python -m pytest -m "not postgres and not redis and not mariadb" $(PYTEST_ARGS)
 
 test-long: $(STAMP) system ## Run all tests, the ones that take minutes included
-	@$(BIN)/python -m pytest --long $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --long -n $(TEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
 
 check: $(STAMP) ## Lint, formatting, types and who may import whom
 	@$(BIN)/ruff check
