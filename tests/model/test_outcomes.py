@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from naksha.model import errors
-from naksha.model.errors import Conflict, NakshaError, Retryable, Unavailable
+from naksha.model.errors import Conflict, NakshaError, RealmChanged, Retryable, Unavailable
 from naksha.model.outcomes import EXIT_INTERRUPTED, OUTWARD, outward
 
 
@@ -41,7 +41,7 @@ def test_an_error_is_of_the_same_kind_as_its_parent(error: type[NakshaError]) ->
 
 def test_only_what_may_be_repeated_says_so() -> None:
     repeatable = {error for error in ALL if outward(error).http_status == 503}
-    assert repeatable == {Retryable, Unavailable}
+    assert repeatable == {Retryable, Unavailable, RealmChanged}
     assert {outward(error).exit_code for error in repeatable} == {69, 75}
     assert not {outward(error).exit_code for error in set(ALL) - repeatable} & {69, 75}
 

@@ -228,10 +228,10 @@ OPEN_REALMS_MAX: Final = 1_000
 
 # ---- Maintenance of the catalog ------------------------------------------------------------------
 
-MAINTENANCE_GRACE_SECONDS: Final = 3 * 3600.0
+MAINTENANCE_GRACE_SECONDS: Final = 3 * 3_600
 """What was written later than that is not swept, whether something points to it or not."""
 
-MAINTENANCE_GRACE_SECONDS_MIN: Final = 300.0
+MAINTENANCE_GRACE_SECONDS_MIN: Final = 300
 """The shortest grace: far above COMMIT_SECONDS_MAX, with room for clocks that differ."""
 
 MAINTENANCE_RUNS_KEPT: Final = 50
@@ -240,17 +240,17 @@ MAINTENANCE_RUNS_KEPT: Final = 50
 MAINTENANCE_DELETE_BATCH: Final = 100
 """Rows that are looked at once more and deleted together; each may have CATALOG_ROW_BYTES_MAX."""
 
-MAINTENANCE_BEAT_SECONDS: Final = 10.0
+MAINTENANCE_BEAT_SECONDS: Final = 10
 """How often a run says that it is alive, and looks whether it was superseded."""
 
 MAINTENANCE_NOTES_MAX: Final = 100
 """Problems that a report tells one by one; of the others it has the number."""
 
 HISTORY_COMMITS_KEPT: Final = 1_000
-HISTORY_SECONDS_KEPT: Final = 30 * 24 * 3600.0
+HISTORY_SECONDS_KEPT: Final = 30 * 24 * 3_600
 """How much of a pointer's log is kept when nobody says otherwise: whichever is more."""
 
-HISTORY_PIN_SECONDS_MAX: Final = 30 * 24 * 3600.0
+HISTORY_PIN_SECONDS_MAX: Final = 30 * 24 * 3_600
 """A consumer that has not moved its pin for so long does not hold history any more."""
 
 CONSUMER_BYTES_MAX: Final = 256
@@ -268,14 +268,15 @@ MARKS_FILTER_GROWTH: Final = 4
 MARKS_FILTER_MAX: Final = 400_000_000
 """Ids that a filter is made for at most; it has 1.2 GB then."""
 
-MARKS_FILTER_RATE: Final = 1e-5
-"""How much of the garbage a filter of the right size retains by mistake."""
+MARKS_FILTER_ONE_IN: Final = 100_000
+"""A filter of the right size retains one in so many pieces of garbage by mistake."""
 
-MARKS_FILTER_RATE_MAX: Final = 5e-5
+MARKS_FILTER_ONE_IN_MIN: Final = 20_000
 """With a filter that is worse nothing is deleted; the next run gets a larger one."""
 
 TRANSFER_RECORD_BYTES_MAX: Final = 1 * MIB
 """One record of an exported realm: a row, and what is around it."""
+
 ID_WAIT_SECONDS_MAX: Final = 1
 """How long an id is waited for when its millisecond has no more: only a clock that stands still
 makes it this long."""

@@ -82,6 +82,10 @@ class PsqlReader(ABC):
             async with self._connection_at(txn) as connection:
                 yield connection
 
+    def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
+        """What a cursor lives in."""
+        return connection.transaction()
+
     async def _steady(
         self,
         connection: Connection,
@@ -156,15 +160,12 @@ class PsqlReader(ABC):
         moment = await self._moment(collection, query, at, cursor)
         text, values = statements.layered_states(moment.sources, query, cursor)
         left = query.limit
-        async with (
-            self._reading(moment.txn) as connection,
-            connection.transaction(),
-            planned(connection, query),
-        ):
-            # What a cursor gives is settled when it is opened.
-            rows = await self._steady(
-                connection, query, moment, lambda: _open(connection, text, values)
-            )
+        async with self._reading(moment.txn) as connection, self._streaming(connection):
+            # What a cursor gives is settled when it is opened, and so is its plan.
+            async with planned(connection, query):
+                rows = await self._steady(
+                    connection, query, moment, lambda: _open(connection, text, values)
+                )
             while left != 0:
                 found = await rows.fetch(PREFETCH if left is None else min(PREFETCH, left))
                 if not found:

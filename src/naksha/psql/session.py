@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -70,6 +70,11 @@ class PsqlSession(PsqlReader, CheckedSession):
 
     async def _publish(self) -> None:
         """Inside a transaction versions are read as they are."""
+
+    def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
+        """The session's own transaction. A savepoint of the stream would be rolled back when a
+        stream that nobody reads on is collected: with all that was written since."""
+        return nullcontext()
 
     async def _call(self, name: str, collection: str | None, *values: Any) -> list[Any]:
         """Run one of the schema's functions; whatever goes wrong ends the session."""
@@ -241,6 +246,9 @@ class InSession(PsqlReader):
 
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
         return self._session._connection()
+
+    def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
+        return self._session._streaming(connection)
 
     async def _publish(self) -> None:
         """Inside a transaction versions are read as they are."""

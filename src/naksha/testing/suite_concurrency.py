@@ -342,3 +342,18 @@ class TestCollectionsUnderWriters:
                     break
             await session.update(places.name, [point("k01", n=1)])
         assert (await places.get("k01")).feature["properties"]["n"] == 1
+
+    async def test_a_stream_that_is_given_up_takes_nothing_with_it(self, places: Handle) -> None:
+        """Whenever it is closed: now, between two writes, or by the garbage collector."""
+        await places.create(*(point(f"k{n:02}", n=0) for n in range(30)))
+        async with places.storage.write(APP) as session:
+            streams = [aiter(session.states(places.name, Query())) for _ in range(3)]
+            for number, stream in enumerate(streams):
+                await anext(stream)
+                await session.update(places.name, [point(f"k{number:02}", n=1)])
+            for stream in reversed(streams):
+                await stream.aclose()  # type: ignore[attr-defined]
+                await session.update(places.name, [point("k09", n=2)])
+        found = {state.id: state.feature["properties"]["n"] for state in await places.live()}
+        changed = {id_: n for id_, n in found.items() if n}
+        assert changed == {"k00": 1, "k01": 1, "k02": 1, "k09": 2}

@@ -182,10 +182,10 @@ class TestFilters:
         assert run.phase is Phase.DONE
         assert "filter" in run.note
         assert not run.is_exact
-        assert run.rate > limits.MARKS_FILTER_RATE_MAX
+        assert run.rate > 1 / limits.MARKS_FILTER_ONE_IN_MIN
         assert sorted(await store.rows(), key=str) == sorted(before, key=str)
         next_run = await maintenance.run()
         assert 95 <= next_run.purged <= 100
         assert not next_run.is_exact
-        assert next_run.rate <= limits.MARKS_FILTER_RATE_MAX
+        assert next_run.rate <= 1 / limits.MARKS_FILTER_ONE_IN_MIN
         assert len(await store.texts()) == 2_000

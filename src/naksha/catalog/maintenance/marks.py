@@ -26,8 +26,8 @@ class MarkLimits(msgspec.Struct, frozen=True, kw_only=True):
     exact_max: int = limits.MARKS_EXACT_MAX
     expected: int = 0
     """How many ids the filter is made for, at least; from the last run."""
-    rate: float = limits.MARKS_FILTER_RATE
-    rate_max: float = limits.MARKS_FILTER_RATE_MAX
+    rate: float = 1 / limits.MARKS_FILTER_ONE_IN
+    rate_max: float = 1 / limits.MARKS_FILTER_ONE_IN_MIN
 
 
 class Marks:
