@@ -132,20 +132,20 @@ class Edit(Snapshot):
         super().__init__(attempt, attempt.head, index.copy())
         self._attempt = attempt
         self._before = index
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, bytes] = {}
 
     def put(self, key: str, value: V) -> Object[V]:
         """An entity is this from now on."""
         thing = self._attempt.write_or_replace(key, value)
-        self._index.put(_bytes(key), thing.ref.to_bytes())
-        self._changed[key] = None
+        ref = self._changed[key] = thing.ref.to_bytes()
+        self._index.change(_bytes(key), ref)
         return thing
 
     def remove(self, key: str) -> None:
         """There is no such entity any more."""
         self._attempt.take_back(key)
-        self._index.remove(_bytes(key))
-        self._changed[key] = None
+        self._index.change(_bytes(key), None)
+        self._changed[key] = b""
 
     async def propose(self, message: str, author: str, app_id: str) -> Index:
         """Make a commit of all that was changed; of nothing, none. The index as it is then."""
@@ -163,12 +163,10 @@ class Edit(Snapshot):
         return self._index
 
     async def _changes(self) -> tuple[EntityChange, ...]:
-        keys = [_bytes(key) for key in self._changed]
-        old = await self._before.get_many(keys)
-        new = await self._index.get_many(keys)
+        old = await self._before.get_many([_bytes(key) for key in self._changed])
         changes = []
-        for key in self._changed:
-            before, now = old.get(_bytes(key), b""), new.get(_bytes(key), b"")
+        for key, now in self._changed.items():
+            before = old.get(_bytes(key), b"")
             if before != now:
                 action: Action = "delete" if not now else "update" if before else "create"
                 changes.append(EntityChange(action, key, now, before))

@@ -204,6 +204,12 @@ INDEX_KEY_BYTES_MAX: Final = 500
 INDEX_EMBEDDED_BYTES_MAX: Final = 32 * 1000
 """The part of an index that is inside the commit; above it, it is spilled into stripes."""
 
+INDEX_EMBEDDED_BYTES_MIN: Final = 4 * 1000
+"""The same for an index that has few keys or none: every commit writes it."""
+
+INDEX_ENTRY_BYTES: Final = 28
+"""A usual entry of an index, as it is kept: what a commit adds."""
+
 INDEX_STRIPE_BYTES_MAX: Final = 128 * 1000
 """A stripe of an index; a larger one is split, two neighbours below a half together are merged."""
 

@@ -70,9 +70,13 @@ def _add_entry(out: bytearray, before: bytes, key: bytes, value: bytes | None) -
     out += key[shared:]
     if value is None:
         out.append(0)
+        return
+    size = len(value) + 1
+    if size < 128:
+        out.append(size)
     else:
-        out += varint(len(value) + 1)
-        out += value
+        out += varint(size)
+    out += value
 
 
 def _block(out: bytearray) -> Block:

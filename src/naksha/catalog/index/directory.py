@@ -7,21 +7,33 @@ entries are stripes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from naksha.catalog.index.container import SEGMENT, PageRef, page_refs
 from naksha.catalog.index.loading import PageLoader
 from naksha.catalog.index.page import MISSING, Missing, Page
 from naksha.catalog.objects import ObjectRef
+from naksha.model import limits
+
+FULL: Final = limits.INDEX_SEGMENT_STRIPES_MAX * limits.INDEX_STRIPE_BYTES_MAX
 
 
 class Directory:
     """The list of stripes of one container."""
 
-    __slots__ = ("page",)
+    __slots__ = ("_size", "page")
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self._size: int | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes the stripes have; where segments list them, those are counted full."""
+        if self._size is None:
+            refs = page_refs(self.page.scan())
+            self._size = sum(FULL if _is_segment(ref) else ref.size for ref in refs)
+        return self._size
 
     @property
     def is_empty(self) -> bool:

@@ -154,6 +154,11 @@ class Index:
             self._changes[key] = None
         return was_there
 
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """`put`, or with None `remove`, for those who need not know what was there."""
+        _check_key(key)
+        self._changes[key] = value
+
     async def save(self, new_id: NewId) -> Saved:
         """The index as it is to be kept; what was changed is part of it then, and the next change
         is one of the saved index. After an error nothing has changed. Stripes that were made are
@@ -163,7 +168,7 @@ class Index:
         page = Page.of(changed(self._embedded, await self._embeddable(), self._limits))
         objects: tuple[Object[Stripe | Segment], ...] = ()
         directory = self._directory
-        if len(page.data) > self._limits.embedded_bytes or self._has_large_change():
+        if len(page.data) > self._limits.embedded_of(directory.size) or self._has_large_change():
             spilled = await spill(page, directory, self._loader, self._limits, new_id)
             page, directory, objects = EMPTY, spilled.directory, tuple(spilled.objects)
             # Another loader, for whoever reads at this moment may still need the former pages.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from naksha.model import limits
@@ -16,6 +18,13 @@ class IndexLimits(msgspec.Struct, frozen=True):
     segment_stripes: int = limits.INDEX_SEGMENT_STRIPES_MAX
     block_entries: int = limits.INDEX_BLOCK_ENTRIES
     block_bytes: int = limits.INDEX_BLOCK_BYTES
+
+    def embedded_of(self, striped_bytes: int) -> int:
+        """How much is embedded before it is spilled. Every commit writes what is embedded, on
+        average half of it, and every spill the stripes again: their sum is least where the limit
+        grows with the square root of the stripes."""
+        best = math.isqrt(2 * limits.INDEX_ENTRY_BYTES * striped_bytes)
+        return min(self.embedded_bytes, max(limits.INDEX_EMBEDDED_BYTES_MIN, best))
 
     @property
     def entry_bytes(self) -> int:
