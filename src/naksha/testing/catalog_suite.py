@@ -27,6 +27,7 @@ _MODULES = (
     "log",
     "maintenance",
     "objects",
+    "persistence",
     "pointers",
     "races",
     "realms",
@@ -62,6 +63,11 @@ from naksha.testing.suite_catalog_objects import (  # noqa: E402
     TestConditionalWrites,
     TestObjects,
     TestPublish,
+)
+from naksha.testing.suite_catalog_persistence import (  # noqa: E402
+    TestTypedObjects,
+    TestTypedPointers,
+    persistence,
 )
 from naksha.testing.suite_catalog_pointers import (  # noqa: E402
     TestPointerLife,
@@ -111,11 +117,14 @@ __all__ = [
     "TestRealms",
     "TestScan",
     "TestSwap",
+    "TestTypedObjects",
+    "TestTypedPointers",
     "catalog",
     "catalog_backend",
     "faults",
     "faulty_node",
     "other_node",
+    "persistence",
     "realm",
     "second_backend",
 ]
