@@ -34,13 +34,14 @@ class TestPurge:
     async def test_where_they_cannot_two_are(self, scanned_store: Store) -> None:
         store = scanned_store
         await purging(store)
+        doomed = len(await store.rows("gone"))
         await store.realm()
         await store.put({"a": "1"})
         maintenance = await store.maintenance()
         first = await maintenance.run()
         assert await store.rows("gone") == []
         assert (await store.catalog.realms.get("gone")).status is Status.PURGING
-        assert first.purged == 250 + 5 + 1 + 1
+        assert first.purged == doomed > 250
         second = await maintenance.run()
         assert (await store.catalog.realms.get("gone")).status is Status.PURGED
         assert (await maintenance.runs.report(second.id)).realms["gone"].outcome is Outcome.PURGED
