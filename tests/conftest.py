@@ -13,10 +13,6 @@ pytest_plugins = ["naksha.testing.fixtures"]
 
 LONG_TEST_SECONDS_MAX = 1800
 
-BRANCH_SUITES = ("naksha.testing.suite_branches", "naksha.testing.suite_overlays")
-"""On PostgreSQL they take minutes; tests/psql/test_overlays.py has the same in short, and on SQLite
-they are quick."""
-
 # A busy machine is no failure, so no example has a deadline; pytest-timeout bounds the whole test.
 settings.register_profile("short", deadline=None, print_blob=True)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
@@ -33,9 +29,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.name == "test_psql.py" and _is_about_branches(item):
-            item.add_marker(pytest.mark.long)
     if config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("timeout") is None:
@@ -44,8 +37,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if item not in long]
-
-
-def _is_about_branches(item: pytest.Item) -> bool:
-    cls = item.getparent(pytest.Class)
-    return cls is not None and cls.obj.__module__ in BRANCH_SUITES
