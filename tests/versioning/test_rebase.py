@@ -13,7 +13,14 @@ from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Storage
-from naksha.versioning import branches, create_branch, open_branch, rebase
+from naksha.versioning import (
+    branches,
+    create_branch,
+    open_branch,
+    place_of,
+    rebase,
+    rename_branch,
+)
 from tests.versioning.town import ANN, BOB, content, make, place, put
 
 rebase_module = importlib.import_module("naksha.versioning.rebase")
@@ -107,6 +114,21 @@ async def test_one_in_conflict(storage: Storage) -> None:
     with pytest.raises(MergeConflict):
         await rebase(storage, "fix", BOB)
     assert await overlays(storage) == await own_overlays(storage)
+
+
+async def test_a_branch_from_before_its_parents_own_versions_goes_onto_the_parent(
+    storage: Storage,
+) -> None:
+    """It stands on main then, but it was made from the other branch."""
+    await make(storage)
+    await put(storage, place("a"))
+    base = (await place_of(storage, "HEAD")).version.seq_number
+    await create_branch(storage, "parent", BOB)
+    await put((await open_branch(storage, "parent")).storage, place("b"))
+    await create_branch(storage, "child", BOB, f"parent:{base}")
+    await rename_branch(storage, "parent", "other", BOB)
+    await rebase(storage, "child", BOB)
+    assert await content((await open_branch(storage, "child")).storage) == {"a": {}, "b": {}}
 
 
 async def check_untouched(storage: Storage, fix: Storage) -> None:

@@ -31,7 +31,7 @@ from naksha.versioning.records import (
     plain,
     taken,
 )
-from naksha.versioning.refs import check_name
+from naksha.versioning.refs import MAIN_BRANCH, check_name
 
 
 async def create_branch(
@@ -54,6 +54,7 @@ async def create_branch(
     check_name(name)
     place = await place_of(storage, base, scope)
     below, since = layers_below(place), place.version.txn
+    parent_number = await _number_of(storage, place.line, scope)
     await check_protectable(place, scope)
     if await find(storage, scope, name) is not None:
         raise taken(name)
@@ -63,6 +64,7 @@ async def create_branch(
             name=name,
             scope=scope,
             parent=place.line.name,
+            parent_number=parent_number,
             epochs=(Epoch(overlay=await session.new_overlay(), below=below, since=since),),
             description=signed.message,
             author=signed.author,
@@ -75,6 +77,14 @@ async def create_branch(
         return branch
 
     return await storage.run(work, signed.app_id, signed.author)
+
+
+async def _number_of(storage: Storage, line: Line, scope: Scope) -> int | None:
+    """The number of a branch; at a version before its own ones a line has only its name."""
+    if line.branch is not None or line.name == MAIN_BRANCH:
+        return line.branch.number if line.branch is not None else None
+    branch, _ = await branch_of(storage, scope, line.name)
+    return branch.number
 
 
 async def branches(storage: Storage, *, space: str | None = None) -> list[Branch]:

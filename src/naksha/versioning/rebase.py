@@ -98,12 +98,17 @@ async def rebase(
 
 async def parent_of(storage: Storage, branch: Branch) -> str:
     """The present name of what a branch was made from."""
-    overlay = branch.now.below[0].overlay
-    if overlay == MAIN:
+    number, overlay = branch.parent_number, branch.now.below[0].overlay
+    if number is None and overlay == MAIN:
         return MAIN_BRANCH
     for known in await everywhere(storage):
         record = known.record
-        if isinstance(record, Branch) and overlay in [each.overlay for each in record.epochs]:
+        if not isinstance(record, Branch):
+            continue
+        # Made from a version before its parent's own ones, it stands on what that was made from.
+        if record.number == number or (
+            number is None and overlay in [each.overlay for each in record.epochs]
+        ):
             return record.name
     raise NotFound(
         f"What {branch.name!r} was made from is gone; say onto what it is to be put", field="onto"
@@ -153,8 +158,12 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
         overlay=overlay, below=below, since=session.txn, replayed=(branch.now.overlay, last)
     )
     conflict = conflict_id("rebase", source.line, target.line)
+    parent = target.line.branch
     moved = msgspec.structs.replace(
-        without(branch, conflict), parent=target.line.name, epochs=(*branch.epochs, epoch)
+        without(branch, conflict),
+        parent=target.line.name,
+        parent_number=None if parent is None else parent.number,
+        epochs=(*branch.epochs, epoch),
     )
     await change_branch(session, moved, lines.revisions[branch.name])
     await pin_base(session, epoch, branch.scope, target.version)

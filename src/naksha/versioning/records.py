@@ -103,6 +103,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
     name: str
     scope: Scope
     parent: str
+    parent_number: int | None = None
+    """The number of the branch that it was made from, whatever its name; None: main."""
     epochs: tuple[Epoch, ...]
     description: str | None = None
     author: str | None = None
