@@ -238,10 +238,11 @@ class Peers:
         except (asyncio.LimitOverrunError, RefusedLine) as error:
             self.refused += 1
             logger.debug("A connection of another instance is closed: %s", error)
-        except (asyncio.IncompleteReadError, OSError, TimeoutError):
-            pass  # the other one has gone, or never said who it is
+        except (asyncio.IncompleteReadError, OSError, TimeoutError) as error:
+            logger.debug("Another instance has gone, or never said who it is: %s", error)
         except asyncio.CancelledError:
-            pass  # by close(); the stream's own callback would log it
+            # By close(). Raised further, the stream's own callback would log it as an error.
+            logger.debug("No more is heard of another instance")
         finally:
             self._hearing.discard(task)
             writer.transport.abort()

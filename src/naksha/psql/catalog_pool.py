@@ -75,7 +75,8 @@ class CatalogPool:
 
     async def fetch(self, query: str, *values: object) -> list[asyncpg.Record]:
         """The rows of a statement that reads."""
-        return await self._run("fetch", query, values, Unavailable)  # type: ignore[no-any-return]
+        rows: list[asyncpg.Record] = await self._run("fetch", query, values, Unavailable)
+        return rows
 
     async def change(self, query: str, *values: object) -> Any:
         """The one value that a statement gives which changes something."""

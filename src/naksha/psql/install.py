@@ -9,6 +9,7 @@ recorded in `naksha_migration`; a fresh schema has them all from the start.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 from importlib import resources
@@ -101,9 +102,9 @@ async def _need_postgis(connection: Connection) -> None:
     if await connection.fetchval(queries()["postgis_schema"]) is not None:
         return
     try:
-        await connection.execute(queries()["postgis_create"])
-    except asyncpg.UniqueViolationError:
-        pass  # somebody else created it at the same moment
+        # Somebody else may create it at the same moment, and then it is there.
+        with contextlib.suppress(asyncpg.UniqueViolationError):
+            await connection.execute(queries()["postgis_create"])
     except asyncpg.PostgresError as error:
         raise NotSupported(f"The database has no PostGIS and it cannot be made: {error}") from error
 

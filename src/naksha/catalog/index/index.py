@@ -46,10 +46,10 @@ class Index:
         self,
         fetch_many: FetchMany,
         container: IndexContainer = EMPTY_CONTAINER,
-        limits: IndexLimits = IndexLimits(),  # noqa: B008 - it is frozen
+        limits: IndexLimits | None = None,
     ) -> None:
         self._container = container
-        self._limits = limits
+        self._limits = limits or IndexLimits()
         self._embedded = Page(container.embedded)
         self._directory = Directory(Page(container.stripes))
         self._loader = PageLoader(fetch_many)

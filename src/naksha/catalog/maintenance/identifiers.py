@@ -26,14 +26,17 @@ class RealmIdentifier(ABC):
     def claims(self, realm: str) -> bool:
         """Whether this one knows what is needed in the realm."""
 
-    def keeps_pointer(self, realm: str, pointer: Pointer) -> bool | None:  # noqa: B027
+    def keeps_pointer(self, realm: str, pointer: Pointer) -> bool | None:
         """False: it is to be deleted, with all that nothing else points to."""
+        return None
 
-    def keeps_conditional(self, realm: str, kind: str) -> bool | None:  # noqa: B027
+    def keeps_conditional(self, realm: str, kind: str) -> bool | None:
         """False: conditional objects of the type are needed only if something refers to them."""
+        return None
 
-    def retention(self, realm: str, pointer: str) -> Retention | None:  # noqa: B027
+    def retention(self, realm: str, pointer: str) -> Retention | None:
         """How much of a pointer's log is kept."""
+        return None
 
     async def roots(self, reader: RealmReader) -> AsyncIterator[ObjectRef]:
         """Objects that are needed although no pointer leads to them."""
