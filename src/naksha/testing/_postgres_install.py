@@ -1,17 +1,18 @@
 """Finds the PostgreSQL programs of this machine and the user that may run a server."""
 
 import os
-import pwd
 import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from naksha.testing._private_server import ServerNotFoundError
+
 VERSION_MIN = 15
 
 
-class PostgresNotFoundError(RuntimeError):
+class PostgresNotFoundError(ServerNotFoundError):
     """No PostgreSQL with PostGIS is installed here."""
 
 
@@ -54,18 +55,6 @@ def find_install(extension: str = "postgis") -> PostgresInstall:
         f"PostgreSQL {VERSION_MIN} or later with the extension {extension} is not installed; "
         "on Debian: apt-get install postgresql postgresql-postgis"
     )
-
-
-def server_user() -> pwd.struct_passwd | None:
-    """The user to run a server as: None is ourselves; root has to be somebody else."""
-    if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise PostgresNotFoundError("a server refuses to run as root, and there is no user for it")
 
 
 def _candidates() -> list[Path]:

@@ -51,6 +51,8 @@ class PrivateServer(ABC):
     """Short, for the name of the directory."""
     users: ClassVar[tuple[str, ...]]
     """Whom root runs it as: the first of these that exists."""
+    failure: ClassVar[type[ServerError]] = ServerError
+    """What is raised when it does not do what it is told."""
 
     def __init__(self, *, tcp: bool = False) -> None:
         self.directory = Path()
@@ -83,8 +85,12 @@ class PrivateServer(ABC):
         """The command line that runs the server in the foreground."""
 
     @abstractmethod
-    def _greets(self, connection: socket.socket) -> bool:
-        """Whether the server at the other end takes commands by now."""
+    def _is_ready(self) -> bool:
+        """Whether the server takes commands by now."""
+
+    def _environment(self) -> dict[str, str]:
+        """What its programs see of ours."""
+        return os.environ | {"LC_ALL": "C.UTF-8"}
 
     # ---- life ------------------------------------------------------------------------------------
 
@@ -92,11 +98,6 @@ class PrivateServer(ABC):
     def running(self) -> bool:
         """Whether the server process is alive; a paused one is."""
         return self._is_alive()
-
-    @property
-    def socket_path(self) -> Path:
-        """The server's Unix socket."""
-        return self.directory / "socket"
 
     def start(self) -> None:
         """Start the server and wait until it takes commands; the first time, make its data."""
@@ -120,7 +121,7 @@ class PrivateServer(ABC):
             self._log_path.unlink()
         if is_new:
             self.close()
-        raise ServerError(f"the server did not start:\n{said}")
+        raise self.failure(f"the server did not start:\n{said}")
 
     def stop(self) -> None:
         """Stop the server in the orderly way and wait for its end; the data stay."""
@@ -185,7 +186,7 @@ class PrivateServer(ABC):
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-            raise ServerError(f"the server did not stop ({number.name}):\n{self.log()}") from None
+            raise self.failure(f"the server did not stop ({number.name}):\n{self.log()}") from None
 
     def _create(self) -> None:
         """Make the directory, the watchdog over it, and the data directory in it."""
@@ -202,7 +203,6 @@ class PrivateServer(ABC):
             raise
 
     def _launch(self) -> None:
-        self.socket_path.unlink(missing_ok=True)
         self._server = self._spawn(self._command())
         (self._data / _watchdog.PID_FILE).write_text(f"{self._server.pid}\n")
 
@@ -216,7 +216,7 @@ class PrivateServer(ABC):
                 stdout=log,
                 stderr=log,
                 cwd=self._data,
-                env=os.environ | {"LC_ALL": "C.UTF-8"},
+                env=self._environment(),
                 user=None if owner is None else owner.pw_uid,
                 group=None if owner is None else owner.pw_gid,
                 extra_groups=None if owner is None else [],
@@ -225,8 +225,26 @@ class PrivateServer(ABC):
 
     def _has_answered(self) -> bool:
         """Ready, or dead already."""
-        if not self._is_alive():
-            return True
+        return not self._is_alive() or self._is_ready()
+
+
+class GreetingServer(PrivateServer):
+    """A server that is asked over its Unix socket whether it is ready."""
+
+    @abstractmethod
+    def _greets(self, connection: socket.socket) -> bool:
+        """Whether the server at the other end takes commands by now."""
+
+    @property
+    def socket_path(self) -> Path:
+        """The server's Unix socket."""
+        return self.directory / "socket"
+
+    def _launch(self) -> None:
+        self.socket_path.unlink(missing_ok=True)
+        super()._launch()
+
+    def _is_ready(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(START_SECONDS_MAX)
             connection.connect(str(self.socket_path))

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from naksha.testing._private_server import PrivateServer, ServerError, find_program
+from naksha.testing._private_server import GreetingServer, ServerError, find_program
 
 Setting = str | int
 
@@ -31,7 +31,7 @@ SMALL: Mapping[str, Setting] = {
 }
 
 
-class MariadbServer(PrivateServer):
+class MariadbServer(GreetingServer):
     """A MariaDB server with a data directory of its own.
 
     Attributes:

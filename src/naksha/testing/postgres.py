@@ -16,23 +16,18 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import IO, Literal, Self
+from typing import Literal
 from urllib.parse import quote
 
-from naksha.testing import _watchdog
-from naksha.testing._postgres_install import PostgresInstall, find_install, server_user
-from naksha.testing._private_server import free_port, short_directory
+from naksha.testing._postgres_install import PostgresInstall, find_install
+from naksha.testing._private_server import PrivateServer, ServerError
 
 Setting = str | int | float | bool
 StopMode = Literal["smart", "fast", "immediate"]
 
 SUPERUSER = "postgres"
-START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 60.0
-START_TRIES_MAX = 5
-LOG_TAIL_CHARACTERS = 4000
+PORT_OF_THE_SOCKET = 5432
+"""A part of the socket's name, when there is no network."""
 
 _STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
     "smart": signal.SIGTERM,
@@ -41,11 +36,11 @@ _STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
 }
 
 
-class PostgresClusterError(RuntimeError):
+class PostgresClusterError(ServerError):
     """The cluster did not do what it was told; the message holds what the server said."""
 
 
-class PostgresCluster:
+class PostgresCluster(PrivateServer):
     """A PostgreSQL server with a data directory of its own.
 
     With `standby_of` it is a streaming replica of another cluster, which must be running when it is
@@ -53,8 +48,11 @@ class PostgresCluster:
 
     Attributes:
         settings: The server's settings beyond its defaults; a change counts from the next start.
-        directory: Everything of this cluster, its socket and log included.
     """
+
+    kind = "pg"
+    users = ("postgres", "nobody")
+    failure = PostgresClusterError
 
     def __init__(
         self,
@@ -65,79 +63,21 @@ class PostgresCluster:
         initdb_arguments: Sequence[str] = ("--locale=C.UTF-8",),
         standby_of: "PostgresCluster | None" = None,
     ) -> None:
+        super().__init__(tcp=tcp)
         self.settings: dict[str, Setting] = dict(settings or {})
         self.install = install or find_install()
         self._primary = standby_of
         if standby_of is not None:
             # Some of them must be at least what the primary has.
             self.settings = standby_of.settings | self.settings
-        self.directory = Path()
-        self.port = 5432
-        self._tcp = tcp
+        self.port = PORT_OF_THE_SOCKET
         self._initdb_arguments = tuple(initdb_arguments)
-        self._user = server_user()
-        self._server: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
         self._admin: _AdminSession | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    # ---- life ------------------------------------------------------------------------------------
-
-    @property
-    def running(self) -> bool:
-        """Whether the server process is alive."""
-        return self._is_alive()
-
-    def start(self) -> None:
-        """Start the server and wait until it takes connections; the first time, make its data."""
-        if self._is_alive():
-            return
-        is_new = self._watchdog is None
-        if is_new:
-            self._create()
-        said = ""
-        for _ in range(START_TRIES_MAX):
-            if is_new and self._tcp:
-                self.port = free_port()  # and it stays, so that a DSN outlives a restart
-            self._write_settings()
-            self._launch()
-            if _watchdog.wait_until(self._has_answered, START_SECONDS_MAX) and self._is_alive():
-                return
-            said = self.log()
-            self.stop("immediate")
-            # Another process may have taken the free port; everything else fails for good.
-            if "Address already in use" not in said:
-                break
-            self._log_path.unlink()
-        if is_new:
-            self.close()
-        raise PostgresClusterError(f"the server did not start:\n{said}")
 
     def stop(self, mode: StopMode = "fast") -> None:
         """Stop the server and wait for its end; the data stay."""
         self._close_admin()
-        server, self._server = self._server, None
-        if server is None:
-            return
-        # A process that has ended by itself gets no signal.
-        server.send_signal(_STOP_SIGNALS[mode])
-        try:
-            server.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-            raise PostgresClusterError(f"the server did not stop ({mode}):\n{self.log()}") from None
+        self._end(_STOP_SIGNALS[mode])
 
     def kill(self) -> None:
         """Stop without writing anything back, as a crash does; the next start recovers."""
@@ -147,22 +87,6 @@ class PostgresCluster:
         """Stop and start, with the `settings` of now."""
         self.stop(mode)
         self.start()
-
-    def close(self) -> None:
-        """Stop the server and remove everything of it."""
-        try:
-            self.stop("immediate")
-        finally:
-            watchdog, self._watchdog = self._watchdog, None
-            if watchdog is not None and watchdog.stdin is not None:
-                watchdog.stdin.close()
-                watchdog.wait()
-
-    def log(self) -> str:
-        """The end of the server's log."""
-        with contextlib.suppress(FileNotFoundError):
-            return self._log_path.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
-        return ""
 
     # ---- databases -------------------------------------------------------------------------------
 
@@ -206,29 +130,9 @@ class PostgresCluster:
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _is_alive(self) -> bool:
-        return self._server is not None and self._server.poll() is None
-
-    @property
-    def _data(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def _log_path(self) -> Path:
-        return self.directory / "server.log"
-
-    def _create(self) -> None:
-        """Make the directory, the watchdog over it, and a new data directory in it."""
-        self.directory = short_directory("pg")
-        if self._user is not None:
-            os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
-        self._watchdog = _watchdog.watch(self.directory)
-        with self._log_path.open("wb") as log:
-            made = self._spawn(self._data_command(), log).wait()
-        if made != 0:
-            said = self.log()
-            self.close()
-            raise PostgresClusterError(f"the data directory was not made:\n{said}")
+    def _make_data(self) -> None:
+        if self._spawn(self._data_command()).wait() != 0:
+            raise PostgresClusterError(f"the data directory was not made:\n{self.log()}")
         if self._primary is not None:
             return
         with (self._data / "postgresql.conf").open("a") as configuration:
@@ -247,31 +151,20 @@ class PostgresCluster:
             *self._initdb_arguments,
         ]
 
-    def _launch(self) -> None:
-        command = [self.install.program("postgres"), "-D", str(self._data)]
-        with self._log_path.open("ab") as log:
-            self._server = self._spawn(command, log)
+    def _command(self) -> list[str]:
+        return [self.install.program("postgres"), "-D", str(self._data)]
 
-    def _spawn(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Run a server program: never as root, out of reach of the terminal's Ctrl-C."""
-        owner = self._user
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=self.directory,
-            env=_environment(),
-            user=None if owner is None else owner.pw_uid,
-            group=None if owner is None else owner.pw_gid,
-            extra_groups=None if owner is None else [],
-            start_new_session=True,
-        )
+    def _environment(self) -> dict[str, str]:
+        return _environment()
+
+    def _launch(self) -> None:
+        self._write_settings()
+        self._server = self._spawn(self._command())  # it writes its pid itself
 
     def _write_settings(self) -> None:
         settings = {
             **self.settings,
-            "port": self.port,
+            "port": self.port or PORT_OF_THE_SOCKET,
             "listen_addresses": "127.0.0.1" if self._tcp else "",
             "unix_socket_directories": str(self.directory),
         }
@@ -280,10 +173,8 @@ class PostgresCluster:
         path.write_text("".join(lines))
         path.chmod(0o644)
 
-    def _has_answered(self) -> bool:
-        """Ready, as the pid file's eighth line says it to pg_ctl; or dead already."""
-        if not self._is_alive():
-            return True
+    def _is_ready(self) -> bool:
+        """As the pid file's eighth line says it to pg_ctl."""
         with contextlib.suppress(FileNotFoundError):
             lines = (self._data / "postmaster.pid").read_text().split("\n")
             return len(lines) > 7 and lines[7].strip() in ("ready", "standby")

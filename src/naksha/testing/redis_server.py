@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 
-from naksha.testing._private_server import PrivateServer, ServerError, find_program
+from naksha.testing._private_server import GreetingServer, ServerError, find_program
 
 Setting = str | int
 
@@ -20,7 +20,7 @@ DATABASES = 16
 DURABLE: Mapping[str, Setting] = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 
 
-class RedisServer(PrivateServer):
+class RedisServer(GreetingServer):
     """A Redis server with a data directory of its own.
 
     Attributes:

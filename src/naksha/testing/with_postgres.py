@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from naksha.testing._postgres_install import PostgresNotFoundError
+from naksha.testing._private_server import ServerNotFoundError
 from naksha.testing.postgres import PostgresCluster, PostgresClusterError
 
 VARIABLE = "NAKSHA_STORAGE"
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_SIGNAL + signal.SIGINT
     except FileNotFoundError as error:
         return _fail(f"with_postgres: {error.strerror}: {error.filename}", EXIT_NOT_FOUND)
-    except (PostgresClusterError, PostgresNotFoundError) as error:
+    except (PostgresClusterError, ServerNotFoundError) as error:
         return _fail(f"with_postgres: {error}", EXIT_UNAVAILABLE)
 
 
