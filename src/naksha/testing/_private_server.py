@@ -192,7 +192,7 @@ class PrivateServer(ABC):
         """Make the directory, the watchdog over it, and the data directory in it."""
         self.directory = short_directory(self.kind)
         self._watchdog = _watchdog.watch(self.directory)
-        self._data.mkdir()
+        self._data.mkdir(mode=0o700)  # PostgreSQL does not start in a directory open to others
         if self._user is not None:
             for path in (self.directory, self._data):
                 os.chown(path, self._user.pw_uid, self._user.pw_gid)
