@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from naksha.api.storages import open_storage
+from naksha.spi.opening import open_storage
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, Unavailable
 from naksha.spi import locations

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from naksha.api.storages import open_storage
+from naksha.spi.opening import open_storage
 from naksha.model.collection import CollectionInfo
 from naksha.model.outcomes import EXIT_INTERRUPTED, OUTWARD
 from naksha.model.query import Query

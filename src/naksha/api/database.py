@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from naksha.api.background import Background, Held, undo
 from naksha.api.queries import At, query_of, selector
-from naksha.api.storages import open_storage
+from naksha.spi.opening import open_storage
 from naksha.api.versions import Versions
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument

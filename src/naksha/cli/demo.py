@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import typer
 
-from naksha.api.storages import open_storage
+from naksha.spi.opening import open_storage
 from naksha.cli.demo_print import show
 from naksha.cli.demo_story import Story, Teller
 from naksha.cli.failures import readable

@@ -3,6 +3,8 @@
     NakshaError
     ├── InvalidArgument          the input is wrong; mend it and try again
     │   └── NotSupported         the input is fine but this storage refuses it, and says why
+    ├── ReadOnly                 it can only be read by this name
+    ├── NotImplementedHere       nobody here answers this kind of request
     ├── NotFound                 what was named does not exist
     │   ├── CollectionNotFound
     │   ├── FeatureNotFound
@@ -23,6 +25,7 @@
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
     ├── RealmInactive            the realm exists but does not serve
     ├── LimitExceeded            too much at once; the limit is named
+    ├── HandlerFailed            code of a pipeline broke; names the handler
     └── StorageCorrupt           the storage broke its own rules; please report it
 
 Codes are append-only and never change their meaning: programs branch on them, and one table
@@ -52,6 +55,8 @@ class NakshaError(Exception):
         self.field = field
         self.feature_id = feature_id
         self.collection_id = collection_id
+        self.handler: str | None = None
+        """The event handler that it comes from, if it ran through a pipeline."""
 
     def __str__(self) -> str:
         where = [
@@ -76,6 +81,18 @@ class NotSupported(InvalidArgument):
     """The input is well-formed but refused, with the reason and a way out."""
 
     code = "not_supported"
+
+
+class NotImplementedHere(NakshaError):
+    """Nobody here answers this kind of request."""
+
+    code = "not_implemented"
+
+
+class ReadOnly(NakshaError):
+    """What is asked would change something that only can be read, by this name at least."""
+
+    code = "read_only"
 
 
 class NotFound(NakshaError):
@@ -224,3 +241,9 @@ class StorageCorrupt(NakshaError):
     """The storage broke one of its own rules."""
 
     code = "storage_corrupt"
+
+
+class HandlerFailed(NakshaError):
+    """Code of a pipeline broke; `handler` names it, the log has the reason."""
+
+    code = "handler_failed"

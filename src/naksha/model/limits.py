@@ -360,3 +360,23 @@ INDEX_PREFETCH_STRIPES_MAX: Final = 16
 
 INDEX_STRIPES_KEPT_MAX: Final = 64
 """Stripes that an open index keeps after they were read."""
+
+# ---- The hub -------------------------------------------------------------------------------------
+
+SPACE_ID_LENGTH_MAX: Final = 255
+"""Characters of the id of a space, a connector or a storage of the hub: a part of a URL."""
+
+PIPELINE_HANDLERS_MAX: Final = 32
+"""Connectors of one space."""
+
+EVENT_DEPTH_MAX: Final = 16
+"""Spaces that send to each other: a view of views ends here, and so does a circle."""
+
+READ_CHUNK_FEATURES: Final = 2_000
+"""Features of one answer that are in memory together, when it is streamed."""
+
+REALM_CONFIG_OBJECTS_MAX: Final = 100_000
+"""Storages, connectors, spaces and roles of one realm."""
+
+PUBLISH_WAIT_SECONDS: Final = 2
+"""How long a write over REST waits for the number of its version before it answers without."""

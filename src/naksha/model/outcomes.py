@@ -48,6 +48,9 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "realm_changed": Outward(503, 75),
         "realm_inactive": Outward(403, 9),
         "outcome_unknown": Outward(504, 74),
+        "read_only": Outward(405, 9),
+        "not_implemented": Outward(501, 3),
+        "handler_failed": Outward(500, 70),
     }
 )
 

@@ -1,0 +1,112 @@
+"""The handler that most pipelines end with: a collection of a storage."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.collections import collection_of
+from naksha.hub.pipeline import Event, Setup
+from naksha.hub.requests import CountFeatures, ReadFeatures, Request, WriteFeatures
+from naksha.hub.responses import Count, Features, Written
+from naksha.hub.setting_up import DEFAULT_STORAGE
+from naksha.hub.targets import Target, place
+from naksha.hub.writing import write_features
+from naksha.model import limits
+from naksha.model.errors import CollectionNotFound
+from naksha.model.query import Query
+from naksha.model.state import State
+from naksha.model.version import VersionSelector
+from naksha.spi.storage import Reader
+from naksha.versioning import Scope
+
+
+class StorageHandler:
+    """Answers everything about one collection."""
+
+    def __init__(self, setup: Setup) -> None:
+        properties = setup.connector.properties
+        self._hub = setup.hub
+        self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
+        self._collection = collection_of(setup.space, properties)
+        self._scope = Scope(space=setup.space.id, collections=(self._collection.id,))
+
+    async def process(self, event: Event) -> Any:
+        answer = ANSWERS.get(type(event.request))
+        if answer is None:
+            return await event.send_upstream()
+        return await answer(await self.target(), event.request, event)
+
+    async def target(self) -> Target:
+        """The storage, open, and the collection in it."""
+        storage = await self._hub.storage(self._storage_id)
+        return Target(storage, self._collection, self._scope)
+
+
+async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
+    """The features of a query; none when nobody ever wrote to the collection."""
+    reader, at = await place(target, request.ref)
+    query = request.query
+    if query.space is None:
+        query = msgspec.structs.replace(query, space=event.space.id)
+    collection = target.collection.id
+    read = _pages if request.paged else _some
+    try:
+        return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
+    except CollectionNotFound:
+        return Features.of(())
+
+
+async def _some(
+    _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+) -> AsyncIterator[Sequence[State]]:
+    """As many as are asked for, in whatever order they come."""
+    states: list[State] = []
+    async for state in reader.states(collection, query, at):
+        states.append(state)
+        if len(states) == limits.READ_CHUNK_FEATURES:
+            yield states
+            states = []
+    if states:
+        yield states
+
+
+async def _pages(
+    answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+) -> AsyncIterator[Sequence[State]]:
+    """In the order of their ids, from smaller pages; the last one has the cursor of the answer."""
+    left = limits.PAGE_DEFAULT if query.limit is None else query.limit
+    while left > 0:
+        some = min(left, limits.READ_CHUNK_FEATURES)
+        page = await reader.page(collection, msgspec.structs.replace(query, limit=some), at)
+        left -= len(page.states)
+        answer.cursor = page.cursor
+        if page.states:
+            yield page.states
+        if page.cursor is None:
+            return
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
+    """How many there are."""
+    reader, at = await place(target, request.ref)
+    try:
+        return Count(await reader.count(target.collection.id, request.query, at))
+    except CollectionNotFound:
+        return Count(0)
+
+
+async def write(target: Target, request: WriteFeatures, event: Event) -> Written:
+    """Modify features."""
+    return await write_features(target, request, event.context.actor, event.space.id)
+
+
+ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
+    ReadFeatures: read_features,
+    CountFeatures: count_features,
+    WriteFeatures: write,
+}
+"""What is answered by which function; whatever is not here is sent upstream."""

@@ -1,0 +1,97 @@
+"""Pipelines of a realm: each built once, and anew only after the configuration was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.objects import Connector, Space, key_of
+from naksha.hub.pipeline import Handler, Pipeline, Setup, Stage, Surroundings
+from naksha.hub.registered import handler_class
+from naksha.hub.setting_up import DEFAULT_STORAGE
+from naksha.model.errors import InvalidArgument, NakshaError, NotFound
+
+AUTHORIZATION: Final = "authorization"
+
+
+class Pipelines:
+    """The pipelines of one state of the configuration."""
+
+    def __init__(self, snapshot: Snapshot, hub: Surroundings) -> None:
+        self._snapshot = snapshot
+        self._hub = hub
+        self._built: dict[str, Pipeline] = {}
+
+    async def get(self, space_id: str) -> Pipeline:
+        """The pipeline of a space, else NotFound."""
+        built = self._built.get(space_id)
+        if built is None:
+            built = self._built[space_id] = await self._build(space_id)
+        return built
+
+    async def _build(self, space_id: str) -> Pipeline:
+        found = await self._snapshot.get(key_of(Space, space_id), Space)
+        if found is None:
+            raise NotFound(f"There is no space {space_id!r}", field="space")
+        space = found.value
+        stages = [Stage(AUTHORIZATION, Authorization(space))]
+        stages += [
+            Stage(connector.id, self._handler(connector, space))
+            for connector in await self._connectors(space)
+            if connector.active
+        ]
+        return Pipeline(space, stages, self._hub)
+
+    async def _connectors(self, space: Space) -> Sequence[Connector]:
+        if not space.event_handler_ids:
+            return own_connectors(space)
+        keys = [key_of(Connector, id) for id in space.event_handler_ids]
+        found = await self._snapshot.get_many(keys, Connector)
+        missing = [
+            id for id, one in zip(space.event_handler_ids, found, strict=True) if one is None
+        ]
+        if missing:
+            raise NotFound(
+                f"The space {space.id!r} names connectors that are not there: {', '.join(missing)}",
+                field="eventHandlerIds",
+            )
+        connectors = [one.value for one in found if one is not None]
+        return [*_space_rules(space), *connectors]
+
+    def _handler(self, connector: Connector, space: Space) -> Handler:
+        try:
+            return handler_class(connector.class_name)(Setup(connector, space, self._hub))
+        except NakshaError as error:
+            error.handler = connector.id
+            raise
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"The connector {connector.id!r} cannot be used: {error}", field="properties"
+            ) from error
+
+
+def own_connectors(space: Space) -> list[Connector]:
+    """What a space has that names no connectors: a collection, over the space that it extends."""
+    connectors = _space_rules(space)
+    if space.extends is not None:
+        connectors.append(
+            Connector(
+                id="extends",
+                class_name="view",
+                properties={"extends": space.extends.space_id},
+            )
+        )
+    storage_id = DEFAULT_STORAGE if space.storage is None else space.storage.id
+    params = {} if space.storage is None else space.storage.params
+    connectors.append(
+        Connector(
+            id="storage", class_name="storage", properties={**params, "storageId": storage_id}
+        )
+    )
+    return connectors
+
+
+def _space_rules(space: Space) -> list[Connector]:
+    return [Connector(id="readOnly", class_name="read-only")] if space.read_only else []

@@ -1,0 +1,118 @@
+"""What runs through a pipeline. All of it is plain data, so that a remote handler can get it.
+
+A request says in its type what is answered: `Request[Features]` is answered with `Features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from naksha.hub.responses import Count, Features, Written
+from naksha.hub.rights import Right
+from naksha.model.query import Query
+
+R = TypeVar("R")
+MATCH_ALL = Query()
+
+
+class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="request"):
+    """Any request. `ref` says on which branch and at which version (`naksha.versioning.refs`)."""
+
+    changes: ClassVar[bool] = False
+    """Whether something is different afterwards."""
+
+    ref: str = ""
+
+    def needs(self) -> Collection[Right]:
+        """The rights on the space that whoever asks must have."""
+        return (Right.READ_FEATURES,)
+
+
+class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatures"):
+    """Features of a query. With `paged` they come in the order of their ids at one version, and
+    the answer has a cursor if there are more; else as many as the limit says, in any order."""
+
+    query: Query = MATCH_ALL
+    paged: bool = False
+    context: str = "default"
+    """Of a composite space: all of it (`default`), only what it adds (`extension`) or only what is
+    below (`super`)."""
+
+
+class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeatures"):
+    """How many features a query has."""
+
+    query: Query = MATCH_ALL
+    context: str = "default"
+
+
+class IfExists(StrEnum):
+    """What is done with a feature that is there."""
+
+    PATCH = "patch"
+    MERGE = "merge"
+    REPLACE = "replace"
+    DELETE = "delete"
+    RETAIN = "retain"
+    ERROR = "error"
+
+
+class IfNotExists(StrEnum):
+    """What is done with a feature that is not there."""
+
+    CREATE = "create"
+    RETAIN = "retain"
+    ERROR = "error"
+
+
+class OnConflict(StrEnum):
+    """What is done where both sides of a merge changed the same."""
+
+    ERROR = "error"
+    RETAIN = "retain"
+    REPLACE = "replace"
+
+
+class Modification(msgspec.Struct, frozen=True, kw_only=True):
+    """Features, or ids of features, and what is to be done with them."""
+
+    features: tuple[dict[str, Any], ...] = ()
+    ids: tuple[str, ...] = ()
+    if_exists: IfExists = IfExists.PATCH
+    if_not_exists: IfNotExists = IfNotExists.CREATE
+    on_conflict: OnConflict = OnConflict.ERROR
+
+
+class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
+    """Modifications of one space, as one transaction."""
+
+    changes: ClassVar[bool] = True
+
+    modifications: tuple[Modification, ...]
+    transactional: bool = True
+    """False: what is right is written although something else is wrong."""
+    conflict_detection: bool = False
+    """Whether the version that a feature has with it must be the present one."""
+    prefix_id: str = ""
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+    message: str | None = None
+    returning: bool = True
+    """Whether the answer has the states."""
+    context: str = "default"
+
+    def needs(self) -> Collection[Right]:
+        """What the modifications may come to."""
+        rights: set[Right] = set()
+        for one in self.modifications:
+            if one.if_exists is IfExists.DELETE:
+                rights.add(Right.DELETE_FEATURES)
+            elif one.if_exists not in (IfExists.RETAIN, IfExists.ERROR):
+                rights.add(Right.UPDATE_FEATURES)
+            if one.if_not_exists is IfNotExists.CREATE:
+                rights.add(Right.CREATE_FEATURES)
+        return rights or {Right.READ_FEATURES}

@@ -1,0 +1,84 @@
+"""The storages that are open: each once in a process, whoever of whatever realm uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.objects import StorageObject
+from naksha.model.errors import InvalidArgument, Unavailable
+from naksha.model.names import STORAGE_ID_PATTERN
+from naksha.spi.opening import open_storage
+from naksha.spi.storage import Storage
+
+_STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
+
+
+class _Opened:
+    """A storage that is open, or is being opened."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.stack: AsyncExitStack | None = None
+        self.storage: Storage | None = None
+
+
+class OpenStorages:
+    """Opens storages when they are needed first; closes them all at the end."""
+
+    def __init__(self) -> None:
+        self._opened: dict[bytes, _Opened] = {}
+        self._is_closed = False
+
+    async def get(self, thing: StorageObject) -> Storage:
+        """The storage that is configured."""
+        if not thing.active:
+            raise Unavailable(f"The storage {thing.id!r} is not active", field="storage")
+        location, options = location_of(thing)
+        opened = self._opened.setdefault(_key(location, options), _Opened())
+        if opened.storage is None:
+            async with opened.lock:
+                if opened.storage is None:
+                    await self._open(opened, location, options)
+        assert opened.storage is not None
+        return opened.storage
+
+    async def _open(self, opened: _Opened, location: str, options: dict[str, Any]) -> None:
+        if self._is_closed:
+            raise Unavailable("The hub is being closed")
+        async with AsyncExitStack() as stack:
+            opened.storage = await stack.enter_async_context(open_storage(location, **options))
+            opened.stack = stack.pop_all()
+
+    async def close(self) -> None:
+        """Close all of them."""
+        self._is_closed = True
+        for opened in self._opened.values():
+            async with opened.lock:
+                opened.storage = None
+                if opened.stack is not None:
+                    await opened.stack.aclose()
+
+
+def location_of(thing: StorageObject) -> tuple[str, dict[str, Any]]:
+    """Where a storage is, and the options of its backend.
+
+    Raises:
+        InvalidArgument: It does not say so.
+    """
+    options = dict(thing.properties)
+    location = options.pop("location", None)
+    if not isinstance(location, str):
+        raise InvalidArgument(
+            "A storage has a location, for example file:town.naksha or postgresql:///maps",
+            field="properties.location",
+        )
+    return location, options
+
+
+def _key(location: str, options: dict[str, Any]) -> bytes:
+    return msgspec.json.encode([location, options], order="sorted")

@@ -1,0 +1,1 @@
+"""The REST API of the hub, as an ASGI application."""
