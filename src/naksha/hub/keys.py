@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import jwt
 import msgspec
@@ -27,6 +27,7 @@ _log: Final = logging.getLogger(__name__)
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+Material = TypeVar("Material")
 
 
 class Algorithm(StrEnum):
@@ -68,14 +69,12 @@ class KeyFile(msgspec.Struct, frozen=True):
         return cls(Path(path), KeyForm(form))
 
 
-class Key:
-    """A key to check tokens with, or, when it has the private part, to sign them."""
+class Key(Generic[Material]):
+    """A key, and the only algorithm that it is used with."""
 
     __slots__ = ("algorithm", "kid", "material")
 
-    def __init__(
-        self, algorithm: Algorithm, material: bytes | PublicKey | PrivateKey, kid: str | None = None
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, material: Material, kid: str | None = None) -> None:
         self.algorithm = algorithm
         self.material = material
         self.kid = kid
@@ -83,6 +82,10 @@ class Key:
     def __repr__(self) -> str:
         """Without the key itself, which must not get into a log."""
         return f"Key({self.algorithm.value}, kid={self.kid!r})"
+
+
+CheckingKey = Key[bytes | PublicKey]
+SigningKey = Key[bytes | PrivateKey]
 
 
 class KeyRing:
@@ -98,7 +101,7 @@ class KeyRing:
         self._keys = _joined(self._read)
         self._looked = time.monotonic()
 
-    def for_token(self, kid: str | None) -> Sequence[Key]:
+    def for_token(self, kid: str | None) -> Sequence[CheckingKey]:
         """The keys that may have signed a token which names one, or none."""
         named = [key for key in self._keys if key.kid == kid] if kid is not None else []
         if named:
@@ -134,7 +137,7 @@ class KeyRing:
 # ---- Files ---------------------------------------------------------------------------------------
 
 
-def read_keys(file: KeyFile) -> list[Key]:
+def read_keys(file: KeyFile) -> list[CheckingKey]:
     """The keys of a file, to check tokens with.
 
     Raises:
@@ -148,7 +151,7 @@ def read_keys(file: KeyFile) -> list[Key]:
     return _jwks(content, file.path)
 
 
-def read_signing_key(file: KeyFile) -> Key:
+def read_signing_key(file: KeyFile) -> SigningKey:
     """The key of a file that holds a secret or a private key."""
     content = _content(file.path)
     if file.form is KeyForm.SECRET:
@@ -199,7 +202,7 @@ def _pem(content: bytes, path: Path) -> object:
     return key
 
 
-def _public(key: object, kid: str | None, path: Path) -> Key:
+def _public(key: object, kid: str | None, path: Path) -> CheckingKey:
     """A key by its kind, which must be one of ours and strong enough."""
     if isinstance(key, PrivateKey):
         key = key.public_key()
@@ -241,13 +244,12 @@ _ALGORITHMS: Final = {
 }
 
 
-def _jwks(content: bytes, path: Path) -> list[Key]:
+def _jwks(content: bytes, path: Path) -> list[CheckingKey]:
     """Those keys of a set that are for an algorithm of ours; a set may well have others."""
     try:
         listed = msgspec.json.decode(content, type=dict[str, Any])["keys"]
         found = [(data, msgspec.convert(data, _Jwk)) for data in listed]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        # What it says is about the file, which may hold secrets.
         raise _unfit(path, 'holds no key set, which is {"keys": [{"kty": …}, …]}') from error
     keys = []
     for data, jwk in found:
@@ -260,7 +262,7 @@ def _jwks(content: bytes, path: Path) -> list[Key]:
     return keys
 
 
-def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path) -> Key:
+def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path) -> CheckingKey:
     try:
         material: object = jwt.PyJWK(data, algorithm.value).key
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
@@ -271,7 +273,7 @@ def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path)
     return _public(material, jwk.kid, path)
 
 
-def _joined(read: Iterable[Sequence[Key]]) -> list[Key]:
+def _joined(read: Iterable[Sequence[CheckingKey]]) -> list[CheckingKey]:
     keys = list(chain.from_iterable(read))
     if len(keys) > limits.TOKEN_KEYS_MAX:
         raise InvalidArgument(
