@@ -238,13 +238,29 @@ def test_a_damaged_file_leaves_its_keys_as_they_were(
     else:
         write_set(file.path, jwk(OTHER_SECRET, "z"))
     with caplog.at_level(logging.ERROR):
-        assert not ring.refresh()
+        ring.refresh()
         assert not ring.refresh()
     assert len(caplog.records) == 1, "it is told once"
     assert kids(ring, None) == ["a", "z"]
     write_set(file.path, jwk(OTHER_SECRET, "b"))
     assert ring.refresh()
     assert kids(ring, None) == ["b", "z"]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_damaged_file_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    one = write_set(tmp_path / "one", jwk(SECRET, "a"))
+    two = write_set(tmp_path / "two", jwk(SECRET, "z"))
+    ring = KeyRing([one, two])
+    write_set(one.path, jwk(OTHER_SECRET, "bb"))
+    two.path.unlink()
+    assert ring.refresh()
+    assert kids(ring, None) == ["bb", "z"]
+    write_set(two.path, jwk(OTHER_SECRET, "bb"))
+    assert not ring.refresh(), "now a name is there twice"
+    write_set(one.path, jwk(OTHER_SECRET, "c"))
+    assert ring.refresh()
+    assert kids(ring, None) == ["c", "bb"]
 
 
 def test_files_are_looked_at_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,8 +109,8 @@ class KeyRing:
         return self._keys if kid is None else [key for key in self._keys if key.kid is None]
 
     def refresh(self) -> bool:
-        """Read files anew that have changed; whether the keys did. A file that is gone or cannot be
-        used (it may be half written) leaves its keys as they were."""
+        """Read files anew that have changed; whether any has. One that is gone or cannot be used
+        (it may be half written) leaves its keys as they were."""
         now = time.monotonic()
         if now - self._looked < limits.TOKEN_KEYS_SECONDS:
             return False
@@ -118,20 +118,23 @@ class KeyRing:
         stamps = [_stamp(file.path) for file in self._files]
         if stamps == self._stamps:
             return False
-        changed = [
-            n for n, (old, new) in enumerate(zip(self._stamps, stamps, strict=True)) if old != new
-        ]
+        for n, (old, new) in enumerate(zip(self._stamps, stamps, strict=True)):
+            if old != new:
+                self._read_anew(n)
         self._stamps = stamps
         try:
-            read = list(self._read)
-            for n in changed:
-                read[n] = read_keys(self._files[n])
-            self._keys, self._read = _joined(read), read
+            self._keys = _joined(self._read)
         except InvalidArgument as error:
-            _log.error("The keys stay as they were: %s", error)
+            _log.error("All keys stay as they were: %s", error)
             return False
         _log.info("Keys were read anew: %s", self._keys)
         return True
+
+    def _read_anew(self, n: int) -> None:
+        try:
+            self._read[n] = read_keys(self._files[n])
+        except InvalidArgument as error:
+            _log.error("The keys of this file stay as they were: %s", error)
 
 
 # ---- Files ---------------------------------------------------------------------------------------
