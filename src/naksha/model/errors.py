@@ -159,6 +159,12 @@ class Conflict(NakshaError):
         self.head = head
 
 
+class PreconditionFailed(Conflict):
+    """It is not any more what the caller has seen of it."""
+
+    code = "precondition_failed"
+
+
 class CollectionExists(Conflict):
     """A collection of this name exists already."""
 
