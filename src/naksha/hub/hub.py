@@ -8,7 +8,7 @@ await hub.close()
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
@@ -18,11 +18,20 @@ from naksha.hub.objects import StorageObject
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
+from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.spi.storage import Storage
 
 R = TypeVar("R")
+
+
+class _Configured(NamedTuple):
+    """What is made from one state of the configuration."""
+
+    of: ObjectRef | None
+    pipelines: Pipelines
+    roles: Roles
 
 
 class RealmHub:
@@ -32,13 +41,18 @@ class RealmHub:
         self.opened = opened
         self.registry = Registry(opened, self)
         self._storages = storages
-        self._pipelines: Pipelines | None = None
-        self._of: ObjectRef | None = None
+        self._configured: _Configured | None = None
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
-        pipeline = await (await self.pipelines()).get(space_id)
-        return await pipeline.run(request, context)
+        configured = await self._configuration()
+        pipeline = await configured.pipelines.get(space_id)
+        return await pipeline.run(request, await configured.roles.entered(context))
+
+    async def entered(self, context: Context) -> Context:
+        """A request whose actor has the rights of his roles. `send` sees to that by itself; this
+        is for whoever asks the rights of an actor before."""
+        return await (await self._configuration()).roles.entered(context)
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
@@ -46,11 +60,14 @@ class RealmHub:
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
+        return (await self._configuration()).pipelines
+
+    async def _configuration(self) -> _Configured:
         snapshot = await self.registry.snapshot()
-        ref = None if snapshot.commit is None else snapshot.commit.ref
-        if self._pipelines is None or ref != self._of:
-            self._pipelines, self._of = Pipelines(snapshot, self), ref
-        return self._pipelines
+        of = None if snapshot.commit is None else snapshot.commit.ref
+        if self._configured is None or of != self._configured.of:
+            self._configured = _Configured(of, Pipelines(snapshot, self), Roles(snapshot))
+        return self._configured
 
 
 class Hub:

@@ -95,10 +95,13 @@ class Event:
         """The space that was asked."""
         return self._pipeline.space
 
-    async def send_upstream(self, request: Request[R] | None = None) -> Any:
+    async def send_upstream(
+        self, request: Request[R] | None = None, *, context: Context | None = None
+    ) -> Any:
         """The answer of the handlers behind this one, to the same request or to another one."""
         sent = self.request if request is None else request
-        return await Event(self._pipeline, sent, self.context, self._index + 1).process()
+        context = self.context if context is None else context
+        return await Event(self._pipeline, sent, context, self._index + 1).process()
 
     async def send_to(self, space_id: str, request: Request[R]) -> R:
         """The answer of another space."""

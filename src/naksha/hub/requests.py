@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
 from naksha.hub.responses import Count, Features, Written
 from naksha.hub.rights import Right
-from naksha.model.query import Query
+from naksha.hub.scoping import narrowed
+from naksha.model.query import Predicate, Query
 
 R = TypeVar("R")
 MATCH_ALL = Query()
@@ -24,12 +25,22 @@ class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="
 
     changes: ClassVar[bool] = False
     """Whether something is different afterwards."""
+    guarded: ClassVar[bool] = False
+    """Whether whoever carries it out asks the guards of the context about every change of a
+    feature (`Context.check_change`), so that rights to change some features are enough."""
+    tells_features: ClassVar[bool] = True
+    """Whether features can be told from the answer. If not, a right to some of them is enough."""
 
     ref: str = ""
 
     def needs(self) -> Collection[Right]:
         """The rights on the space that whoever asks must have."""
         return (Right.READ_FEATURES,)
+
+    def narrowed(self, allowed: Predicate) -> Self | None:
+        """The same, about only those features of which something is true; None where that cannot
+        be said. Rights to read some features need it."""
+        return None
 
 
 class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatures"):
@@ -42,12 +53,18 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
     """Of a composite space: all of it (`default`), only what it adds (`extension`) or only what is
     below (`super`)."""
 
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
 
 class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeatures"):
     """How many features a query has."""
 
     query: Query = MATCH_ALL
     context: str = "default"
+
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
 
 
 class IfExists(StrEnum):
@@ -91,6 +108,7 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
     """Modifications of one space, as one transaction."""
 
     changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
 
     modifications: tuple[Modification, ...]
     transactional: bool = True

@@ -3,6 +3,7 @@
     NakshaError
     ├── InvalidArgument          the input is wrong; mend it and try again
     │   └── NotSupported         the input is fine but this storage refuses it, and says why
+    ├── Inactive                 it is switched off
     ├── ReadOnly                 it can only be read by this name
     ├── NotImplementedHere       nobody here answers this kind of request
     ├── NotFound                 what was named does not exist
@@ -89,6 +90,12 @@ class NotImplementedHere(NakshaError):
     """Nobody here answers this kind of request."""
 
     code = "not_implemented"
+
+
+class Inactive(NakshaError):
+    """What was named is there, and is switched off."""
+
+    code = "inactive"
 
 
 class ReadOnly(NakshaError):
