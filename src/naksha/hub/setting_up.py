@@ -10,12 +10,13 @@ import msgspec
 from naksha.catalog.catalog import Catalog, OpenRealm
 from naksha.catalog.entities import Edit
 from naksha.catalog.realms import Realm, Status
+from naksha.hub.context import DEFAULT_REALM
 from naksha.hub.objects import POINTER, StorageObject
 from naksha.model.errors import Conflict, InvalidArgument, RealmChanged, RealmNotFound, Retryable
 
-DEFAULT_REALM: Final = "default"
 DEFAULT_STORAGE: Final = "default"
 _ATTEMPTS_MAX: Final = 20
+__all__ = ["DEFAULT_REALM", "DEFAULT_STORAGE", "DefaultStorage", "set_up_realm"]
 
 
 class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):

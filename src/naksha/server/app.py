@@ -25,12 +25,12 @@ from naksha.server.auth import Doorkeeper
 from naksha.server.errors import add_error_handlers
 from naksha.server.gate import Gate
 from naksha.server.observing import Observing
-from naksha.server.routes import features, health, operation
+from naksha.server.routes import features, health, operation, spaces
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 
-ROUTES: Final = (health, operation, features)
+ROUTES: Final = (health, operation, spaces, features)
 _EXPOSED: Final = ["ETag", "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""

@@ -1,134 +1,44 @@
-"""Bodies of requests: unpacked when they are packed, and never larger than is allowed."""
+"""What clients send, read as JSON whatever they call it."""
 
 from __future__ import annotations
 
-import zlib
-from typing import Any, Final
-
-from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.types import Message, Receive, Scope
+from typing import Any
 
 import msgspec
+from fastapi import Request
 
-from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.server.visits import visit_of
-
-_GZIP: Final = 16 + zlib.MAX_WBITS
-_DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
-"""Fields that are not true of what was unpacked."""
-
-
-def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
-    """How the application gets the body of a request.
-
-    Raises:
-        LimitExceeded: It says itself that it is too large.
-        InvalidArgument: It is packed as nobody here can unpack it.
-    """
-    headers = Headers(scope=scope)
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > bytes_max:
-        raise _too_large(bytes_max)
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding in ("gzip", "x-gzip"):
-        scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
-        return _Unpacking(scope, receive, bytes_max).receive
-    if encoding not in ("identity", ""):
-        raise InvalidArgument(
-            f"The body is packed as {encoding[:40]!r}; send it as it is, or with gzip",
-            field="Content-Encoding",
-        )
-    return _Counting(scope, receive, bytes_max).receive
-
-
-class _Counting:
-    """A body that comes as it is."""
-
-    def __init__(self, scope: Scope, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit_of(scope)
-        self._receive = receive
-        self._bytes_max = bytes_max
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._visit.bytes_in += len(message.get("body", b""))
-            if self._visit.bytes_in > self._bytes_max:
-                raise _too_large(self._bytes_max)
-        return message
-
-
-class _Unpacking:
-    """A body that is packed with gzip; no more of it is unpacked than is allowed."""
-
-    def __init__(self, scope: Scope, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit_of(scope)
-        self._receive = receive
-        self._bytes_max = bytes_max
-        self._left = bytes_max
-        self._unpacker = zlib.decompressobj(_GZIP)
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] != "http.request":
-            return message
-        packed = message.get("body", b"")
-        self._visit.bytes_in += len(packed)
-        more_body = message.get("more_body", False)
-        body = self._unpacked(packed)
-        if not more_body and not self._unpacker.eof and self._visit.bytes_in:
-            raise InvalidArgument("The body ends in the middle of its gzip", field="body")
-        return {**message, "body": body}
-
-    def _unpacked(self, packed: bytes) -> bytes:
-        """Also of several packs one after the other, which is one body."""
-        pieces = []
-        while packed:
-            try:
-                piece = self._unpacker.decompress(packed, self._left + 1)
-            except zlib.error as error:
-                raise InvalidArgument(f"The body is no gzip: {error}", field="body") from None
-            self._left -= len(piece)
-            if self._left < 0:
-                raise _too_large(self._bytes_max)
-            pieces.append(piece)
-            packed = self._unpacker.unused_data
-            if packed:
-                self._unpacker = zlib.decompressobj(_GZIP)
-        return b"".join(pieces)
+from naksha.model.errors import InvalidArgument
 
 
 async def json_body(request: Request) -> Any:
-    """The body as JSON.
+    """The body; clients send spaces as `application/geo+json` and features as `text/plain`.
 
     Raises:
-        InvalidArgument: It is none; the message has line and column.
+        InvalidArgument: It is no JSON; the message has line and column.
     """
     body = await request.body()
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise not_json(body, error) from None
-    except RecursionError:
-        raise InvalidArgument("The body is nested too deep", field="body") from None
 
 
-def not_json(body: bytes, error: msgspec.DecodeError) -> InvalidArgument:
+async def json_object(request: Request) -> dict[str, Any]:
+    """The body, which must be an object."""
+    body = await json_body(request)
+    if not isinstance(body, dict):
+        raise InvalidArgument("The body must be a JSON object", field="body")
+    return body
+
+
+def not_json(body: bytes, error: Exception) -> InvalidArgument:
     """What is wrong with a body, and where."""
     said, _, place = str(error).partition(" (byte ")
     number = place.rstrip(")")
     if not number.isdecimal():
         return InvalidArgument(f"The body is no JSON: {said}", field="body")
     before = body[: int(number)]
-    line, column = before.count(b"\n") + 1, int(number) - (before.rfind(b"\n") + 1) + 1
+    line, column = before.count(b"\n") + 1, int(number) - before.rfind(b"\n")
     return InvalidArgument(
         f"The body is no JSON: {said}, in line {line}, column {column}", field="body"
-    )
-
-
-def _too_large(bytes_max: int) -> LimitExceeded:
-    return LimitExceeded(
-        f"The body of the request is larger than {bytes_max:,} bytes; send less at once",
-        field="body",
     )

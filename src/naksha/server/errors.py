@@ -33,6 +33,7 @@ _NAMES: Final = {
     405: "Forbidden",
     409: "Conflict",
     410: "NotFound",
+    412: "Conflict",
     413: "PayloadTooLarge",
     501: "NotImplemented",
     502: "BadGateway",

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from naksha.model import limits
 from naksha.model.errors import Busy, NakshaError, OutcomeUnknown, TimedOut, Unauthorized
 from naksha.server.auth import Doorkeeper
-from naksha.server.bodies import bounded
 from naksha.server.errors import (
     envelope,
     envelope_response,
@@ -26,6 +25,7 @@ from naksha.server.errors import (
     unexpected_response,
 )
 from naksha.server.presence import Presence
+from naksha.server.receiving import bounded
 from naksha.server.settings import Settings
 from naksha.server.turns import Turns
 from naksha.server.visits import Visit, visit_of
