@@ -12,6 +12,7 @@ import msgspec
 from naksha.hub.objects import StorageObject
 from naksha.model.errors import InvalidArgument, Unavailable
 from naksha.model.names import STORAGE_ID_PATTERN
+from naksha.spi.locations import redacted
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
 
@@ -21,7 +22,8 @@ _STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
 class _Opened:
     """A storage that is open, or is being opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.lock = asyncio.Lock()
         self.stack: AsyncExitStack | None = None
         self.storage: Storage | None = None
@@ -39,7 +41,9 @@ class OpenStorages:
         if not thing.active:
             raise Unavailable(f"The storage {thing.id!r} is not active", field="storage")
         location, options = location_of(thing)
-        opened = self._opened.setdefault(_key(location, options), _Opened())
+        opened = self._opened.setdefault(
+            _key(location, options), _Opened(redacted(location))
+        )
         if opened.storage is None:
             async with opened.lock:
                 if opened.storage is None:
@@ -53,6 +57,12 @@ class OpenStorages:
         async with AsyncExitStack() as stack:
             opened.storage = await stack.enter_async_context(open_storage(location, **options))
             opened.stack = stack.pop_all()
+
+    def opened(self) -> list[tuple[str, Storage]]:
+        """Those that are open, by location as it may be shown."""
+        return [
+            (one.name, one.storage) for one in self._opened.values() if one.storage is not None
+        ]
 
     async def close(self) -> None:
         """Close all of them."""
