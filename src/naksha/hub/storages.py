@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from naksha.hub.objects import StorageObject
 from naksha.model.errors import InvalidArgument, Unavailable
 from naksha.model.names import STORAGE_ID_PATTERN
-from naksha.spi.locations import redacted
+from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
 
@@ -32,7 +34,9 @@ class _Opened:
 class OpenStorages:
     """Opens storages when they are needed first; closes them all at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Path | None = None) -> None:
+        """`files` is the directory that paths of files begin at; else it is the present one."""
+        self._files = files
         self._opened: dict[bytes, _Opened] = {}
         self._is_closed = False
 
@@ -41,15 +45,20 @@ class OpenStorages:
         if not thing.active:
             raise Unavailable(f"The storage {thing.id!r} is not active", field="storage")
         location, options = location_of(thing)
-        opened = self._opened.setdefault(
-            _key(location, options), _Opened(redacted(location))
-        )
+        location = self._placed(location)
+        opened = self._opened.setdefault(_key(location, options), _Opened(redacted(location)))
         if opened.storage is None:
             async with opened.lock:
                 if opened.storage is None:
                     await self._open(opened, location, options)
         assert opened.storage is not None
         return opened.storage
+
+    def _placed(self, location: str) -> str:
+        """The same wherever the hub is started, or its directory moved to."""
+        if self._files is None or STORAGES.scheme_of(location) != FILE:
+            return location
+        return f"{FILE}:{quote(str(self._files / path_of(location)))}"
 
     async def _open(self, opened: _Opened, location: str, options: dict[str, Any]) -> None:
         if self._is_closed:
@@ -60,9 +69,7 @@ class OpenStorages:
 
     def opened(self) -> list[tuple[str, Storage]]:
         """Those that are open, by location as it may be shown."""
-        return [
-            (one.name, one.storage) for one in self._opened.values() if one.storage is not None
-        ]
+        return [(one.name, one.storage) for one in self._opened.values() if one.storage is not None]
 
     async def close(self) -> None:
         """Close all of them."""
