@@ -29,6 +29,7 @@ class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
     def __init__(self, opened: OpenRealm, storages: OpenStorages) -> None:
+        self.id = opened.realm.id
         self.opened = opened
         self.registry = Registry(opened, self)
         self._storages = storages
@@ -42,7 +43,11 @@ class RealmHub:
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self._storages.get(await self.registry.get(StorageObject, id))
+        return await self.opened_storage(await self.registry.get(StorageObject, id))
+
+    async def opened_storage(self, thing: StorageObject) -> Storage:
+        """A storage as it is configured, or is to be."""
+        return await self._storages.get(self.id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -50,6 +55,7 @@ class RealmHub:
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
             self._pipelines, self._of = Pipelines(snapshot, self), ref
+            self._storages.keep_only(self.id, await self.registry.list(StorageObject))
         return self._pipelines
 
 
