@@ -406,8 +406,8 @@ CONTENT_LOOKUPS_MAX: Final = 8
 EXACT_COUNTS_MAX: Final = 200
 """Collections without an estimate that one list of spaces counts; the others get no count."""
 
-LOG_LOOKBACK_MAX: Final = 100
-"""Transactions that are looked at for the last one that changed features."""
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
 
 COPY_PART_FEATURES: Final = 10_000
 """Features that a copy between spaces writes with one transaction; it is one part of more."""
