@@ -398,3 +398,24 @@ REALM_CONFIG_OBJECTS_MAX: Final = 100_000
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
+
+VERSION_REF_LENGTH_MAX: Final = 128
+"""Characters of a version reference: two names and a separator at most."""
+
+PROPERTY_PATH_LENGTH_MAX: Final = 1_000
+"""Characters of the names of properties in one parameter."""
+
+HANDLE_LENGTH_MAX: Final = 16_000
+"""Digits of the handle of an iteration: three for each byte of a cursor, which holds an id."""
+
+RADIUS_METRES_MAX: Final = 1_000_000
+"""How far around a geometry is searched: beyond that most of the world is found anyway."""
+
+SORT_KEYS_MAX: Final = 8
+"""Properties by which an iteration is ordered."""
+
+PARTS_MAX: Final = 1_000
+"""Parts that an iteration is cut into."""
+
+ANSWER_CHUNK_BYTES: Final = 1 * MIB
+"""Of a streamed answer so much is joined before it is sent."""

@@ -9,9 +9,11 @@ from fastapi import FastAPI
 
 import naksha
 from naksha.hub.hub import Hub
+from naksha.server.documents import complete_document
 from naksha.server.errors import add_error_handlers
-from naksha.server.routes import features, health, spaces
+from naksha.server.routes import features, health, iterate, search, spaces
 from naksha.server.settings import Settings
+from naksha.server.slashes import TrailingSlashes
 from naksha.server.state import ServerState
 
 
@@ -29,6 +31,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(title="Naksha", version=naksha.__version__, lifespan=lifespan)
     add_error_handlers(app)
-    for routes in (health, spaces, features):
+    for routes in (health, spaces, features, search, iterate):
         app.include_router(routes.router)
+    app.add_middleware(TrailingSlashes)
+    complete_document(app)
     return app

@@ -18,7 +18,7 @@ async def json_body(request: Request) -> Any:
     """
     try:
         return msgspec.json.decode(await request.body())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"The body is no JSON: {error}", field="body") from None
 
 
