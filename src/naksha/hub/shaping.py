@@ -7,7 +7,8 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -31,17 +32,20 @@ _NULL: Final = msgspec.Raw(b"null")
 _EMPTY: Final = msgspec.Raw(b"{}")
 
 
-class Shaping(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Shaping:
     """What to do with states; by default nothing."""
 
     selection: Selection | None = None
     force_2d: bool = False
     clip: shapely.Geometry | None = None
+    simplify: Callable[[Shapes], Shapes] | None = None
+    """Applied to what is left after clipping; whatever becomes empty is left out."""
 
     @property
     def changes_geometry(self) -> bool:
         """Whether geometries must be looked at."""
-        return self.force_2d or self.clip is not None
+        return self.force_2d or self.clip is not None or self.simplify is not None
 
 
 def box_shape(box: Bbox) -> shapely.Geometry:
@@ -77,6 +81,8 @@ def _reshape(features: list[Members], shaping: Shaping) -> list[int]:
     after = before
     if shaping.clip is not None:
         after = clipped(after, shaping.clip)
+    if shaping.simplify is not None:
+        after = shaping.simplify(after)
     if shaping.force_2d:
         after = np.where(shapely.has_z(after), shapely.force_2d(after), after)
     changed = np.flatnonzero([one is not other for one, other in zip(before, after, strict=True)])

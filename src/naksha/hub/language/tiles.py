@@ -81,6 +81,16 @@ class MapTile(msgspec.Struct, frozen=True):
         levels = reversed(range(self.level))
         return "".join(str((self.y >> level & 1) << 1 | self.x >> level & 1) for level in levels)
 
+    def descendants(self, levels: int) -> list[MapTile]:
+        """The tiles that this one consists of, so many levels deeper."""
+        count = 1 << levels
+        rows, columns = range(self.y * count, (self.y + 1) * count), range(count)
+        return [
+            MapTile(self.level + levels, self.x * count + column, row, self.mercator)
+            for row in rows
+            for column in columns
+        ]
+
     def box(self, margin_pixels: int = 0) -> Bbox:
         """The place of the tile, with a margin around it, but not beyond the edge of the world."""
         margin = margin_pixels / TILE_PIXELS
@@ -141,9 +151,10 @@ def check_margin(margin_pixels: int) -> int:
 
 
 def level_of_box(box: Bbox) -> int:
-    """The level of which a tile is about as wide as the box."""
+    """The level of which a tile is about as large as the box."""
     width = box.east - box.west if box.west <= box.east else box.east - box.west + 360.0
-    return min(max(round(math.log2(360.0 / max(width, 1e-9))), 0), TILE_LEVEL_MAX)
+    size = max(width, box.north - box.south, 1e-9)
+    return min(max(round(math.log2(360.0 / size)), 0), TILE_LEVEL_MAX)
 
 
 def tiles_over(box: Bbox, level: int) -> list[MapTile]:
