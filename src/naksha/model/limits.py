@@ -103,8 +103,8 @@ TILE_LEVEL_MAX: Final = 30
 TILE_MARGIN_PIXELS_MAX: Final = 256
 """The margin around a tile, in pixels of which a tile has 256: three by three tiles at most."""
 
-HEXAGONS_MAX: Final = 100_000
-"""Hexagons of one answer, and of the features that are counted in them."""
+HEXAGON_COUNTS_MAX: Final = 1_000_000
+"""How often all features of one answer are counted, once in each hexagon that a feature touches."""
 
 # ---- Messages in the transaction log -------------------------------------------------------------
 

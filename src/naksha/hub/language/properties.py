@@ -57,7 +57,8 @@ _SEPARATOR: Final = "\0"
 """Stands for a raw comma after decoding; it cannot be in the decoded text, which has no NUL."""
 
 _NAMESPACE_TEXTS: Final = frozenset(
-    ["action", "author", "appId", "uuid", "puuid", "muuid", "txn", "txn_next", "tags", "crid", "qrid", "mrid"]
+    {"action", "author", "appId", "uuid", "puuid", "muuid", "txn", "txn_next"}
+    | {"tags", "crid", "qrid", "mrid"}
 )
 """Members of the namespace that hold text, also if it looks like a number."""
 _NAMESPACE_NUMBERS: Final = frozenset(["version", "createdAt", "updatedAt", "rtcts", "rtuts"])
