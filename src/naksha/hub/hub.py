@@ -30,7 +30,7 @@ class RealmHub:
 
     def __init__(self, opened: OpenRealm, storages: OpenStorages) -> None:
         self.opened = opened
-        self.registry = Registry(opened)
+        self.registry = Registry(opened, self)
         self._storages = storages
         self._pipelines: Pipelines | None = None
         self._of: ObjectRef | None = None

@@ -21,9 +21,13 @@
     │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   ├── Unavailable          the storage cannot be reached
+    │   ├── Busy                 too many ask at once; come again later
+    │   ├── TimedOut             it took too long and was given up
     │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
     ├── RealmInactive            the realm exists but does not serve
+    ├── Unauthorized             it is not known who asks; come with a valid token
+    ├── Forbidden                who asks may not do it; names the right that is missing
     ├── LimitExceeded            too much at once; the limit is named
     ├── HandlerFailed            code of a pipeline broke; names the handler
     └── StorageCorrupt           the storage broke its own rules; please report it
@@ -157,6 +161,12 @@ class Conflict(NakshaError):
         self.head = head
 
 
+class PreconditionFailed(Conflict):
+    """It is not any more what the caller has seen of it."""
+
+    code = "precondition_failed"
+
+
 class CollectionExists(Conflict):
     """A collection of this name exists already."""
 
@@ -212,6 +222,18 @@ class Unavailable(Retryable):
     code = "unavailable"
 
 
+class Busy(Retryable):
+    """Too many ask at the same time; nothing was begun."""
+
+    code = "busy"
+
+
+class TimedOut(Retryable):
+    """It took too long and was given up; nothing was to be written."""
+
+    code = "timed_out"
+
+
 class RealmChanged(Retryable):
     """The realm has left the state, or the life, in which it was opened. Nothing was written."""
 
@@ -229,6 +251,30 @@ class RealmInactive(NakshaError):
     """The realm exists, but only active realms serve; the message has its state."""
 
     code = "realm_inactive"
+
+
+class Unauthorized(NakshaError):
+    """There is no token, or none that can be trusted. The message never contains the token."""
+
+    code = "unauthorized"
+
+
+class Forbidden(NakshaError):
+    """The actor lacks a right. `right` is its name, `resource` what it is needed for."""
+
+    code = "forbidden"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        right: str | None = None,
+        resource: str | None = None,
+        **where: Any,
+    ) -> None:
+        super().__init__(message, **where)
+        self.right = right
+        self.resource = resource
 
 
 class LimitExceeded(NakshaError):

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.collections import collection_of
+from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
+from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     GetVersion,
@@ -21,7 +23,7 @@ from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, fixed_version, place
 from naksha.hub.writing import write_features
 from naksha.model import limits
-from naksha.model.errors import CollectionNotFound
+from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import VersionSelector
@@ -41,6 +43,20 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._scope = Scope(space=setup.space.id, collections=(self._collection.id,))
+
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The storage, which is the default one when none is named."""
+        named = properties.get("storageId")
+        if named is not None and not isinstance(named, str):
+            raise InvalidArgument("storageId is a text", field="properties.storageId")
+        id = named or DEFAULT_STORAGE
+        return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
+
+    @staticmethod
+    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+        """The one collection."""
+        return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
 
     async def process(self, event: Event) -> Any:
         answer = ANSWERS.get(type(event.request))
