@@ -29,7 +29,6 @@ from naksha.server.gate import Gate
 from naksha.server.observing import Observing
 from naksha.server.routes import features, health, iterate, operation, search, spaces
 from naksha.server.settings import Settings
-from naksha.server.slashes import TrailingSlashes
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 
@@ -74,7 +73,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observing)
     for routes in ROUTES:
         app.include_router(routes.router)
-    app.add_middleware(TrailingSlashes)
     complete_document(app)
     return app
 

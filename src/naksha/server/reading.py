@@ -8,13 +8,13 @@ from typing import Annotated, TypeVar
 import shapely
 from fastapi import Depends, Request, Response
 
+from naksha.hub import requests
 from naksha.hub.context import Context
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.read_only import ReadOnlyHandler
 from naksha.hub.handlers.storage import StorageHandler
 from naksha.hub.hub import RealmHub
 from naksha.hub.language.selection import selection_of
-from naksha.hub import requests
 from naksha.hub.requests import GetVersion, ReadFeatures
 from naksha.hub.shaping import Shaping
 from naksha.server.answers import etag_of, feature_collection, is_known
