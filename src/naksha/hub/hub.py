@@ -8,13 +8,16 @@ await hub.close()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
+
+import msgspec
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.hub.context import Context
-from naksha.hub.objects import StorageObject
+from naksha.hub.context import Actor, Context
+from naksha.hub.objects import Role, StorageObject, key_of
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
@@ -28,7 +31,13 @@ R = TypeVar("R")
 class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
-    def __init__(self, opened: OpenRealm, storages: OpenStorages) -> None:
+    def __init__(
+        self,
+        opened: OpenRealm,
+        storages: OpenStorages,
+        allowed_locations: Sequence[str] | None = None,
+    ) -> None:
+        self.allowed_locations = allowed_locations
         self.id = opened.realm.id
         self.opened = opened
         self.registry = Registry(opened, self)
@@ -40,6 +49,17 @@ class RealmHub:
         """The answer of a space to a request, with the rights of whoever asks."""
         pipeline = await (await self.pipelines()).get(space_id)
         return await pipeline.run(request, context)
+
+    async def with_roles(self, actor: Actor) -> Actor:
+        """The actor with what the roles that his token names grant now."""
+        if not actor.rights.roles:
+            return actor
+        names = {grant.role for grants in actor.rights.roles.values() for grant in grants}
+        snapshot = await self.registry.snapshot()
+        keys = [key_of(Role, name) for name in sorted(names)]
+        found = await snapshot.get_many(keys, Role)
+        granted = {role.value.id: role.value.rights() for role in found if role is not None}
+        return msgspec.structs.replace(actor, rights=actor.rights.resolved(granted.get))
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
@@ -63,8 +83,13 @@ class Hub:
     """A node of the hub, for one event loop."""
 
     def __init__(
-        self, catalog: Catalog, storages: OpenStorages, default_storage: DefaultStorage
+        self,
+        catalog: Catalog,
+        storages: OpenStorages,
+        default_storage: DefaultStorage,
+        allowed_locations: Sequence[str] | None = None,
     ) -> None:
+        self._allowed_locations = allowed_locations
         self.catalog = catalog
         self.storages = storages
         self._default_storage = default_storage
@@ -78,10 +103,15 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
+        allowed_locations: Sequence[str] | None = None,
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new."""
+        """Join the catalog at a location, and set up the default realm when it is new.
+
+        `allowed_locations` are how the locations of storages may begin that somebody configures,
+        with `{realm}` for the id of the realm; None: whoever may manage storages may open any."""
         backend = await open_backend(catalog, **(catalog_options or {}))
-        hub = cls(await Catalog.open(backend, tuning=tuning), OpenStorages(), default_storage)
+        joined = await Catalog.open(backend, tuning=tuning)
+        hub = cls(joined, OpenStorages(), default_storage, allowed_locations)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -99,7 +129,9 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages)
+            known = self._realms[id] = RealmHub(
+                opened, self.storages, self._allowed_locations
+            )
         return known
 
     async def close(self) -> None:

@@ -38,8 +38,11 @@ async def context_of(request: Request) -> Context:
     visit = visit_of(request)
     if visit.actor is None:
         raise Unauthorized("A token is needed for this")
-    seconds = server_of(request).settings.request_seconds
-    return Context.within(visit.actor, visit.stream_id, seconds)
+    server = server_of(request)
+    actor = visit.actor
+    if actor.rights.roles:
+        actor = await (await server.hub.realm(actor.realm)).with_roles(actor)
+    return Context.within(actor, visit.stream_id, server.settings.request_seconds)
 
 
 Ctx = Annotated[Context, Depends(context_of)]
