@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.hub.context import Actor, Context
-from naksha.hub.objects import Role, StorageObject, key_of
+from naksha.hub.context import Context
+from naksha.hub.objects import StorageObject
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
@@ -49,17 +47,6 @@ class RealmHub:
         """The answer of a space to a request, with the rights of whoever asks."""
         pipeline = await (await self.pipelines()).get(space_id)
         return await pipeline.run(request, context)
-
-    async def with_roles(self, actor: Actor) -> Actor:
-        """The actor with what the roles that his token names grant now."""
-        if not actor.rights.roles:
-            return actor
-        names = {grant.role for grants in actor.rights.roles.values() for grant in grants}
-        snapshot = await self.registry.snapshot()
-        keys = [key_of(Role, name) for name in sorted(names)]
-        found = await snapshot.get_many(keys, Role)
-        granted = {role.value.id: role.value.rights() for role in found if role is not None}
-        return msgspec.structs.replace(actor, rights=actor.rights.resolved(granted.get))
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""

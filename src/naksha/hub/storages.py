@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -14,6 +16,7 @@ from naksha.hub.locating import location_of
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
+from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
 
@@ -31,6 +34,7 @@ class _Opened:
     """A storage that is open or being opened, and who needs it."""
 
     def __init__(self, location: str, options: dict[str, Any]) -> None:
+        self.name = redacted(location)
         self.users: set[User] = set()
         self.storage: Storage | None = None
         self.ending: asyncio.TimerHandle | None = None
@@ -59,12 +63,25 @@ class OpenStorages:
     """Opens storages when they are needed first, and closes them when no configuration names them
     any more, after a while: requests that began before may be using them."""
 
-    def __init__(self, release_seconds: float = limits.STORAGE_RELEASE_SECONDS) -> None:
+    def __init__(
+        self,
+        files: Path | None = None,
+        *,
+        release_seconds: float = limits.STORAGE_RELEASE_SECONDS,
+    ) -> None:
+        """`files` is the directory that paths of files begin at; else it is the present one."""
+        self._files = files
         self._opened: dict[bytes, _Opened] = {}
         self._keys: dict[User, bytes] = {}
         self._release_seconds = release_seconds
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    def opened(self) -> list[tuple[str, Storage]]:
+        """Those that are open, by location as it may be shown."""
+        return [
+            (one.name, one.storage) for one in self._opened.values() if one.storage is not None
+        ]
 
     def __len__(self) -> int:
         """How many are open, or being opened."""
@@ -108,7 +125,8 @@ class OpenStorages:
                 _log.warning("A storage could not be closed: %s", result)
 
     def _open(self, key: bytes, thing: StorageObject) -> _Opened:
-        opened = self._opened[key] = _Opened(*location_of(thing))
+        location, options = location_of(thing)
+        opened = self._opened[key] = _Opened(self._placed(location), options)
 
         def done(opening: asyncio.Task[Storage]) -> None:
             failed = opening.cancelled() or opening.exception() is not None
@@ -119,6 +137,12 @@ class OpenStorages:
 
         opened.opening.add_done_callback(done)
         return opened
+
+    def _placed(self, location: str) -> str:
+        """The same wherever the hub is started, or its directory moved to."""
+        if self._files is None or STORAGES.scheme_of(location) != FILE:
+            return location
+        return f"{FILE}:{quote(str(self._files / path_of(location)))}"
 
     def _use(self, user: User, key: bytes, opened: _Opened) -> None:
         if self._keys.get(user) == key:
