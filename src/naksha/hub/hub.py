@@ -8,6 +8,7 @@ await hub.close()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,8 +32,14 @@ class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
     def __init__(
-        self, opened: OpenRealm, storages: OpenStorages, observe: Observe = unobserved
+        self,
+        opened: OpenRealm,
+        storages: OpenStorages,
+        allowed_locations: Sequence[str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
+        self.allowed_locations = allowed_locations
+        self.id = opened.realm.id
         self.opened = opened
         self._observe = observe
         self.registry = Registry(opened, self)
@@ -47,7 +54,11 @@ class RealmHub:
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self._storages.get(await self.registry.get(StorageObject, id))
+        return await self.opened_storage(await self.registry.get(StorageObject, id))
+
+    async def opened_storage(self, thing: StorageObject) -> Storage:
+        """A storage as it is configured, or is to be."""
+        return await self._storages.get(self.id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -55,6 +66,7 @@ class RealmHub:
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
             self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
+            self._storages.keep_only(self.id, await self.registry.list(StorageObject))
         return self._pipelines
 
 
@@ -66,8 +78,10 @@ class Hub:
         catalog: Catalog,
         storages: OpenStorages,
         default_storage: DefaultStorage,
+        allowed_locations: Sequence[str] | None = None,
         observe: Observe = unobserved,
     ) -> None:
+        self._allowed_locations = allowed_locations
         self.catalog = catalog
         self.storages = storages
         self._observe = observe
@@ -84,12 +98,16 @@ class Hub:
         tuning: Tuning | None = None,
         observe: Observe = unobserved,
         files: Path | None = None,
+        allowed_locations: Sequence[str] | None = None,
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new. `files` is
-        the directory that paths of storages in files begin at."""
+        """Join the catalog at a location, and set up the default realm when it is new.
+
+        `files` is the directory that paths of storages in files begin at. `allowed_locations` are
+        how the locations of storages may begin that somebody configures, with `{realm}` for the id
+        of the realm; None: whoever may manage storages may open any."""
         backend = await open_backend(catalog, **(catalog_options or {}))
-        opened = await Catalog.open(backend, tuning=tuning)
-        hub = cls(opened, OpenStorages(files), default_storage, observe)
+        joined = await Catalog.open(backend, tuning=tuning)
+        hub = cls(joined, OpenStorages(files), default_storage, allowed_locations, observe)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -107,7 +125,9 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages, self._observe)
+            known = self._realms[id] = RealmHub(
+                opened, self.storages, self._allowed_locations, self._observe
+            )
         return known
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from naksha.catalog.entities import Snapshot
+from naksha.catalog.objects import ObjectRef
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Connector, Space, key_of
 from naksha.hub.own_pipeline import own_connectors, space_rules
@@ -34,6 +35,11 @@ class Pipelines:
         self._hub = hub
         self._observe = observe
         self._built: dict[str, Pipeline] = {}
+
+    @property
+    def configuration(self) -> ObjectRef | None:
+        """Which state of the configuration they are made from."""
+        return None if self._snapshot.commit is None else self._snapshot.commit.ref
 
     async def get(self, space_id: str) -> Pipeline:
         """The pipeline of a space, else NotFound."""

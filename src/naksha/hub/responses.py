@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import msgspec
 
 from naksha.model.state import State
+
+T = TypeVar("T")
 
 
 class Features:
@@ -50,7 +53,18 @@ class Features:
 
     async def aclose(self) -> None:
         """Nobody reads on."""
-        close = getattr(self._chunks, "aclose", None)
+        async with closing(self._chunks):
+            pass
+
+
+@asynccontextmanager
+async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """A stream that is over when the context is left, also when nobody read its end: what it holds
+    open is not left to the garbage collector."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
 
@@ -101,3 +115,13 @@ class Count(msgspec.Struct, frozen=True):
 
     count: int
     estimated: bool = False
+
+
+class FixedVersion(msgspec.Struct, frozen=True):
+    """A version that reads the same for ever."""
+
+    ref: str
+    """A reference that always means it."""
+    line: str
+    """What tells it from versions of the same number on other branches, also on former ones."""
+    seq_number: int

@@ -88,6 +88,24 @@ PREDICATE_DEPTH_MAX: Final = 100
 QUERY_VALUES_MAX: Final = 32_767
 """Values of one query: PostgreSQL's protocol counts them with 15 bits, SQLite stops there too."""
 
+PROPERTY_CONDITIONS_MAX: Final = 100
+"""Conditions of a property query, joined by AND."""
+
+PROPERTY_VALUES_MAX: Final = 5_000
+"""Values of a property query; each takes a few of `QUERY_VALUES_MAX`."""
+
+SELECTION_PATHS_MAX: Final = 1_000
+"""Properties that can be selected at once."""
+
+TILE_LEVEL_MAX: Final = 30
+"""Levels of tiles, of whichever scheme: a tile has a few centimetres then."""
+
+TILE_MARGIN_PIXELS_MAX: Final = 256
+"""The margin around a tile, in pixels of which a tile has 256: three by three tiles at most."""
+
+HEXAGON_COUNTS_MAX: Final = 1_000_000
+"""How often all features of one answer are counted, once in each hexagon that a feature touches."""
+
 # ---- Messages in the transaction log -------------------------------------------------------------
 
 MESSAGES_MAX: Final = 1_000
@@ -406,8 +424,8 @@ CONTENT_LOOKUPS_MAX: Final = 8
 EXACT_COUNTS_MAX: Final = 200
 """Collections without an estimate that one list of spaces counts; the others get no count."""
 
-LOG_LOOKBACK_MAX: Final = 100
-"""Transactions that are looked at for the last one that changed features."""
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
 
 COPY_PART_FEATURES: Final = 10_000
 """Features that a copy between spaces writes with one transaction; it is one part of more."""
@@ -421,6 +439,26 @@ COPY_FAILURES_MAX: Final = 1_000
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
 
+VERSION_REF_LENGTH_MAX: Final = 128
+"""Characters of a version reference: two names and a separator at most."""
+
+PROPERTY_PATH_LENGTH_MAX: Final = 1_000
+"""Characters of the names of properties in one parameter."""
+
+HANDLE_LENGTH_MAX: Final = 16_000
+"""Digits of the handle of an iteration: three for each byte of a cursor, which holds an id."""
+
+RADIUS_METRES_MAX: Final = 1_000_000
+"""How far around a geometry is searched: beyond that most of the world is found anyway."""
+
+SORT_KEYS_MAX: Final = 8
+"""Properties by which an iteration is ordered."""
+
+PARTS_MAX: Final = 1_000
+"""Parts that an iteration is cut into."""
+
+ANSWER_CHUNK_BYTES: Final = 1 * MIB
+"""Of a streamed answer so much is joined before it is sent."""
 # ---- The server ----------------------------------------------------------------------------------
 # What has a setting in `naksha.server.settings` has its default here.
 

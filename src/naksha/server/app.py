@@ -25,20 +25,22 @@ from naksha.hub.objects import StorageObject
 from naksha.hub.setting_up import DEFAULT_REALM, DEFAULT_STORAGE
 from naksha.model import limits
 from naksha.model.errors import NakshaError
+from naksha.server.answers import FAILED
 from naksha.server.auth import Doorkeeper
+from naksha.server.documents import complete_document
 from naksha.server.errors import add_error_handlers
 from naksha.server.gate import Gate
 from naksha.server.metrics import count_event
 from naksha.server.observing import Observing
-from naksha.server.routes import features, health, operation, spaces
+from naksha.server.routes import features, health, iterate, operation, search, spaces
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 from naksha.spi.locations import redacted
 
 _log: Final = logging.getLogger(__name__)
-ROUTES: Final = (health, operation, spaces, features)
-_EXPOSED: Final = ["ETag", "Retry-After", "Stream-Id"]
+ROUTES: Final = (health, operation, spaces, features, search, iterate)
+_EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""
 _LOOPBACK: Final = "127.0.0.1"
@@ -78,6 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observing)
     for routes in ROUTES:
         app.include_router(routes.router)
+    complete_document(app)
     return app
 
 
