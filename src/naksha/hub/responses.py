@@ -29,7 +29,7 @@ class Features:
         """An answer whose first features are there: what can go wrong mostly went wrong by then,
         while it can still be told."""
         answer = cls(read)
-        answer._first = await anext(answer._chunks, ())
+        answer._first = await anext(answer._chunks, None)
         return answer
 
     @classmethod
