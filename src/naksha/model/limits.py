@@ -511,7 +511,7 @@ GZIP_BYTES_MIN: Final = 1 * KIB
 """A smaller answer is not packed."""
 
 DISCONNECT_LOOK_SECONDS: Final = 0.05
-"""After this time it is watched whether the client is still there; most answers are done by then."""
+"""After this time it is watched whether the client is there; most answers are done by then."""
 
 HEALTH_SECONDS_MAX: Final = 5.0
 """How long the catalog or a storage may take to show that it is there."""
