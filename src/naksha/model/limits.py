@@ -88,6 +88,24 @@ PREDICATE_DEPTH_MAX: Final = 100
 QUERY_VALUES_MAX: Final = 32_767
 """Values of one query: PostgreSQL's protocol counts them with 15 bits, SQLite stops there too."""
 
+PROPERTY_CONDITIONS_MAX: Final = 100
+"""Conditions of a property query, joined by AND."""
+
+PROPERTY_VALUES_MAX: Final = 5_000
+"""Values of a property query; each takes a few of `QUERY_VALUES_MAX`."""
+
+SELECTION_PATHS_MAX: Final = 1_000
+"""Properties that can be selected at once."""
+
+TILE_LEVEL_MAX: Final = 30
+"""Levels of tiles, of whichever scheme: a tile has a few centimetres then."""
+
+TILE_MARGIN_PIXELS_MAX: Final = 256
+"""The margin around a tile, in pixels of which a tile has 256: three by three tiles at most."""
+
+HEXAGON_COUNTS_MAX: Final = 1_000_000
+"""How often all features of one answer are counted, once in each hexagon that a feature touches."""
+
 # ---- Messages in the transaction log -------------------------------------------------------------
 
 MESSAGES_MAX: Final = 1_000
