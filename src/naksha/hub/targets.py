@@ -20,6 +20,8 @@ class Target(NamedTuple):
     """With the settings that it gets when it is created."""
     scope: Scope
     """Where tags and branches of the space have their names."""
+    auto_create: bool = True
+    """Whether the first write makes the collection."""
 
 
 async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:

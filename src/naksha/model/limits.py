@@ -393,6 +393,9 @@ EVENT_DEPTH_MAX: Final = 16
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
+DELETED_IDS_MAX: Final = 100_000
+"""Ids that the answer to a deletion by query names; of the others it has the number."""
+
 REALM_CONFIG_OBJECTS_MAX: Final = 100_000
 """Storages, connectors, spaces and roles of one realm."""
 

@@ -13,15 +13,16 @@ from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
+    DeleteFeatures,
     GetVersion,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Features, FixedVersion, Written, closing
+from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, fixed_version, place
-from naksha.hub.writing import write_features
+from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query
@@ -42,6 +43,7 @@ class StorageHandler:
         self._hub = setup.hub
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
+        self._auto_create = bool(properties.get("autoCreateCollection", True))
         self._scope = Scope(space=setup.space.id, collections=(self._collection.id,))
 
     @staticmethod
@@ -67,7 +69,7 @@ class StorageHandler:
     async def target(self) -> Target:
         """The storage, open, and the collection in it."""
         storage = await self._hub.storage(self._storage_id)
-        return Target(storage, self._collection, self._scope)
+        return Target(storage, self._collection, self._scope, self._auto_create)
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
@@ -154,10 +156,16 @@ async def version(target: Target, request: GetVersion, event: Event) -> FixedVer
     return await fixed_version(target, request)
 
 
+async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
+    """Delete what a query finds."""
+    return await delete_features(target, request, event.context.actor)
+
+
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
     WriteFeatures: write,
     GetVersion: version,
+    DeleteFeatures: delete,
 }
 """What is answered by which function; whatever is not here is sent upstream."""
