@@ -8,13 +8,18 @@ await hub.close()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.hub.context import DEFAULT_REALM, Context
+from naksha.hub.context import DEFAULT_REALM, Actor, Context
 from naksha.hub.objects import StorageObject
+from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
@@ -37,8 +42,17 @@ class _Configured(NamedTuple):
 class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
-    def __init__(self, opened: OpenRealm, storages: OpenStorages) -> None:
+    def __init__(
+        self,
+        opened: OpenRealm,
+        storages: OpenStorages,
+        allowed_locations: Sequence[str] | None = None,
+        observe: Observe = unobserved,
+    ) -> None:
+        self.allowed_locations = allowed_locations
+        self.id = opened.realm.id
         self.opened = opened
+        self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
         self._configured: _Configured | None = None
@@ -47,16 +61,23 @@ class RealmHub:
         """The answer of a space to a request, with the rights of whoever asks."""
         configured = await self._configuration()
         pipeline = await configured.pipelines.get(space_id)
-        return await pipeline.run(request, await configured.roles.entered(context))
+        if context.actor.rights.roles:
+            actor = await configured.roles.granted(context.actor)
+            context = msgspec.structs.replace(context, actor=actor)
+        return await pipeline.run(request, context)
 
-    async def entered(self, context: Context) -> Context:
-        """A request whose actor has the rights of his roles. `send` sees to that by itself; this
-        is for whoever asks the rights of an actor before."""
-        return await (await self._configuration()).roles.entered(context)
+    async def with_roles(self, actor: Actor) -> Actor:
+        """An actor with what his roles grant now. `send` sees to that by itself; this is for who
+        looks at the rights of an actor before."""
+        return await (await self._configuration()).roles.granted(actor)
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self._storages.get(await self.registry.get(StorageObject, id))
+        return await self.opened_storage(await self.registry.get(StorageObject, id))
+
+    async def opened_storage(self, thing: StorageObject) -> Storage:
+        """A storage as it is configured, or is to be."""
+        return await self._storages.get(self.id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -66,7 +87,10 @@ class RealmHub:
         snapshot = await self.registry.snapshot()
         of = None if snapshot.commit is None else snapshot.commit.ref
         if self._configured is None or of != self._configured.of:
-            self._configured = _Configured(of, Pipelines(snapshot, self), Roles(snapshot))
+            pipelines = Pipelines(snapshot, self, self._observe)
+            made = self._configured = _Configured(of, pipelines, Roles(snapshot))
+            self._storages.keep_only(self.id, await self.registry.list(StorageObject))
+            return made
         return self._configured
 
 
@@ -74,10 +98,17 @@ class Hub:
     """A node of the hub, for one event loop."""
 
     def __init__(
-        self, catalog: Catalog, storages: OpenStorages, default_storage: DefaultStorage
+        self,
+        catalog: Catalog,
+        storages: OpenStorages,
+        default_storage: DefaultStorage,
+        allowed_locations: Sequence[str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
+        self._allowed_locations = allowed_locations
         self.catalog = catalog
         self.storages = storages
+        self._observe = observe
         self._default_storage = default_storage
         self._realms: dict[str, RealmHub] = {}
 
@@ -89,10 +120,18 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
+        observe: Observe = unobserved,
+        files: Path | None = None,
+        allowed_locations: Sequence[str] | None = None,
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new."""
+        """Join the catalog at a location, and set up the default realm when it is new.
+
+        `files` is the directory that paths of storages in files begin at. `allowed_locations` are
+        how the locations of storages may begin that somebody configures, with `{realm}` for the id
+        of the realm; None: whoever may manage storages may open any."""
         backend = await open_backend(catalog, **(catalog_options or {}))
-        hub = cls(await Catalog.open(backend, tuning=tuning), OpenStorages(), default_storage)
+        joined = await Catalog.open(backend, tuning=tuning)
+        hub = cls(joined, OpenStorages(files), default_storage, allowed_locations, observe)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -110,7 +149,9 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages)
+            known = self._realms[id] = RealmHub(
+                opened, self.storages, self._allowed_locations, self._observe
+            )
         return known
 
     async def close(self) -> None:

@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from naksha.catalog.entities import Snapshot
+from naksha.catalog.objects import ObjectRef
 from naksha.hub import resources
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Connector, Space, StorageObject, key_of
 from naksha.hub.own_pipeline import own_connectors, space_rules
-from naksha.hub.pipeline import Handler, Pipeline, Setup, Stage, Surroundings
+from naksha.hub.pipeline import (
+    Handler,
+    Observe,
+    Pipeline,
+    Setup,
+    Stage,
+    Surroundings,
+    unobserved,
+)
 from naksha.hub.references import stored_by
 from naksha.hub.registered import handler_class
 from naksha.hub.resources import Resource
@@ -22,10 +31,18 @@ AUTHORIZATION: Final = "authorization"
 class Pipelines:
     """The pipelines of one state of the configuration."""
 
-    def __init__(self, snapshot: Snapshot, hub: Surroundings) -> None:
+    def __init__(
+        self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
+    ) -> None:
         self._snapshot = snapshot
         self._hub = hub
+        self._observe = observe
         self._built: dict[str, Pipeline] = {}
+
+    @property
+    def configuration(self) -> ObjectRef | None:
+        """Which state of the configuration they are made from."""
+        return None if self._snapshot.commit is None else self._snapshot.commit.ref
 
     async def get(self, space_id: str) -> Pipeline:
         """The pipeline of a space, else NotFound."""
@@ -47,7 +64,7 @@ class Pipelines:
             for connector in connectors
             if connector.active
         ]
-        return Pipeline(space, stages, self._hub)
+        return Pipeline(space, stages, self._hub, self._observe)
 
     async def _features(self, space: Space, connectors: Sequence[Connector]) -> Resource:
         """The features of a space, for rights. A storage or collection is an attribute of them

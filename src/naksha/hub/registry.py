@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -183,6 +183,12 @@ class Registry:
 
     def _now_ms(self) -> int:
         return self._realm.persistence.clock.now_ms()
+
+
+class Realm(Surroundings, Protocol):
+    """A realm with its configuration."""
+
+    registry: Registry
 
 
 def new_space_id() -> str:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import msgspec
 
 from naksha.catalog.entities import Snapshot
-from naksha.hub.context import Context
+from naksha.hub.context import Actor
 from naksha.hub.objects import Role, key_of
 from naksha.hub.rights import Rights
 from naksha.model import limits
@@ -22,13 +22,11 @@ class Roles:
         # no other one gets its identity.
         self._resolved: OrderedDict[int, tuple[Rights, Rights]] = OrderedDict()
 
-    async def entered(self, context: Context) -> Context:
-        """The same request, with the rights that the actor has from his roles."""
-        if not context.actor.rights.roles:
-            return context
-        rights = await self._rights(context.actor.rights)
-        actor = msgspec.structs.replace(context.actor, rights=rights)
-        return msgspec.structs.replace(context, actor=actor)
+    async def granted(self, actor: Actor) -> Actor:
+        """The actor with the rights that he has from his roles."""
+        if not actor.rights.roles:
+            return actor
+        return msgspec.structs.replace(actor, rights=await self._rights(actor.rights))
 
     async def _rights(self, named: Rights) -> Rights:
         known = self._resolved.get(id(named))

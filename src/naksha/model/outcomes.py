@@ -46,6 +46,8 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "storage_corrupt": Outward(500, 70),
         "retryable": Outward(503, 75),
         "realm_changed": Outward(503, 75),
+        "busy": Outward(503, 75),
+        "timed_out": Outward(504, 75),
         "realm_inactive": Outward(403, 9),
         "outcome_unknown": Outward(504, 74),
         "read_only": Outward(405, 9),

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import secrets
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Depends, Request
 
-from naksha.hub.context import Context, anonymous
+from naksha.hub.context import Context
 from naksha.hub.hub import Hub, RealmHub
+from naksha.model.errors import Unauthorized
+from naksha.server.auth import Doorkeeper
 from naksha.server.settings import Settings
-
-STREAM_ID: Final = "Stream-Id"
+from naksha.server.turns import Turns
+from naksha.server.visits import visit_of
 
 
 class ServerState:
     """Of one worker process."""
 
-    def __init__(self, hub: Hub, settings: Settings) -> None:
+    def __init__(self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns) -> None:
         self.hub = hub
         self.settings = settings
+        self.doorkeeper = doorkeeper
+        self.turns = turns
 
 
 def server_of(request: Request) -> ServerState:
@@ -28,10 +31,15 @@ def server_of(request: Request) -> ServerState:
     return state
 
 
-def context_of(request: Request) -> Context:
+async def context_of(request: Request) -> Context:
     """Who asks; the same for the whole request."""
-    stream_id = request.headers.get(STREAM_ID) or secrets.token_urlsafe(9)
-    return Context(actor=anonymous(), stream_id=stream_id)
+    visit = visit_of(request)
+    if visit.actor is None:
+        raise Unauthorized("A token is needed for this")
+    server = server_of(request)
+    realm = await server.hub.realm(visit.actor.realm)
+    visit.actor = await realm.with_roles(visit.actor)
+    return Context.within(visit.actor, visit.stream_id, server.settings.request_seconds)
 
 
 Ctx = Annotated[Context, Depends(context_of)]
