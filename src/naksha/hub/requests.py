@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from naksha.hub.responses import Count, Features, Written
+from naksha.hub.responses import Count, Features, Whereabouts, Written
 from naksha.hub.rights import Right
 from naksha.model.query import Query
 
@@ -48,6 +48,10 @@ class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeature
 
     query: Query = MATCH_ALL
     context: str = "default"
+
+
+class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
+    """Where a space keeps its features: only what is in one storage has versions in common."""
 
 
 class IfExists(StrEnum):

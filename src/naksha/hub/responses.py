@@ -26,7 +26,7 @@ class Features:
         """An answer whose first features are there: what can go wrong mostly went wrong by then,
         while it can still be told."""
         answer = cls(read)
-        answer._first = await anext(answer._chunks, ())
+        answer._first = await anext(answer._chunks, None)
         return answer
 
     @classmethod
@@ -101,3 +101,9 @@ class Count(msgspec.Struct, frozen=True):
 
     count: int
     estimated: bool = False
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The storages that a space has features in, by id and number."""
+
+    storages: tuple[str, ...]

@@ -9,8 +9,14 @@ import msgspec
 
 from naksha.hub.collections import collection_of
 from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import CountFeatures, ReadFeatures, Request, WriteFeatures
-from naksha.hub.responses import Count, Features, Written
+from naksha.hub.requests import (
+    CountFeatures,
+    FindStorages,
+    ReadFeatures,
+    Request,
+    WriteFeatures,
+)
+from naksha.hub.responses import Count, Features, Whereabouts, Written
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, place
 from naksha.hub.writing import write_features
@@ -104,9 +110,15 @@ async def write(target: Target, request: WriteFeatures, event: Event) -> Written
     return await write_features(target, request, event.context.actor, event.space.id)
 
 
+async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+    """Where the collection is."""
+    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+
+
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    FindStorages: find_storages,
     WriteFeatures: write,
 }
 """What is answered by which function; whatever is not here is sent upstream."""
