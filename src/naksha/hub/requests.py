@@ -70,12 +70,16 @@ class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeature
 class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="GetVersion"):
     """Which version the reference means; None if it means the present, which does not stay."""
 
+    tells_features: ClassVar[bool] = False
+
     published: bool = False
     """Whether the last published version is taken for the present."""
 
 
 class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
     """Where a space keeps its features: only what is in one storage has versions in common."""
+
+    tells_features: ClassVar[bool] = False
 
 
 class IfExists(StrEnum):
@@ -170,6 +174,7 @@ class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFea
     """Delete all that a query finds, as one transaction; without a query, everything."""
 
     changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
 
     query: Query = MATCH_ALL
     message: str | None = None

@@ -16,6 +16,7 @@ import msgspec
 from naksha.hub.handlers.layers import Stack
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
 from naksha.hub.responses import Failure, Notice, Written
+from naksha.hub.writing.permits import Permits
 from naksha.model.errors import Conflict, FeatureExists, NakshaError
 from naksha.model.features import generate_ids
 from naksha.model.state import XYZ, State
@@ -36,13 +37,29 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     below = {id: state for id, (place, state) in heads.items() if place > 0}
     if not below:
         return await top.ask(stack.event, request)
+    permits = Permits(stack.event.context)
     plan = _Plan(below, request)
     for one in request.modifications:
+        if permits:
+            _check_below(permits, one, below)
         plan.add(one)
     if not plan.modifications:
         return plan.told(Written())
     sent = msgspec.structs.replace(request, modifications=tuple(plan.modifications))
     return plan.told(await top.ask(stack.event, sent))
+
+
+def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
+    """Rights to some features of the view are about what it shows. The top layer sees a feature
+    that is brought up as a new one, of whoever writes."""
+    if one.if_exists in (IfExists.RETAIN, IfExists.ERROR):
+        return
+    sent = {feature.get("id"): feature for feature in one.features}
+    for id in ids_of(one):
+        state = below.get(id)
+        if state is not None:
+            content = sent.get(id) if one.if_exists is IfExists.REPLACE else state.feature
+            permits.check(state, None if one.if_exists is IfExists.DELETE else content)
 
 
 def with_ids(request: WriteFeatures) -> WriteFeatures:
