@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from naksha.hub.scoping import Guard, marks_in, marks_of, predicate_of
 from naksha.model.errors import Conflict, Forbidden, Inactive
 from naksha.model.state import State
 
-EVERYTHING = Scope(((),))
+EVERYTHING: Final = Scope(((),))
 
 
 class Authorization:
@@ -86,13 +86,13 @@ class Authorization:
         self, event: Event, readable: Scope | None, partial: dict[Right, Scope]
     ) -> Forbidden:
         right = Right.READ_FEATURES if readable is not None else next(iter(partial))
-        error = forbidden(right, self._features)
-        error.message = (
+        return Forbidden(
             f"The right {right.value} is granted for some features of the space "
             f"{event.space.id!r} only, and {type(event.request).__name__} is about all of them; "
-            "ask for a token, or a role, that grants it for all"
+            "ask for a token, or a role, that grants it for all",
+            right=right.value,
+            resource=str(self._features),
         )
-        return error
 
     # ---- Writing -----------------------------------------------------------------------------
 

@@ -107,17 +107,14 @@ class Steps:
             self._permit(plan, heads, rules.collection)
         await self._do(rules, plan, entries)
 
-    def _permit(
-        self, plan: Plan, heads: Mapping[str, State], info: CollectionInfo | None
-    ) -> None:
+    def _permit(self, plan: Plan, heads: Mapping[str, State], info: CollectionInfo | None) -> None:
         """Leave in a plan what may be done."""
 
         def may(entry: Entry, content: Feature | None) -> bool:
-            permitted = False
+            failed_before = len(self._failures.errors)
             with self._failures.of(entry):
                 self._permits.check(heads.get(entry.id), content, info)
-                permitted = True
-            return permitted
+            return len(self._failures.errors) == failed_before
 
         plan.creates = [each for each in plan.creates if may(each.entry, each.content.feature)]
         plan.changes = [each for each in plan.changes if may(each.entry, each.content.feature)]
