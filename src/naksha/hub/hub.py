@@ -22,6 +22,7 @@ from naksha.hub.objects import StorageObject
 from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
+from naksha.hub.remotes import Remotes
 from naksha.hub.requests import Request
 from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
@@ -48,7 +49,9 @@ class RealmHub:
         storages: OpenStorages,
         allowed_locations: Sequence[str] | None = None,
         observe: Observe = unobserved,
+        remotes: Remotes | None = None,
     ) -> None:
+        self.remotes = Remotes() if remotes is None else remotes
         self.allowed_locations = allowed_locations
         self.id = opened.realm.id
         self.opened = opened
@@ -104,7 +107,9 @@ class Hub:
         default_storage: DefaultStorage,
         allowed_locations: Sequence[str] | None = None,
         observe: Observe = unobserved,
+        remotes: Remotes | None = None,
     ) -> None:
+        self._remotes = Remotes() if remotes is None else remotes
         self._allowed_locations = allowed_locations
         self.catalog = catalog
         self.storages = storages
@@ -123,15 +128,25 @@ class Hub:
         observe: Observe = unobserved,
         files: Path | None = None,
         allowed_locations: Sequence[str] | None = None,
+        remote_handlers: Sequence[str] = (),
     ) -> Hub:
         """Join the catalog at a location, and set up the default realm when it is new.
 
         `files` is the directory that paths of storages in files begin at. `allowed_locations` are
         how the locations of storages may begin that somebody configures, with `{realm}` for the id
-        of the realm; None: whoever may manage storages may open any."""
+        of the realm; None: whoever may manage storages may open any. `remote_handlers` are where
+        handlers may be that run elsewhere (`naksha.hub.remote_targets`)."""
+        remotes = Remotes(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
         joined = await Catalog.open(backend, tuning=tuning)
-        hub = cls(joined, OpenStorages(files), default_storage, allowed_locations, observe)
+        hub = cls(
+            joined,
+            OpenStorages(files),
+            default_storage,
+            allowed_locations,
+            observe,
+            remotes,
+        )
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -150,13 +165,14 @@ class Hub:
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
             known = self._realms[id] = RealmHub(
-                opened, self.storages, self._allowed_locations, self._observe
+                opened, self.storages, self._allowed_locations, self._observe, self._remotes
             )
         return known
 
     async def close(self) -> None:
         """Close the storages and leave the catalog."""
         try:
+            await self._remotes.close()
             await self.storages.close()
         finally:
             await self.catalog.close()

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from naksha.hub.context import Context
 from naksha.hub.objects import Connector, Space
+from naksha.hub.remotes import Remotes
 from naksha.hub.requests import Request
 from naksha.model import limits
 from naksha.model.errors import HandlerFailed, LimitExceeded, NakshaError, NotImplementedHere
@@ -39,6 +40,10 @@ class Handler(Protocol):
 
 class Surroundings(Protocol):
     """What a handler may use of the hub."""
+
+    @property
+    def remotes(self) -> Remotes:
+        """Handlers that run elsewhere."""
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm."""

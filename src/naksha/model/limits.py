@@ -524,6 +524,62 @@ HEALTH_SECONDS_MAX: Final = 5.0
 
 METRICS_SAMPLE_SECONDS: Final = 5.0
 """How often the state of storages and catalog is measured."""
+
+# ---- Handlers that run elsewhere -----------------------------------------------------------------
+
+REMOTE_BODY_BYTES_MAX: Final = 32 * MIB
+"""An event, or an answer to one, on its way to a remote handler or back. It is in memory at both
+ends."""
+
+REMOTE_HEAD_BYTES_MAX: Final = 16 * KIB
+"""Line and header fields of such a request."""
+
+REMOTE_CONNECT_SECONDS: Final = 5.0
+REMOTE_SECONDS: Final = 30.0
+"""How long a remote handler may take to be reached, and to answer, unless its connector says so."""
+
+REMOTE_SECONDS_MAX: Final = 300.0
+"""More than this a connector cannot grant; nor more than the request itself has."""
+
+REMOTE_ATTEMPTS: Final = 3
+"""How often a remote handler is called that cannot be reached, or does not answer a read."""
+
+REMOTE_PAUSE_SECONDS: Final = 0.1
+"""Between two such calls; twice as long every time."""
+
+REMOTE_CONNECTIONS_MAX: Final = 100
+"""Open connections of a hub to remote handlers; a call waits for one."""
+
+REMOTE_KEEPALIVE_SECONDS: Final = 20.0
+"""How long a connection is kept that nobody uses: a good deal less than hosts do."""
+
+REMOTE_STEPS_MAX: Final = 100
+"""How often a remote handler may send something on while it handles one event."""
+
+REMOTE_TARGETS_MAX: Final = 1_000
+"""Targets that a server may be told."""
+
+HOST_IDLE_SECONDS: Final = 75.0
+"""How long a host of handlers keeps a connection that nobody uses."""
+
+HOST_READ_SECONDS: Final = 30.0
+"""How long a request may take to come to a host, once it has begun."""
+
+HOST_CONNECTIONS_MAX: Final = 500
+"""Open connections of a host; one more is told to come later."""
+
+HOST_EVENTS_MAX: Final = 1_000
+"""Events that a host handles at once, those included that wait for an answer of the hub."""
+
+HOST_HANDLERS_MAX: Final = 256
+"""Handlers that a host keeps, one for each configuration; the one not used for longest goes."""
+
+HOST_DRAIN_SECONDS: Final = 10.0
+"""How long events may take to end when a host is stopped."""
+
+SIGNATURE_SECONDS_MAX: Final = 300
+"""How old a signed event may be, and how far clocks may differ."""
+
 # ---- Who may do what -----------------------------------------------------------------------------
 
 TOKEN_BYTES_MAX: Final = 16 * KIB

@@ -54,6 +54,7 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "inactive": Outward(405, 9),
         "not_implemented": Outward(501, 3),
         "handler_failed": Outward(500, 70),
+        "remote_failed": Outward(502, 70),
         "precondition_failed": Outward(412, 7),
         "unauthorized": Outward(401, 77),
         "forbidden": Outward(403, 77),

@@ -141,12 +141,11 @@ async def test_rights_to_some_features_narrow_or_guard_or_refuse_it(
 ) -> None:
     recorder = Recorder()
     rights = granting(Right.USE_SPACES, *request_.needs(), tags="open")
+    refusal = None
     try:
         await send(request_, rights, recorder)
     except Forbidden as error:
         refusal = error.message
-    else:
-        refusal = None
     if refusal is not None:
         assert recorder.events == []
         assert "is about all of them" in refusal

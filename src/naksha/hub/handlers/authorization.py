@@ -112,8 +112,11 @@ class Authorization:
         if readable.is_everything or not isinstance(answer, Written):
             return answer
         own = {*answer.inserted, *answer.updated}
-        states = tuple(one for one in answer.states if one.id in own or _is_in(readable, one))
-        return msgspec.structs.replace(answer, states=states)
+        return msgspec.structs.replace(
+            answer,
+            states=tuple(one for one in answer.states if one.id in own or _is_in(readable, one)),
+            tombstones=tuple(one for one in answer.tombstones if _is_in(readable, one)),
+        )
 
     def _reads(self, readable: Scope, head: dict[str, Any]) -> bool:
         return readable.allows(marks_in(head).among(self._features).attributes)
