@@ -95,7 +95,8 @@ class Remotes:
             if response.status != 200:
                 _log.warning("%s answered with the status %d", target.url, response.status)
                 raise RemoteFailed(f"It answered with the status {response.status}")
-            encoding = dict(response.headers).get(b"content-encoding", b"identity")
+            headers_told = {name.lower(): value for name, value in response.headers}
+            encoding = headers_told.get(b"content-encoding", b"identity")
             if encoding.lower() != b"identity":
                 raise RemoteFailed("It packed its answer, although nobody asked for that")
             return await _bounded(response)

@@ -21,7 +21,7 @@ from naksha.model.errors import (
     NotImplementedHere,
 )
 from naksha.model.query import Query
-from tests.hub.handlers.support import CONTEXT, HubUnderTest, feature
+from tests.hub.handlers.support import HubUnderTest, feature
 from tests.hub.remote.support import hosted, install
 
 Connector = tuple[str, dict[str, Any]]
@@ -194,18 +194,6 @@ async def test_rights_to_some_features_are_not_lost_on_the_way(
         ("a", "roads reader/ann 7")
     ]
     assert (await hub.realm.send("roads", CountFeatures(), context)).count == 1
-
-
-async def test_who_waits_no_longer_gets_an_error(
-    hub: HubUnderTest, connector: Callable[..., Connector], url: str
-) -> None:
-    name, properties = connector("Sleeping", timeout=0.3)
-    if name != "remote":
-        pytest.skip("the server ends what takes too long inside")
-    await hub.space("sleeping", (name, properties), STORED)
-    with pytest.raises(Exception, match="did not answer within 0.3 s") as slow:
-        await hub.realm.send("sleeping", CountFeatures(), CONTEXT)
-    assert type(slow.value).__name__ == "TimedOut"
 
 
 @pytest.mark.usefixtures("installed")
