@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Expired
 from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import Reader, Storage
 from naksha.versioning import Scope, place_of
@@ -18,6 +19,8 @@ class Target(NamedTuple):
     """With the settings that it gets when it is created."""
     scope: Scope
     """Where tags and branches of the space have their names."""
+    min_version: int = 0
+    """Older versions were given up by the owner of the space."""
 
 
 async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
@@ -25,4 +28,15 @@ async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
     if not ref or ref == "HEAD":
         return target.storage, HEAD
     found = await place_of(target.storage, ref, target.scope)
+    check_kept_by_owner(target, found.version.seq_number)
     return found.storage, found.at
+
+
+def check_kept_by_owner(target: Target, seq_number: int) -> None:
+    """Expired for what the owner of the space gave up; 0 is before everything, and stays."""
+    if 0 < seq_number < target.min_version:
+        raise Expired(
+            f"Version {seq_number} was given up; the oldest one is {target.min_version}",
+            oldest=target.min_version,
+            collection_id=target.collection.id,
+        )

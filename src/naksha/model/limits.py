@@ -380,3 +380,6 @@ REALM_CONFIG_OBJECTS_MAX: Final = 100_000
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
+
+DESCRIPTION_LENGTH_MAX: Final = 255
+"""Characters of what is said about a tag or a branch, and of a message over REST."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.collections import collection_of
+from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.requests import CountFeatures, ReadFeatures, Request, WriteFeatures
 from naksha.hub.responses import Count, Features, Written
@@ -31,7 +32,10 @@ class StorageHandler:
         self._hub = setup.hub
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
-        self._scope = Scope(space=setup.space.id, collections=(self._collection.id,))
+        # Spaces of several realms may have the same name, and be in the same storage.
+        space = f"{setup.hub.realm_id}/{setup.space.id}"
+        self._scope = Scope(space=space, collections=(self._collection.id,))
+        self._min_version = setup.space.min_version
 
     async def process(self, event: Event) -> Any:
         answer = ANSWERS.get(type(event.request))
@@ -42,7 +46,7 @@ class StorageHandler:
     async def target(self) -> Target:
         """The storage, open, and the collection in it."""
         storage = await self._hub.storage(self._storage_id)
-        return Target(storage, self._collection, self._scope)
+        return Target(storage, self._collection, self._scope, self._min_version)
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
@@ -108,5 +112,6 @@ ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable
     ReadFeatures: read_features,
     CountFeatures: count_features,
     WriteFeatures: write,
+    **VERSION_ANSWERS,
 }
 """What is answered by which function; whatever is not here is sent upstream."""
