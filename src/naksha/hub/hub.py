@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.hub.context import Context
+from naksha.hub.context import DEFAULT_REALM, Context
 from naksha.hub.objects import StorageObject
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
-from naksha.hub.setting_up import DEFAULT_REALM, DefaultStorage, set_up_realm
+from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.spi.storage import Storage
 

@@ -145,16 +145,6 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     min_version: int = 0
     """Older versions were given up by the owner."""
 
-    def attributes(self) -> dict[str, Any]:
-        """What rights can be about."""
-        return {
-            "id": self.id,
-            "owner": self.owner,
-            "tags": list(self.tags),
-            "storageId": None if self.storage is None else self.storage.id,
-            "eventHandlerIds": list(self.event_handler_ids),
-        }
-
 
 O = TypeVar("O", bound=HubObject)  # noqa: E741
 

@@ -13,7 +13,6 @@ from naksha.catalog.realms import Realm, Status
 from naksha.hub.objects import POINTER, StorageObject
 from naksha.model.errors import Conflict, RealmChanged, RealmNotFound, Retryable
 
-DEFAULT_REALM: Final = "default"
 DEFAULT_STORAGE: Final = "default"
 _ATTEMPTS_MAX: Final = 20
 

@@ -24,6 +24,8 @@
     │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
     ├── RealmInactive            the realm exists but does not serve
+    ├── Unauthorized             it is not known who asks; come with a valid token
+    ├── Forbidden                who asks may not do it; names the right that is missing
     ├── LimitExceeded            too much at once; the limit is named
     ├── HandlerFailed            code of a pipeline broke; names the handler
     └── StorageCorrupt           the storage broke its own rules; please report it
@@ -229,6 +231,30 @@ class RealmInactive(NakshaError):
     """The realm exists, but only active realms serve; the message has its state."""
 
     code = "realm_inactive"
+
+
+class Unauthorized(NakshaError):
+    """There is no token, or none that can be trusted. The message never contains the token."""
+
+    code = "unauthorized"
+
+
+class Forbidden(NakshaError):
+    """The actor lacks a right. `right` is its name, `resource` what it is needed for."""
+
+    code = "forbidden"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        right: str | None = None,
+        resource: str | None = None,
+        **where: Any,
+    ) -> None:
+        super().__init__(message, **where)
+        self.right = right
+        self.resource = resource
 
 
 class LimitExceeded(NakshaError):

@@ -383,3 +383,30 @@ PUBLISH_WAIT_SECONDS: Final = 2
 
 DESCRIPTION_LENGTH_MAX: Final = 255
 """Characters of what is said about a tag or a branch, and of a message over REST."""
+
+# ---- Who may do what -----------------------------------------------------------------------------
+
+TOKEN_BYTES_MAX: Final = 16 * KIB
+"""A token; it comes with every request, and servers end the head of a request at 64 KiB."""
+
+TOKEN_KEYS_MAX: Final = 32
+"""Keys that tokens are checked with. A token that names none is checked with each of them, and
+whoever sends it need not be anybody."""
+
+TOKEN_KEY_BYTES_MAX: Final = 1 * MIB
+"""A file of keys."""
+
+TOKEN_KEYS_SECONDS: Final = 1
+"""How often it is looked whether a file of keys has changed, at most."""
+
+TOKEN_LEEWAY_SECONDS: Final = 30
+"""How much the clock of who made a token may differ from ours."""
+
+TOKENS_KEPT_MAX: Final = 10_000
+"""Tokens that need not be checked anew; one takes a few KB with its rights."""
+
+SECRET_BYTES_MIN: Final = 32
+"""A secret for HS256: as long as the hash, as RFC 7518 demands."""
+
+RSA_BITS_MIN: Final = 2_048
+"""A key for RS256, as RFC 7518 demands."""

@@ -7,10 +7,8 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
-from naksha.hub.context import Actor, Context
+from naksha.hub.context import Context, anonymous
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.rights import Rights
-from naksha.hub.setting_up import DEFAULT_REALM
 from naksha.server.settings import Settings
 
 STREAM_ID: Final = "Stream-Id"
@@ -32,9 +30,8 @@ def server_of(request: Request) -> ServerState:
 
 def context_of(request: Request) -> Context:
     """Who asks; the same for the whole request."""
-    actor = Actor(realm=DEFAULT_REALM, app_id="anonymous", rights=Rights(), is_anonymous=True)
     stream_id = request.headers.get(STREAM_ID) or secrets.token_urlsafe(9)
-    return Context(actor=actor, stream_id=stream_id)
+    return Context(actor=anonymous(), stream_id=stream_id)
 
 
 Ctx = Annotated[Context, Depends(context_of)]
