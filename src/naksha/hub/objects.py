@@ -145,6 +145,10 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     min_version: int = 0
     """Older versions were given up by the owner."""
 
+    def without_versions_before(self, version: int) -> Space:
+        """Older versions are given up, too; what is given up does not come back."""
+        return msgspec.structs.replace(self, min_version=max(self.min_version, version))
+
 
 O = TypeVar("O", bound=HubObject)  # noqa: E741
 

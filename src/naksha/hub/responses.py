@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from naksha.model.state import State
+
+T = TypeVar("T")
 
 
 class Features:
@@ -58,6 +60,21 @@ class Features:
 async def _nothing(_: Features) -> AsyncIterator[Sequence[State]]:
     return
     yield
+
+
+async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    """A stream whose first element is there, for the same reason as `Features.begun`."""
+    try:
+        first = await anext(stream)
+    except StopAsyncIteration:
+        return stream
+
+    async def whole() -> AsyncIterator[T]:
+        yield first
+        async for each in stream:
+            yield each
+
+    return whole()
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
+import msgspec
+
 from naksha.hub.requests import MATCH_ALL, Request
 from naksha.hub.rights import Right
 from naksha.hub.version_responses import (
+    BranchState,
     Changesets,
     Conflicts,
     Differences,
@@ -20,7 +23,7 @@ from naksha.hub.version_responses import (
 )
 from naksha.model import limits
 from naksha.model.query import Query
-from naksha.versioning import Branch, Policy, Tag
+from naksha.versioning import Policy, Tag
 
 _WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
 
@@ -56,6 +59,8 @@ class ReadChangesets(Request[Changesets], frozen=True, kw_only=True, tag="ReadCh
     from_ms: int | None = None
     to_ms: int | None = None
     limit: int = limits.PAGE_DEFAULT
+    operations: frozenset[str] = frozenset()
+    """Only features that were inserted (I), updated (U) or deleted (D); none: all of them."""
 
 
 class ReadDiff(Request[Differences], frozen=True, kw_only=True, tag="ReadDiff"):
@@ -74,6 +79,12 @@ class ReadHistory(Request[FeatureHistory], frozen=True, kw_only=True, tag="ReadH
 
 class ReadVersionSpan(Request[VersionSpan], frozen=True, kw_only=True, tag="ReadVersionSpan"):
     """The oldest and the newest version that can be read."""
+
+
+class ForgetVersions(_Managing, frozen=True, kw_only=True, tag="ForgetVersions"):
+    """Versions of the space older than one are given up."""
+
+    older_than: int
 
 
 class RollBack(_Rewriting, frozen=True, kw_only=True, tag="RollBack"):
@@ -109,7 +120,7 @@ class ResolveConflict(_Rewriting, frozen=True, kw_only=True, tag="ResolveConflic
     """A merge that waits is done, with a choice for each of its features."""
 
     conflict: str
-    choices: dict[str, Any] = {}
+    choices: dict[str, Any] = msgspec.field(default_factory=dict)
     """By feature id: `ours`, `theirs`, or the feature as it shall be (null: deleted)."""
     policy: Policy = Policy.FAIL
 
@@ -150,11 +161,11 @@ class DropTag(_Managing, frozen=True, kw_only=True, tag="DropTag"):
     name: str
 
 
-class ListBranches(Request[list[Branch]], frozen=True, kw_only=True, tag="ListBranches"):
+class ListBranches(Request[list[BranchState]], frozen=True, kw_only=True, tag="ListBranches"):
     """All branches of the space but main."""
 
 
-class GetBranch(Request[Branch], frozen=True, kw_only=True, tag="GetBranch"):
+class GetBranch(Request[BranchState], frozen=True, kw_only=True, tag="GetBranch"):
     """One of them."""
 
     name: str

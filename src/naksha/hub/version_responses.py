@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from naksha.hub.responses import Features
-from naksha.versioning import Change, Changeset, Step, StoredConflict, Undecided
+from naksha.versioning import Branch, Change, Changeset, Step, StoredConflict, Undecided
 
 
 class ChangedFeatures(NamedTuple):
@@ -64,3 +64,13 @@ class Conflicts(NamedTuple):
     """Merges that wait, each with the features to decide about."""
 
     conflicts: list[tuple[StoredConflict, list[Undecided]]]
+
+
+class BranchState(NamedTuple):
+    """A branch, and what its numbers mean."""
+
+    branch: Branch
+    base_ref: str
+    """What it stands on, as a version reference."""
+    merges: dict[str, str]
+    """Versions of it that were merged, each with where it went, as a version reference."""

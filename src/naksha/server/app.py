@@ -10,7 +10,15 @@ from fastapi import FastAPI
 import naksha
 from naksha.hub.hub import Hub
 from naksha.server.errors import add_error_handlers
-from naksha.server.routes import features, health, spaces
+from naksha.server.routes import (
+    branches,
+    changesets,
+    features,
+    health,
+    rewriting,
+    spaces,
+    tags,
+)
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 
@@ -29,6 +37,6 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(title="Naksha", version=naksha.__version__, lifespan=lifespan)
     add_error_handlers(app)
-    for routes in (health, spaces, features):
+    for routes in (health, spaces, changesets, tags, branches, rewriting, features):
         app.include_router(routes.router)
     return app

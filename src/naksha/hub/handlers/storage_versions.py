@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,14 +12,14 @@ from naksha.hub import version_responses as told
 from naksha.hub.context import Actor
 from naksha.hub.pipeline import Event
 from naksha.hub.requests import Request
-from naksha.hub.responses import Features
+from naksha.hub.responses import Features, begun
 from naksha.hub.targets import Target, check_kept_by_owner
 from naksha.model import limits
-from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
+from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound, NotYetPublished
 from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.model.transaction import LogFilter
-from naksha.model.version import HEAD, AtSeq
+from naksha.model.transaction import MAIN, LogFilter
+from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.versioning import (
     Branch,
     Changeset,
@@ -54,8 +54,9 @@ from naksha.versioning import (
     undecided_of,
 )
 from naksha.versioning.places import at, line_of_branch
-from naksha.versioning.records import branch_of
-from naksha.versioning.refs import Everything, One, Range
+from naksha.versioning.rebase import parent_of
+from naksha.versioning.records import branch_of, branch_with
+from naksha.versioning.refs import MAIN_BRANCH, Everything, One, Range
 
 CHANGESETS_AT_ONCE: Final = 100
 """Changesets of one answer at most, however few features they have."""
@@ -82,12 +83,18 @@ async def read_changesets(
     )
     inside = [each for each in page.changesets if each.version <= last.version]
     chosen = _within(target, inside, request.limit)
+    if chosen:
+        # Said now that the features are gone, not in the middle of the answer.
+        oldest = AtSeq(chosen[0].version.seq_number)
+        await last.line.storage.resolve(oldest, target.collection.id)
     is_more = len(chosen) < len(inside) or (page.after is not None and inside == page.changesets)
     space = event.space.id
     return told.Changesets(
         start_version=after,
         end_version=last.version.seq_number,
-        changesets=[_changed(target, last.line, each, space) for each in chosen],
+        changesets=[
+            _changed(target, last.line, each, space, request.operations) for each in chosen
+        ],
         after=chosen[-1].version.seq_number if is_more and chosen else None,
     )
 
@@ -107,15 +114,21 @@ def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Chan
     return chosen
 
 
-def _changed(target: Target, line: Line, found: Changeset, space: str) -> told.ChangedFeatures:
+def _changed(
+    target: Target, line: Line, found: Changeset, space: str, operations: Collection[str]
+) -> told.ChangedFeatures:
     if line.branch is not None:
         # Written on the base that the branch had then.
         line = line_of_branch(line.root, line.branch, line.branch.epoch_on(found.overlay))
 
-    def features(action: str) -> Features:
+    def features(operation: str, action: str) -> Features:
+        if operations and operation not in operations:
+            return Features.of(())
         return Features(lambda _: _states_of(target, line, found, action, space))
 
-    return told.ChangedFeatures(found, features("CREATE"), features("UPDATE"), features("DELETE"))
+    return told.ChangedFeatures(
+        found, features("I", "CREATE"), features("U", "UPDATE"), features("D", "DELETE")
+    )
 
 
 async def _states_of(
@@ -148,6 +161,15 @@ async def read_version_span(
     )
 
 
+async def forget_versions(target: Target, request: asked.ForgetVersions, event: Event) -> None:
+    """Only what was published can be given up."""
+    last = await target.storage.resolve(HEAD)
+    if request.older_than > last.seq_number:
+        raise NotYetPublished(
+            f"The last version is {last.seq_number}, not {request.older_than}", field="version"
+        )
+
+
 async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> told.Differences:
     """The features that differ."""
     if request.other is None:
@@ -157,7 +179,7 @@ async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> to
         new = await place_of(target.storage, request.other, target.scope)
     check_kept_by_owner(target, old.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
-    changes = diff(old, new, target.collection.id, query)
+    changes = await begun(diff(old, new, target.collection.id, query))
     return told.Differences(old.version.seq_number, new.version.seq_number, changes)
 
 
@@ -169,7 +191,8 @@ async def read_history(
     if first.version.seq_number < target.min_version:
         first = await at(last.line, AtSeq(target.min_version))
     query = msgspec.structs.replace(request.query, space=event.space.id)
-    return told.FeatureHistory(history(first, last, target.collection.id, query))
+    steps = history(first, last, target.collection.id, query)
+    return told.FeatureHistory(await begun(steps))
 
 
 async def _range(target: Target, ref: str) -> tuple[Place, Place]:
@@ -326,34 +349,58 @@ async def drop_tag(target: Target, request: asked.DropTag, event: Event) -> None
     await delete_tag(target.storage, request.name, _signed(event), scope=target.scope)
 
 
-async def list_branches(target: Target, request: asked.ListBranches, event: Event) -> list[Branch]:
+async def list_branches(
+    target: Target, request: asked.ListBranches, event: Event
+) -> list[told.BranchState]:
     """All of the space."""
-    return await branches(target.storage, space=target.scope.space)
+    known = await branches(target.storage, space=target.scope.space)
+    return [await _branch_state(target, branch) for branch in known]
 
 
-async def get_branch(target: Target, request: asked.GetBranch, event: Event) -> Branch:
+async def get_branch(target: Target, request: asked.GetBranch, event: Event) -> told.BranchState:
     """One of them."""
     branch, _ = await branch_of(target.storage, target.scope, request.name)
-    return branch
+    return await _branch_state(target, branch)
 
 
-async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -> Branch:
+async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -> told.BranchState:
     """A new one."""
     await _ensure_collection(target, event.context.actor)
-    return await create_branch(
+    branch = await create_branch(
         target.storage,
         request.name,
         _signed(event, request.description),
         request.ref or "HEAD",
         scope=target.scope,
     )
+    return await _branch_state(target, branch)
 
 
-async def name_branch(target: Target, request: asked.RenameBranch, event: Event) -> Branch:
+async def name_branch(
+    target: Target, request: asked.RenameBranch, event: Event
+) -> told.BranchState:
     """Another name."""
-    return await rename_branch(
+    branch = await rename_branch(
         target.storage, request.name, request.new_name, _signed(event), scope=target.scope
     )
+    return await _branch_state(target, branch)
+
+
+async def _branch_state(target: Target, branch: Branch) -> told.BranchState:
+    merges = {}
+    for overlay, point in branch.now.merged_into.items():
+        ours = await _seq_number(target, point.ours)
+        other = await branch_with(target.storage, overlay) if overlay != MAIN else None
+        name = MAIN_BRANCH if other is None else other[0].name
+        merges[str(ours)] = f"{name}:{await _seq_number(target, point.theirs)}"
+    base = await _seq_number(target, branch.now.below[0].txn or 0)
+    parent = await parent_of(target.storage, branch)
+    return told.BranchState(branch, f"{parent}:{base}", merges)
+
+
+async def _seq_number(target: Target, txn: int) -> int:
+    """The version that a transaction made; 0 before all of them."""
+    return (await target.storage.resolve(AtTxn(txn))).seq_number if txn else 0
 
 
 async def drop_branch(target: Target, request: asked.DropBranch, event: Event) -> None:
@@ -384,6 +431,7 @@ VERSION_ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], A
     asked.ReadDiff: read_diff,
     asked.ReadHistory: read_history,
     asked.ReadVersionSpan: read_version_span,
+    asked.ForgetVersions: forget_versions,
     asked.RollBack: roll_back,
     asked.Revert: take_back,
     asked.Merge: merge_branch,
