@@ -234,7 +234,7 @@ def test_a_difference_names_the_places(client: httpx.Client, space: str) -> None
     assert (found["startVersion"], found["endVersion"]) == (first, last)
     assert {change["id"]: (change["action"], change["paths"]) for change in found["changes"]} == {
         "a": ("updated", ["/properties/n"]),
-        "c": ("created", [""]),
+        "c": ("created", ["/geometry", "/id", "/properties", "/type"]),
     }
     changed = next(change for change in found["changes"] if change["id"] == "a")
     assert changed["old"]["properties"]["n"] == 1

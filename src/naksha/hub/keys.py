@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import jwt
 import msgspec
@@ -27,6 +27,7 @@ _log: Final = logging.getLogger(__name__)
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+Material = TypeVar("Material")
 
 
 class Algorithm(StrEnum):
@@ -68,14 +69,12 @@ class KeyFile(msgspec.Struct, frozen=True):
         return cls(Path(path), KeyForm(form))
 
 
-class Key:
-    """A key to check tokens with, or, when it has the private part, to sign them."""
+class Key(Generic[Material]):
+    """A key, and the only algorithm that it is used with."""
 
     __slots__ = ("algorithm", "kid", "material")
 
-    def __init__(
-        self, algorithm: Algorithm, material: bytes | PublicKey | PrivateKey, kid: str | None = None
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, material: Material, kid: str | None = None) -> None:
         self.algorithm = algorithm
         self.material = material
         self.kid = kid
@@ -83,6 +82,10 @@ class Key:
     def __repr__(self) -> str:
         """Without the key itself, which must not get into a log."""
         return f"Key({self.algorithm.value}, kid={self.kid!r})"
+
+
+CheckingKey = Key[bytes | PublicKey]
+SigningKey = Key[bytes | PrivateKey]
 
 
 class KeyRing:
@@ -98,7 +101,7 @@ class KeyRing:
         self._keys = _joined(self._read)
         self._looked = time.monotonic()
 
-    def for_token(self, kid: str | None) -> Sequence[Key]:
+    def for_token(self, kid: str | None) -> Sequence[CheckingKey]:
         """The keys that may have signed a token which names one, or none."""
         named = [key for key in self._keys if key.kid == kid] if kid is not None else []
         if named:
@@ -106,8 +109,8 @@ class KeyRing:
         return self._keys if kid is None else [key for key in self._keys if key.kid is None]
 
     def refresh(self) -> bool:
-        """Read files anew that have changed; whether the keys did. A file that is gone or cannot be
-        used (it may be half written) leaves its keys as they were."""
+        """Read files anew that have changed; whether any has. One that is gone or cannot be used
+        (it may be half written) leaves its keys as they were."""
         now = time.monotonic()
         if now - self._looked < limits.TOKEN_KEYS_SECONDS:
             return False
@@ -115,26 +118,29 @@ class KeyRing:
         stamps = [_stamp(file.path) for file in self._files]
         if stamps == self._stamps:
             return False
-        changed = [
-            n for n, (old, new) in enumerate(zip(self._stamps, stamps, strict=True)) if old != new
-        ]
+        for n, (old, new) in enumerate(zip(self._stamps, stamps, strict=True)):
+            if old != new:
+                self._read_anew(n)
         self._stamps = stamps
         try:
-            read = list(self._read)
-            for n in changed:
-                read[n] = read_keys(self._files[n])
-            self._keys, self._read = _joined(read), read
+            self._keys = _joined(self._read)
         except InvalidArgument as error:
-            _log.error("The keys stay as they were: %s", error)
+            _log.error("All keys stay as they were: %s", error)
             return False
         _log.info("Keys were read anew: %s", self._keys)
         return True
+
+    def _read_anew(self, n: int) -> None:
+        try:
+            self._read[n] = read_keys(self._files[n])
+        except InvalidArgument as error:
+            _log.error("The keys of this file stay as they were: %s", error)
 
 
 # ---- Files ---------------------------------------------------------------------------------------
 
 
-def read_keys(file: KeyFile) -> list[Key]:
+def read_keys(file: KeyFile) -> list[CheckingKey]:
     """The keys of a file, to check tokens with.
 
     Raises:
@@ -148,7 +154,7 @@ def read_keys(file: KeyFile) -> list[Key]:
     return _jwks(content, file.path)
 
 
-def read_signing_key(file: KeyFile) -> Key:
+def read_signing_key(file: KeyFile) -> SigningKey:
     """The key of a file that holds a secret or a private key."""
     content = _content(file.path)
     if file.form is KeyForm.SECRET:
@@ -199,7 +205,7 @@ def _pem(content: bytes, path: Path) -> object:
     return key
 
 
-def _public(key: object, kid: str | None, path: Path) -> Key:
+def _public(key: object, kid: str | None, path: Path) -> CheckingKey:
     """A key by its kind, which must be one of ours and strong enough."""
     if isinstance(key, PrivateKey):
         key = key.public_key()
@@ -241,13 +247,12 @@ _ALGORITHMS: Final = {
 }
 
 
-def _jwks(content: bytes, path: Path) -> list[Key]:
+def _jwks(content: bytes, path: Path) -> list[CheckingKey]:
     """Those keys of a set that are for an algorithm of ours; a set may well have others."""
     try:
         listed = msgspec.json.decode(content, type=dict[str, Any])["keys"]
         found = [(data, msgspec.convert(data, _Jwk)) for data in listed]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        # What it says is about the file, which may hold secrets.
         raise _unfit(path, 'holds no key set, which is {"keys": [{"kty": …}, …]}') from error
     keys = []
     for data, jwk in found:
@@ -260,7 +265,7 @@ def _jwks(content: bytes, path: Path) -> list[Key]:
     return keys
 
 
-def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path) -> Key:
+def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path) -> CheckingKey:
     try:
         material: object = jwt.PyJWK(data, algorithm.value).key
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
@@ -271,7 +276,7 @@ def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path)
     return _public(material, jwk.kid, path)
 
 
-def _joined(read: Iterable[Sequence[Key]]) -> list[Key]:
+def _joined(read: Iterable[Sequence[CheckingKey]]) -> list[CheckingKey]:
     keys = list(chain.from_iterable(read))
     if len(keys) > limits.TOKEN_KEYS_MAX:
         raise InvalidArgument(

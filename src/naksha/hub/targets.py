@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from naksha.hub.requests import GetVersion
+from naksha.hub.responses import FixedVersion
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
-from naksha.model.version import HEAD, VersionSelector
+from naksha.model.version import HEAD, Head, VersionSelector
 from naksha.spi.storage import Reader, Storage
 from naksha.versioning import Scope, place_of
 
@@ -21,6 +23,8 @@ class Target(NamedTuple):
     """Where tags and branches of the space have their names."""
     min_version: int = 0
     """Older versions were given up by the owner of the space."""
+    auto_create: bool = True
+    """Whether the first write makes the collection."""
 
 
 async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
@@ -40,3 +44,18 @@ def check_kept_by_owner(target: Target, seq_number: int) -> None:
             oldest=target.min_version,
             collection_id=target.collection.id,
         )
+
+
+async def fixed_version(target: Target, request: GetVersion) -> FixedVersion | None:
+    """The version that a reference means; None if it means the present."""
+    if request.ref in ("", "HEAD") and not request.published:
+        return None
+    found = await place_of(target.storage, request.ref, target.scope)
+    if isinstance(found.at, Head) and not request.published:
+        return None
+    layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in found.line.layers)
+    return FixedVersion(
+        ref=f"{found.line.name}:{found.version.seq_number}",
+        line=f"{target.storage.number}/{target.collection.id}/{layers}",
+        seq_number=found.version.seq_number,
+    )

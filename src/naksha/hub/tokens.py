@@ -21,7 +21,7 @@ import msgspec
 
 from naksha.catalog.realms import check_realm_id
 from naksha.hub.context import DEFAULT_REALM, Actor, UsageLimits
-from naksha.hub.keys import Key, KeyFile, KeyRing
+from naksha.hub.keys import CheckingKey, KeyFile, KeyRing, SigningKey
 from naksha.hub.rights import parse_rights
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, Unauthorized
@@ -30,6 +30,8 @@ from naksha.model.names import check_app_id, check_author
 APP_CLAIMS: Final = ("appId", "cid")
 AUTHOR_CLAIMS: Final = ("userId", "aid")
 """Naksha's name first, then XYZ's; the first one that is there counts."""
+_TIME_MAX: Final = 2**53
+"""Seconds; a token may name later ones, which do not fit a float at last."""
 _UNTRUSTED: Final = (
     "The token is not signed with a key of this server, or not whole; "
     "get one from whoever has the keys"
@@ -98,7 +100,7 @@ class Tokens:
                 return claims
         raise Unauthorized(_UNTRUSTED)
 
-    def _claims_by(self, key: Key, token: str) -> dict[str, Any] | None:
+    def _claims_by(self, key: CheckingKey, token: str) -> dict[str, Any] | None:
         """What a token claims; None when another key has signed it, if any. Errors are not chained:
         some repeat parts of the token."""
         trust = self._trust
@@ -130,12 +132,14 @@ class Tokens:
             raise Unauthorized(
                 f"The token has no {error.claim}; get one that has", field=error.claim
             ) from None
-        except (jwt.PyJWTError, OverflowError):
+        except jwt.PyJWTError:
             return None
         return found
 
     def _holds_until(self, claims: Mapping[str, Any]) -> float:
-        return int(claims["exp"]) + self._trust.leeway_s if "exp" in claims else math.inf
+        if "exp" not in claims:
+            return math.inf
+        return min(int(claims["exp"]), _TIME_MAX) + self._trust.leeway_s
 
 
 def actor_of(claims: Mapping[str, Any]) -> Actor:
@@ -164,7 +168,7 @@ def actor_of(claims: Mapping[str, Any]) -> Actor:
         ) from error
 
 
-def mint(key: Key, claims: Mapping[str, Any], *, seconds: float | None = 3_600) -> str:
+def mint(key: SigningKey, claims: Mapping[str, Any], *, seconds: float | None = 3_600) -> str:
     """A token with these claims, signed with a secret or private key, that holds for some time; for
     ever when that is None."""
     now = int(time.time())
@@ -172,8 +176,9 @@ def mint(key: Key, claims: Mapping[str, Any], *, seconds: float | None = 3_600) 
     if seconds is not None:
         dated["exp"] = math.ceil(now + seconds)
     headers = {"kid": key.kid} if key.kid is not None else None
-    signing: Any = key.material
-    return jwt.encode({**dated, **claims}, signing, algorithm=key.algorithm.value, headers=headers)
+    return jwt.encode(
+        {**dated, **claims}, key.material, algorithm=key.algorithm.value, headers=headers
+    )
 
 
 def _first(claims: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any]:

@@ -53,7 +53,7 @@ from naksha.versioning import (
     tags,
     undecided_of,
 )
-from naksha.versioning.places import at, line_of_branch
+from naksha.versioning.places import line_of_branch
 from naksha.versioning.rebase import parent_of
 from naksha.versioning.records import branch_of, branch_with
 from naksha.versioning.refs import MAIN_BRANCH, Everything, One, Range
@@ -69,8 +69,9 @@ async def read_changesets(
     target: Target, request: asked.ReadChangesets, event: Event
 ) -> told.Changesets:
     """A part of the log of a branch."""
-    first, last = await _range(target, request.ref)
-    check_kept_by_owner(target, first.version.seq_number)
+    # What the oldest version changed is kept with it.
+    first, last = await _range(target, request.ref, target.min_version - 1)
+    check_kept_by_owner(target, first.version.seq_number + 1)
     after = max(first.version.seq_number, request.after)
     where = LogFilter(
         collections=(target.collection.id,),
@@ -173,7 +174,7 @@ async def forget_versions(target: Target, request: asked.ForgetVersions, event: 
 async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> told.Differences:
     """The features that differ."""
     if request.other is None:
-        old, new = await _range(target, request.ref)
+        old, new = await _range(target, request.ref, target.min_version)
     else:
         old = await place_of(target.storage, request.ref, target.scope)
         new = await place_of(target.storage, request.other, target.scope)
@@ -187,21 +188,20 @@ async def read_history(
     target: Target, request: asked.ReadHistory, event: Event
 ) -> told.FeatureHistory:
     """Who did what."""
-    first, last = await _range(target, request.ref or "*")
-    if first.version.seq_number < target.min_version:
-        first = await at(last.line, AtSeq(target.min_version))
+    first, last = await _range(target, request.ref, target.min_version)
+    check_kept_by_owner(target, first.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
     steps = history(first, last, target.collection.id, query)
     return told.FeatureHistory(await begun(steps))
 
 
-async def _range(target: Target, ref: str) -> tuple[Place, Place]:
-    """Everything of a branch unless a version or a range is given."""
+async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
+    """Everything of a branch since the oldest version, unless a version or a range is given."""
     parsed = parse_ref(ref or "*")
     if isinstance(parsed, One) and parsed.point == HEAD:
         parsed = Everything(parsed.branch)
     if isinstance(parsed, Everything) and target.min_version:
-        parsed = Range(parsed.branch, AtSeq(target.min_version - 1), HEAD)
+        parsed = Range(parsed.branch, AtSeq(oldest), HEAD)
     return await range_of(target.storage, parsed, target.scope)
 
 
