@@ -16,6 +16,7 @@ from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 from naksha.model.query import Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
+from naksha.model.state import XYZ
 from naksha.spi.cursor import Cursor
 from naksha.spi.query_parts import (
     ORDER,
@@ -117,12 +118,13 @@ def sources_of(
         filters.append(sql("after_cursor", **place))
     replaced = query.replaced_since is not None
     since = _since(statement, query)
+    space = _space(statement, query)
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
         for table in _tables(statement, query, version, since):
             closed = table.name == "hst" and query.states is States.ALL and not replaced
-            shown = _shown(closed, version)
+            shown = _shown(closed, version, space)
             # What has ended is in no layer above.
             masked = [] if replaced else list(_masks(level, closed, version))
             for box in boxes or NOWHERE:
@@ -134,15 +136,25 @@ def sources_of(
     return ("\nUNION\n" if len(boxes) > 1 else "\nUNION ALL\n").join(parts)
 
 
-def _shown(closed: bool, version: str | None) -> dict[str, str]:
-    """The whole feature, and its document alone; with the end of the state where it has one."""
-    if not closed:
-        return {"feature": sql("feature"), "document": sql("split_feature")}
-    at = version or _NEVER
+def _space(statement: Statement, query: Query) -> dict[str, str] | None:
+    """What a state needs to be given out with its space."""
+    if query.space is None:
+        return None
     return {
-        "feature": sql("feature_closed", at=at),
-        "document": sql("split_feature_at", at=at),
+        "space": statement.value(query.space),
+        "place": statement.value(f'"properties":{{"{XYZ}":{{'),
+        "splice": statement.value(f'"space":{json_text(query.space)},'),
     }
+
+
+def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> dict[str, str]:
+    """The whole feature, and its document alone; with the end of the state where it has one."""
+    at = version or _NEVER
+    feature = sql("feature_closed", at=at) if closed else sql("feature")
+    document = sql("split_feature_at", at=at) if closed else sql("split_feature")
+    if space is not None:
+        feature = sql("feature_in_space", document=document, **space)
+    return {"feature": feature, "document": document}
 
 
 def _masks(level: Level, closed: bool, version: str | None) -> Iterator[str]:

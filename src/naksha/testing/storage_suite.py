@@ -47,6 +47,7 @@ _MODULES = (
     "query",
     "retention",
     "same_txn",
+    "space",
     "support",
     "time",
     "versions",
@@ -155,6 +156,7 @@ from naksha.testing.suite_retention import (  # noqa: E402
     logged,
 )
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
+from naksha.testing.suite_space import TestSpace  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
     empty_storage,
@@ -245,6 +247,7 @@ __all__ = [
     "TestRestore",
     "TestRoundTrip",
     "TestSeveralWritesInOneTransaction",
+    "TestSpace",
     "TestSpatialQueries",
     "TestSplits",
     "TestSplitsOfABranch",

@@ -62,9 +62,7 @@ async def replace_space(
 
 
 @router.delete("/hub/spaces/{space_id}")
-async def delete_space(
-    space_id: str, request: Request, realm: RealmDep, context: Ctx
-) -> Response:
+async def delete_space(space_id: str, request: Request, realm: RealmDep, context: Ctx) -> Response:
     """Remove a space."""
     removed = await realm.registry.remove(Space, space_id, context.actor)
     if "application/json" in request.headers.get("Accept", ""):

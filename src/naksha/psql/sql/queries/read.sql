@@ -3,16 +3,29 @@
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
 
+-- name: select_states_in_space
+-- The same with the space's name in the namespace: its key and its opening brace are where the name
+-- goes in. Somebody's content may have such a key too; then more than one place was found, and the
+-- document is taken apart. Each `OFFSET 0` keeps a text from being made again wherever it is used.
+SELECT s.id, convert_to('{"geometry":' || s.geometry || ',' || right(
+           CASE WHEN octet_length(s.spliced) - octet_length(s.document)
+                     = octet_length({{splice}}) - octet_length('"@ns:com:here:xyz": {')
+                THEN s.spliced
+                ELSE jsonb_set(s.document::jsonb, '{properties,@ns:com:here:xyz,space}',
+                               {{space}}::jsonb)::text END, -1), 'UTF8') AS feature
+  FROM (SELECT s.*, replace(s.document, '"@ns:com:here:xyz": {', {{splice}}) AS spliced
+          FROM (SELECT * FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s {{again}}
+
 -- name: select_count
 SELECT count(*) FROM ({{sources}}) AS s
 
 -- name: source
-SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} WHERE {{conditions}}
 
 -- name: source_page
 -- Cut in every source, in the order of its index on ids: a page reads its own rows only.
-(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
+(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} WHERE {{conditions}}
  ORDER BY jsondata->>'id' USING ~<~{{then}} LIMIT {{limit}})
 
@@ -23,18 +36,31 @@ SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS fe
 SELECT FROM {{table}} WHERE {{conditions}}
 
 -- name: feature
-naksha_feature(geo, jsondata)
+naksha_feature(geo, jsondata) AS feature
 
 -- name: feature_open
 -- A state of the history that is valid at the version: what ended it is not known yet.
-naksha_feature_open(geo, jsondata)
+naksha_feature_open(geo, jsondata) AS feature
 
 -- name: feature_at
 -- Any state of the history as seen from the version.
-naksha_feature_at(geo, jsondata, {{at}})
+naksha_feature_at(geo, jsondata, {{at}}) AS feature
+
+-- name: document
+-- The same three in two parts, for those who change the document.
+naksha_geo_json(geo, jsondata) AS geometry, naksha_json_out(jsondata)::text AS document
+
+-- name: document_open
+naksha_geo_json(geo, jsondata) AS geometry, naksha_text_open(jsondata) AS document
+
+-- name: document_at
+naksha_geo_json(geo, jsondata) AS geometry, naksha_text_at(jsondata, {{at}}) AS document
 
 -- name: order_page
-ORDER BY s.id USING ~<~, s.txn LIMIT {{limit}}
+{{order}} LIMIT {{limit}}
+
+-- name: by_id
+ORDER BY s.id USING ~<~, s.txn
 
 -- name: true
 true
