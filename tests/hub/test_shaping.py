@@ -168,6 +168,16 @@ def test_clipping_repairs_first_and_cuts_collections_one_by_one() -> None:
     assert nowhere.feature == feature(None)
 
 
+def test_what_is_not_valid_is_repaired_also_if_nothing_is_cut() -> None:
+    bow_tie = {
+        "type": "Polygon",
+        "coordinates": [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]],
+    }
+    (found,) = shaped([state(feature(bow_tie))], Shaping(clip=shapely.box(-1, -1, 3, 3)))
+    assert shape(found.feature["geometry"]).is_valid
+    assert shape(found.feature["geometry"]).area == pytest.approx(2.0)
+
+
 def test_what_is_inside_keeps_its_coordinates_exactly() -> None:
     ring = [[0.1, 0.1], [0.30000000000000004, 0.1], [0.2, 0.7], [0.1, 0.1]]
     polygon = {"type": "Polygon", "coordinates": [ring]}
