@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from typing import Any
 
@@ -179,24 +178,3 @@ async def test_many_modifications_do_what_a_dict_does(
     desk: Desk, requests: list[dict[str, Any]]
 ) -> None:
     await _check(desk, requests)
-
-
-async def test_patches_at_the_same_time_lose_nothing(desk: Desk) -> None:
-    writers, features = 12, ("a", "b", "c")
-    await desk.put(*map(feature, features))
-
-    async def patch(number: int) -> None:
-        for turn in range(3):
-            body = {f"w{number}t{turn}": turn}
-            await desk.write(*[{"id": id, "properties": body} for id in features])
-
-    await asyncio.gather(*map(patch, range(writers)))
-    expected = {f"w{number}t{turn}": turn for number in range(writers) for turn in range(3)}
-    for state in (await desk.states()).values():
-        assert properties_of(state) == expected
-        assert state.xyz["version"] == 1 + writers * 3
-
-
-async def test_the_first_writes_at_the_same_time_all_arrive(desk: Desk) -> None:
-    await asyncio.gather(*[desk.write(feature(f"f{n}"), feature("all")) for n in range(8)])
-    assert len(await desk.states()) == 9
