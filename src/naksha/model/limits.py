@@ -460,6 +460,9 @@ SORT_KEYS_MAX: Final = 8
 PARTS_MAX: Final = 1_000
 """Parts that an iteration is cut into."""
 
+CLUSTERED_FEATURES_MAX: Final = 1_000_000
+"""Features of an area that are counted in cells: their geometries are in memory together."""
+
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""
 # ---- The server ----------------------------------------------------------------------------------

@@ -32,14 +32,23 @@ from naksha.server.errors import add_error_handlers
 from naksha.server.gate import Gate
 from naksha.server.metrics import count_event
 from naksha.server.observing import Observing
-from naksha.server.routes import features, health, iterate, operation, search, spaces
+from naksha.server.routes import (
+    features,
+    health,
+    iterate,
+    operation,
+    search,
+    spaces,
+    spatial,
+    spatial_batch,
+)
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 from naksha.spi.locations import redacted
 
 _log: Final = logging.getLogger(__name__)
-ROUTES: Final = (health, operation, spaces, features, search, iterate)
+ROUTES: Final = (health, operation, spaces, features, search, iterate, spatial, spatial_batch)
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""

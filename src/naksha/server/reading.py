@@ -16,7 +16,9 @@ from naksha.hub.handlers.storage import StorageHandler
 from naksha.hub.hub import RealmHub
 from naksha.hub.language.selection import selection_of
 from naksha.hub.requests import GetVersion, ReadFeatures
+from naksha.hub.responses import Features
 from naksha.hub.shaping import Shaping
+from naksha.model.errors import NotImplementedHere
 from naksha.server.answers import etag_of, feature_collection, is_known
 from naksha.server.parameters import ShapeParameters, raw_query
 from naksha.server.state import Ctx, RealmDep
@@ -60,6 +62,18 @@ class Asked:
             return Response(status_code=304, headers={"ETag": etag})
         found = await self.send(read)
         return feature_collection(found, shaping, etag=etag, handle=handle)
+
+    def stream(self, found: Features, shaping: Shaping) -> Response:
+        """Features that are on their way already."""
+        return feature_collection(found, shaping)
+
+    async def pinned(self, ref: str) -> str:
+        """A reference that means the same all the time, if the space has versions."""
+        try:
+            version = await self.send(GetVersion(ref=ref, published=True))
+        except NotImplementedHere:
+            return ref
+        return ref if version is None else version.ref
 
     async def is_plain(self) -> bool:
         """Whether the space is what its storage has, and nothing else."""
