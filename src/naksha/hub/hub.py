@@ -116,9 +116,7 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(
-                opened, self.storages, self._allowed_locations
-            )
+            known = self._realms[id] = RealmHub(opened, self.storages, self._allowed_locations)
         return known
 
     async def close(self) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +51,7 @@ async def change_space(
     changed: Callable[[Space], Space],
     actor: Actor,
     *,
-    if_match: str | None = None,
+    if_match: Collection[str] | None = None,
 ) -> Space:
     """Change a space, and the settings of its collections with it."""
     old, new = await realm.registry.exchange(Space, id, changed, actor, if_match=if_match)
@@ -75,7 +76,7 @@ async def remove_space(
     id: str,
     actor: Actor,
     *,
-    if_match: str | None = None,
+    if_match: Collection[str] | None = None,
     keeps_collection: bool = False,
 ) -> Space:
     """Remove a space, its tags and its branches; a collection that no other space is stored in is
@@ -200,10 +201,8 @@ async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
 
 async def _drop(storage: Storage, collection: str, delete_at: int, actor: Actor) -> None:
     async def work(session: WriteSession) -> None:
-        try:
+        with suppress(CollectionNotFound):
             await session.drop_collection(collection, delete_at)
-        except CollectionNotFound:
-            pass
 
     try:
         await storage.run(work, actor.app_id, actor.author)
@@ -216,5 +215,3 @@ async def _is_used(realm: Realm, place: Stored) -> bool:
         if any(each.place == place.place for each in stored):
             return True
     return False
-
-

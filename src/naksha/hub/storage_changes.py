@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,7 +42,7 @@ async def replace_storage(
     thing: StorageObject,
     actor: Actor,
     *,
-    if_match: str | None = None,
+    if_match: Collection[str] | None = None,
     is_tried: bool = True,
 ) -> StorageObject:
     """Keep a storage in the place of another one of that id."""

@@ -79,9 +79,7 @@ class OpenStorages:
 
     def opened(self) -> list[tuple[str, Storage]]:
         """Those that are open, by location as it may be shown."""
-        return [
-            (one.name, one.storage) for one in self._opened.values() if one.storage is not None
-        ]
+        return [(one.name, one.storage) for one in self._opened.values() if one.storage is not None]
 
     def __len__(self) -> int:
         """How many are open, or being opened."""

@@ -1,10 +1,10 @@
 """The ASGI application: what requests run through, from the outside to the routes.
 
-    Observing    stream id, log, metrics
-    CORS         pages of any origin may ask
-    GZip         answers, when the client likes
-    Gate         who asks, his turn, his time, the size of what he sends
-    routes
+Observing    stream id, log, metrics
+CORS         pages of any origin may ask
+GZip         answers, when the client likes
+Gate         who asks, his turn, his time, the size of what he sends
+routes
 """
 
 from __future__ import annotations
@@ -27,12 +27,27 @@ from naksha.server.documents import complete_document
 from naksha.server.errors import add_error_handlers
 from naksha.server.gate import Gate
 from naksha.server.observing import Observing
-from naksha.server.routes import features, health, iterate, operation, search, spaces
+from naksha.server.routes import (
+    connectors,
+    copying,
+    features,
+    health,
+    iterate,
+    lookup,
+    operation,
+    roles,
+    search,
+    spaces,
+    storages,
+)
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 
-ROUTES: Final = (health, operation, spaces, features, search, iterate)
+ROUTES: Final = (
+    *(health, operation, spaces, connectors, storages, roles),
+    *(features, search, iterate, lookup, copying),
+)
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""
