@@ -194,7 +194,7 @@ def test_the_whole_world_is_covered_by_a_polygon_of_it() -> None:
     )
     middles = [shapely.Point(*each["properties"]["centroid"]) for each in found]
     assert len(found) > 100
-    missing = {cell for cell in h3.get_res0_cells()} - {each["id"] for each in found}
+    missing = set(h3.get_res0_cells()) - {each["id"] for each in found}
     assert not [cell for cell in missing if abs(h3.cell_to_latlng(cell)[0]) < 80]
     assert len(middles) == len(set(middles))
 

@@ -7,6 +7,7 @@ needs the memory of one part. What fits into one part is one transaction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from naksha.model.errors import LimitExceeded, NakshaError
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 
+_log: Final = logging.getLogger(__name__)
 TOOL: Final = "copy"
 _KEPT: Final = ("tags", "crid")
 """What a feature takes along from the namespace; the rest tells of its life in the source."""
@@ -201,7 +203,11 @@ class Copy:
             entry["version"] = self.report.source_version
         if self._order.said:
             entry["query"] = self._order.said[: limits.PROVENANCE_BYTES_MAX // 4]
-        await add_provenance(self._realm, self._order.target_space_id, entry, self._context.actor)
+        target = self._order.target_space_id
+        try:
+            await add_provenance(self._realm, target, entry, self._context.actor)
+        except NakshaError as error:
+            _log.warning("The copy into %s is not noted there: %s", target, error)
 
 
 def _plain(state: State) -> dict[str, Any]:

@@ -9,17 +9,19 @@ await hub.close()
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.hub.context import Context
+from naksha.hub.context import DEFAULT_REALM, Context
 from naksha.hub.objects import StorageObject
+from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
-from naksha.hub.setting_up import DEFAULT_REALM, DefaultStorage, set_up_realm
+from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.spi.storage import Storage
 
@@ -30,18 +32,20 @@ class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
     def __init__(
-        self,
-        opened: OpenRealm,
-        storages: OpenStorages,
-        allowed_locations: Sequence[str] | None = None,
+        self, opened: OpenRealm, storages: OpenStorages, observe: Observe = unobserved
     ) -> None:
-        self.allowed_locations = allowed_locations
         self.id = opened.realm.id
         self.opened = opened
+        self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
         self._pipelines: Pipelines | None = None
         self._of: ObjectRef | None = None
+
+    @property
+    def realm_id(self) -> str:
+        """Its name."""
+        return self.opened.realm.id
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
@@ -56,12 +60,16 @@ class RealmHub:
         """A storage as it is configured, or is to be."""
         return await self._storages.get(self.id, thing)
 
+    def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may have no storage at this location."""
+        self._storages.check_allowed(self.id, thing)
+
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
         snapshot = await self.registry.snapshot()
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
-            self._pipelines, self._of = Pipelines(snapshot, self), ref
+            self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
             self._storages.keep_only(self.id, await self.registry.list(StorageObject))
         return self._pipelines
 
@@ -74,11 +82,11 @@ class Hub:
         catalog: Catalog,
         storages: OpenStorages,
         default_storage: DefaultStorage,
-        allowed_locations: Sequence[str] | None = None,
+        observe: Observe = unobserved,
     ) -> None:
-        self._allowed_locations = allowed_locations
         self.catalog = catalog
         self.storages = storages
+        self._observe = observe
         self._default_storage = default_storage
         self._realms: dict[str, RealmHub] = {}
 
@@ -90,15 +98,17 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
+        observe: Observe = unobserved,
+        files: Path | None = None,
         allowed_locations: Sequence[str] | None = None,
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new.
-
-        `allowed_locations` are how the locations of storages may begin that somebody configures,
-        with `{realm}` for the id of the realm; None: whoever may manage storages may open any."""
+        """Join the catalog at a location, and set up the default realm when it is new. `files` is
+        the directory that paths of storages in files begin at; `allowed_locations` are how the
+        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
+        (None: whoever may manage storages may open any)."""
         backend = await open_backend(catalog, **(catalog_options or {}))
-        joined = await Catalog.open(backend, tuning=tuning)
-        hub = cls(joined, OpenStorages(), default_storage, allowed_locations)
+        opened = await Catalog.open(backend, tuning=tuning)
+        hub = cls(opened, OpenStorages(files, allowed=allowed_locations), default_storage, observe)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -116,7 +126,7 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages, self._allowed_locations)
+            known = self._realms[id] = RealmHub(opened, self.storages, self._observe)
         return known
 
     async def close(self) -> None:

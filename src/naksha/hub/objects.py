@@ -256,6 +256,10 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
             connector_ids=self.event_handler_ids,
         )
 
+    def without_versions_before(self, version: int) -> Space:
+        """Older versions are given up, too; what is given up does not come back."""
+        return msgspec.structs.replace(self, min_version=max(self.min_version, version))
+
 
 @object_type("hub-role")
 class Role(HubObject, frozen=True, kw_only=True, rename="camel"):

@@ -10,7 +10,15 @@ from naksha.catalog.objects import ObjectRef
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Connector, Space, key_of
 from naksha.hub.own_pipeline import own_connectors, space_rules
-from naksha.hub.pipeline import Handler, Pipeline, Setup, Stage, Surroundings
+from naksha.hub.pipeline import (
+    Handler,
+    Observe,
+    Pipeline,
+    Setup,
+    Stage,
+    Surroundings,
+    unobserved,
+)
 from naksha.hub.registered import handler_class
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 
@@ -20,9 +28,12 @@ AUTHORIZATION: Final = "authorization"
 class Pipelines:
     """The pipelines of one state of the configuration."""
 
-    def __init__(self, snapshot: Snapshot, hub: Surroundings) -> None:
+    def __init__(
+        self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
+    ) -> None:
         self._snapshot = snapshot
         self._hub = hub
+        self._observe = observe
         self._built: dict[str, Pipeline] = {}
 
     @property
@@ -48,7 +59,7 @@ class Pipelines:
             for connector in await self._connectors(space)
             if connector.active
         ]
-        return Pipeline(space, stages, self._hub)
+        return Pipeline(space, stages, self._hub, self._observe)
 
     async def _connectors(self, space: Space) -> Sequence[Connector]:
         if not space.event_handler_ids:

@@ -75,7 +75,7 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Attributes that others call otherwise."""
 
-_FEATURE_RIGHTS: Final = frozenset(
+FEATURE_RIGHTS: Final = frozenset(
     {Right.READ_FEATURES, Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES}
 )
 _IMPLIED_EVERYWHERE: Final[Mapping[Right, tuple[Right, ...]]] = {
@@ -92,7 +92,7 @@ SECTIONS: Final[Mapping[str, Mapping[Right, tuple[Right, ...]]]] = MappingProxyT
         },
         "xyz-hub": {
             **_IMPLIED_EVERYWHERE,
-            **dict.fromkeys(_FEATURE_RIGHTS, (Right.USE_SPACES,)),
+            **dict.fromkeys(FEATURE_RIGHTS, (Right.USE_SPACES,)),
             Right.USE_CONNECTORS: (Right.USE_STORAGES,),
             Right.MANAGE_CONNECTORS: (Right.USE_CONNECTORS, Right.USE_STORAGES),
         },
@@ -339,7 +339,7 @@ def _remaining(grants: tuple[Grant, ...], known: Attributes) -> Iterator[Grant]:
 def _carried(grants: Iterable[Grant], via: Right, right: Right) -> Iterable[Grant]:
     """The grants of one right that count for another. On the way from features to their space only
     those do that are about the space: the `id` of a feature is not the `id` of a space."""
-    if right is not Right.USE_SPACES or via not in _FEATURE_RIGHTS:
+    if right is not Right.USE_SPACES or via not in FEATURE_RIGHTS:
         return grants
     return [
         grant

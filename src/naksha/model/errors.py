@@ -61,6 +61,11 @@ class NakshaError(Exception):
         self.collection_id = collection_id
         self.handler: str | None = None
         """The event handler that it comes from, if it ran through a pipeline."""
+        self.position: int | None = None
+        """The place of the feature in the request, when it was one of several."""
+        self.failures: tuple[Any, ...] = ()
+        """What is wrong with each feature, when all of a request failed that need not all be
+        right; this error is the first of them."""
 
     def __str__(self) -> str:
         where = [
@@ -68,6 +73,7 @@ class NakshaError(Exception):
             for name, value in (
                 ("collection", self.collection_id),
                 ("feature", self.feature_id),
+                ("position", self.position),
                 ("field", self.field),
             )
             if value is not None

@@ -393,6 +393,9 @@ EVENT_DEPTH_MAX: Final = 16
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
+DELETED_IDS_MAX: Final = 100_000
+"""Ids that the answer to a deletion by query names; of the others it has the number."""
+
 REALM_CONFIG_OBJECTS_MAX: Final = 100_000
 """Storages, connectors, spaces and roles of one realm."""
 
@@ -438,6 +441,9 @@ COPY_FAILURES_MAX: Final = 1_000
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
+
+DESCRIPTION_LENGTH_MAX: Final = 255
+"""Characters of what is said about a tag or a branch, and of a message over REST."""
 
 VERSION_REF_LENGTH_MAX: Final = 128
 """Characters of a version reference: two names and a separator at most."""
@@ -511,7 +517,7 @@ GZIP_BYTES_MIN: Final = 1 * KIB
 """A smaller answer is not packed."""
 
 DISCONNECT_LOOK_SECONDS: Final = 0.05
-"""After this time it is watched whether the client is still there; most answers are done by then."""
+"""After this time it is watched whether the client is there; most answers are done by then."""
 
 HEALTH_SECONDS_MAX: Final = 5.0
 """How long the catalog or a storage may take to show that it is there."""

@@ -9,6 +9,7 @@ routes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -20,14 +21,20 @@ from starlette.middleware.gzip import GZipMiddleware
 import naksha
 from naksha.catalog.catalog import Tuning
 from naksha.hub.hub import Hub
+from naksha.hub.objects import StorageObject
+from naksha.hub.setting_up import DEFAULT_REALM, DEFAULT_STORAGE
 from naksha.model import limits
+from naksha.model.errors import NakshaError
 from naksha.server.answers import FAILED
 from naksha.server.auth import Doorkeeper
 from naksha.server.documents import complete_document
 from naksha.server.errors import add_error_handlers
 from naksha.server.gate import Gate
+from naksha.server.metrics import count_event
 from naksha.server.observing import Observing
 from naksha.server.routes import (
+    branches,
+    changesets,
     connectors,
     copying,
     features,
@@ -35,18 +42,35 @@ from naksha.server.routes import (
     iterate,
     lookup,
     operation,
+    rewriting,
     roles,
     search,
     spaces,
     storages,
+    tags,
 )
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
+from naksha.spi.locations import redacted
 
+_log: Final = logging.getLogger(__name__)
 ROUTES: Final = (
-    *(health, operation, spaces, connectors, storages, roles),
-    *(features, search, iterate, lookup, copying),
+    health,
+    operation,
+    spaces,
+    connectors,
+    storages,
+    roles,
+    changesets,
+    tags,
+    branches,
+    rewriting,
+    features,
+    search,
+    iterate,
+    lookup,
+    copying,
 )
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
@@ -98,6 +122,7 @@ async def serving(app: FastAPI) -> AsyncIterator[ServerState]:
     settings: Settings = app.state.settings
     hub = await open_hub(settings)
     try:
+        await _check_default_storage(hub, settings)
         state = ServerState(hub, settings, app.state.doorkeeper, app.state.turns)
         app.state.server = state
         yield state
@@ -109,4 +134,31 @@ async def open_hub(settings: Settings) -> Hub:
     """The hub of the settings."""
     peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
     tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)
-    return await Hub.open(settings.catalog_location, settings.default_storage, tuning=tuning)
+    return await Hub.open(
+        settings.catalog_location,
+        settings.default_storage,
+        tuning=tuning,
+        observe=count_event,
+        files=settings.data_directory,
+    )
+
+
+async def _check_default_storage(hub: Hub, settings: Settings) -> None:
+    """Open the storage that most spaces are in, so that a mistake shows at once."""
+    realm = await hub.realm(DEFAULT_REALM)
+    thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
+    if thing is None or not thing.active:
+        return
+    told = settings.default_storage.for_realm(DEFAULT_REALM)
+    if settings.storage and thing.properties != told.properties:
+        _log.warning(
+            "The realm %s keeps its features in %s since it was made; the storage that was given "
+            "is for new realms",
+            DEFAULT_REALM,
+            redacted(str(thing.properties.get("location"))),
+        )
+    try:
+        await realm.storage(DEFAULT_STORAGE)
+    except NakshaError as error:
+        error.message = f"The storage of the realm {DEFAULT_REALM} cannot be used: {error.message}"
+        raise

@@ -1,9 +1,9 @@
 """Who asks. A token says so; without one somebody is let in only from the machine itself.
 
-Without keys the server listens on loopback only, and whoever reaches it is the anonymous actor. With
-keys a token is needed, unless the operator has said `anonymous` and the peer is on loopback. Either
-way a request that only seems to come from here is not anonymous: one that a proxy has passed on, or
-that a page of another origin sends from a browser on this machine.
+Without keys the server listens on loopback only, and whoever reaches it is the anonymous actor.
+With keys a token is needed, unless the operator has said `anonymous` and the peer is on loopback.
+Either way a request that only seems to come from here is not anonymous: one that a proxy has passed
+on, or that a page of another origin sends from a browser on this machine.
 """
 
 from __future__ import annotations

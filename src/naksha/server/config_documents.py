@@ -72,7 +72,7 @@ class SpaceDocument(_Configured):
     provenance: list[dict[str, Any]] = Field(
         [],
         max_length=limits.PROVENANCE_MAX,
-        description="Where the data came from, a load each: `source`, `at`, `tool`, `by`, `counts`.",
+        description="Where the data came from, a load each: `source`, `at`, `tool`, `by`, …",
     )
     collectionId: str = Field("", description="Its own collection; read only.")  # noqa: N815
     contentUpdatedAt: int | None = Field(  # noqa: N815

@@ -99,8 +99,9 @@ class Gate:
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         seconds = self._settings.request_seconds
         loop = asyncio.get_running_loop()
+        time_left = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as time_left:
+            async with time_left:
 
                 async def sending(message: Message) -> None:
                     await send(message)

@@ -83,9 +83,7 @@ class PlainLines(logging.Formatter):
 def set_up_logs(settings: Settings, stream: IO[str] | None = None) -> None:
     """Send all logs of this process to the standard error output."""
     out = sys.stderr if stream is None else stream
-    is_json = settings.log_format == "json" or (
-        settings.log_format == "auto" and not out.isatty()
-    )
+    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not out.isatty())
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonLines() if is_json else PlainLines())
     root = logging.getLogger()

@@ -7,7 +7,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
@@ -15,7 +14,7 @@ from naksha.model.outcomes import outward
 from naksha.server.logs import set_up_logs
 from naksha.server.settings import Settings
 from naksha.server.sources import read_settings
-from naksha.spi.locations import FILE, redacted
+from naksha.spi.locations import redacted
 
 _METRICS: Final = "PROMETHEUS_MULTIPROC_DIR"
 _BACKLOG: Final = 2048
@@ -39,7 +38,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
     """
     settings = read_settings(arguments, os.environ, program=program)
     set_up_logs(settings)
-    _make_data_directory(settings)
+    make_data_directory(settings)
     with _listening(settings) as listening:
         port = listening.getsockname()[1]
 
@@ -72,8 +71,7 @@ def greeting(settings: Settings, port: int) -> str:
     )
     return f"""
 Naksha serves {url}/hub
-  features in {redacted(settings.storage_location)}
-  catalog in  {redacted(settings.catalog_location)}
+{_places(settings)}
 
 Try, in another terminal:
   curl {url}/hub/health-status
@@ -86,14 +84,19 @@ Ctrl-C stops it.
 """
 
 
-def _make_data_directory(settings: Settings) -> None:
-    """What is made here is for nobody else to read."""
-    inside = f"{FILE}:{Path(settings.data)}{os.sep}"
-    locations = (settings.storage_location, settings.catalog_location)
-    if not any(location.startswith(inside) for location in locations):
+def _places(settings: Settings) -> str:
+    if not settings.storage and not settings.catalog:
+        return f"  and keeps everything in {settings.data_directory}"
+    storage = settings.storage_location if settings.storage else str(settings.data_directory)
+    return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
+
+
+def make_data_directory(settings: Settings) -> None:
+    """What is kept in files is for nobody else to read."""
+    if settings.storage and settings.catalog:
         return
     try:
-        Path(settings.data).mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument(
             f"The data directory {settings.data!r} cannot be made: {error.strerror}", field="data"

@@ -14,6 +14,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -26,7 +27,7 @@ from naksha.server.turns import Turns
 
 __all__ = [
     "CONTENT_TYPE_LATEST",
-    "EVENTS",
+    "count_event",
     "count_request",
     "exposition",
     "forget_worker",
@@ -35,6 +36,8 @@ __all__ = [
 
 _log: Final = logging.getLogger(__name__)
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REQUESTS: Final = Counter(
     "naksha_requests", "Requests that are over.", ["method", "route", "status"]
@@ -82,6 +85,11 @@ def count_request(line: RequestLine) -> None:
     BYTES_OUT.labels(line.route).inc(line.bytes_out)
 
 
+def count_event(handler: str, has_failed: bool) -> None:
+    """Count an event that a handler is done with."""
+    EVENTS.labels(handler, "failed" if has_failed else "answered").inc()
+
+
 def exposition(is_one_of_many: bool) -> bytes:
     """All of it, in the text format."""
     registry = REGISTRY
@@ -101,7 +109,7 @@ async def keep_measuring(hub: Hub, turns: Turns) -> None:
     while True:
         RUNNING.set(turns.running)
         WAITING.set(turns.waiting)
-        for what, value in hub.catalog.cache.counts()._asdict().items():
+        for what, value in hub.catalog.cache.counts._asdict().items():
             CACHE.labels(what).set(value)
         await _measure_storages(hub)
         await asyncio.sleep(limits.METRICS_SAMPLE_SECONDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +17,7 @@ from msgspec import Meta
 from naksha.hub.setting_up import DefaultStorage
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.spi.locations import ALIASES, CATALOGS, FILE, MEMORY, STORAGES
+from naksha.spi.locations import ALIASES, CATALOGS, FILE, MEMORY, STORAGES, path_of
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -111,8 +112,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def storage_location(self) -> str:
-        """Of the storage that a new realm gets."""
-        return self.storage or f"{FILE}:{Path(self.data) / '{realm}.naksha'}"
+        """Of the storage that a new realm gets. A path that is not absolute begins at the data
+        directory, so that this can be moved."""
+        if not self.storage:
+            return f"{FILE}:{{realm}}.naksha"
+        if STORAGES.scheme_of(self.storage) == FILE:
+            return f"{FILE}:{path_of(self.storage).absolute()}"
+        return self.storage
 
     @property
     def catalog_location(self) -> str:
@@ -121,7 +127,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return self.catalog
         if self.storage and _scheme(self.storage) == _PSQL and "{" not in self.storage:
             return self.storage
-        return f"{FILE}:{Path(self.data) / 'hub.catalog'}"
+        return f"{FILE}:{quote(str(self.data_directory / 'hub.catalog'))}"
+
+    @property
+    def data_directory(self) -> Path:
+        """Where files are kept."""
+        return Path(self.data).absolute()
 
     @property
     def default_storage(self) -> DefaultStorage:

@@ -114,9 +114,7 @@ def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
             setting.flag, action="append", metavar="KEYS", dest=setting.name, help=told
         )
     else:
-        made.add_argument(
-            setting.flag, metavar=setting.name.upper(), dest=setting.name, help=told
-        )
+        made.add_argument(setting.flag, metavar=setting.name.upper(), dest=setting.name, help=told)
 
 
 def shown(default: Any) -> str:

@@ -20,9 +20,7 @@ from naksha.server.visits import visit_of
 class ServerState:
     """Of one worker process."""
 
-    def __init__(
-        self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns
-    ) -> None:
+    def __init__(self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns) -> None:
         self.hub = hub
         self.settings = settings
         self.doorkeeper = doorkeeper

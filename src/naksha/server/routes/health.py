@@ -56,9 +56,7 @@ async def _looked_at(server: ServerState, realm_id: str) -> dict[str, dict[str, 
     realm = await server.hub.realm(realm_id)
     things = [thing for thing in await realm.registry.list(StorageObject) if thing.active]
     results = await asyncio.gather(*(_result(_reach(realm, thing.id)) for thing in things))
-    return found | {
-        f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)
-    }
+    return found | {f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)}
 
 
 async def _reach(realm: RealmHub, storage_id: str) -> None:
