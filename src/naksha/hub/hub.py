@@ -34,7 +34,6 @@ class RealmHub:
     def __init__(
         self, opened: OpenRealm, storages: OpenStorages, observe: Observe = unobserved
     ) -> None:
-        self.id = opened.realm.id
         self.opened = opened
         self._observe = observe
         self.registry = Registry(opened, self)
@@ -58,11 +57,11 @@ class RealmHub:
 
     async def opened_storage(self, thing: StorageObject) -> Storage:
         """A storage as it is configured, or is to be."""
-        return await self._storages.get(self.id, thing)
+        return await self._storages.get(self.realm_id, thing)
 
     def check_allowed(self, thing: StorageObject) -> None:
         """Forbidden when the realm may have no storage at this location."""
-        self._storages.check_allowed(self.id, thing)
+        self._storages.check_allowed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -70,7 +69,7 @@ class RealmHub:
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
             self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
-            self._storages.keep_only(self.id, await self.registry.list(StorageObject))
+            self._storages.keep_only(self.realm_id, await self.registry.list(StorageObject))
         return self._pipelines
 
 

@@ -131,6 +131,8 @@ async def _stored(realm: Realm, space: Space) -> list[Stored]:
 async def _ensure(realm: Realm, places: Iterable[Stored], actor: Actor) -> None:
     """The collections are there. If that cannot be done now, the first write will do it."""
     for each in places:
+        if not each.auto_create:
+            continue
         try:
             storage = await realm.storage(each.storage_id)
             await storage.run(_making(each.collection), actor.app_id, actor.author)
@@ -188,7 +190,7 @@ async def _take_back(realm: Realm, old: Space, new: Space, actor: Actor) -> None
 async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
     delete_at = SystemClock().now_ms() + limits.SPACE_GRACE_SECONDS * 1000
     for each in removed.unused:
-        if not each.is_dropped_with_space:
+        if not each.auto_delete:
             continue
         try:
             storage = await realm.storage(each.storage_id)

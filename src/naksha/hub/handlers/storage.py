@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.collections import Stored, collection_of, scope_of, stored
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
@@ -45,8 +45,7 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
-        # Spaces of several realms may have the same name, and be in the same storage.
-        space = f"{setup.hub.realm_id}/{setup.space.id}"
+        space = scope_of(setup.hub.realm_id, setup.space.id)
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
 
