@@ -8,12 +8,12 @@ from naksha.hub.context import Actor, Context
 from naksha.hub.hub import Hub
 from naksha.hub.objects import Space
 from naksha.hub.requests import IfExists, Modification, ReadFeatures, WriteFeatures
-from naksha.hub.rights import Rights
+from naksha.hub.rights import all_rights
 from naksha.hub.setting_up import DefaultStorage
 from naksha.model.errors import NotFound, ReadOnly
 from naksha.model.query import Query
 
-ACTOR = Actor(realm="default", app_id="tests", rights=Rights())
+ACTOR = Actor(realm="default", app_id="tests", rights=all_rights())
 CONTEXT = Context(actor=ACTOR, stream_id="test")
 
 

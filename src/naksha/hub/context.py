@@ -1,30 +1,71 @@
-"""Who asks, and under which name it is found in the log."""
+"""Who asks, and how long he waits: what accompanies a request on its whole way."""
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
 import msgspec
 
-from naksha.hub.rights import Rights
+from naksha.hub.rights import Rights, all_rights
+
+DEFAULT_REALM: Final = "default"
+"""The realm of a token that names none."""
+ANONYMOUS_APP: Final = "anonymous"
+"""As whom somebody without a token writes; he is let in on loopback only."""
+
+
+class UsageLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token allows to pile up; None is any number."""
+
+    max_spaces: int | None = None
+    max_features_per_space: int | None = None
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who acts: an application of a realm, perhaps for a person."""
+    """An application, and the person for whom it acts, in one realm."""
 
-    realm: str
     app_id: str
     author: str | None = None
+    realm: str = DEFAULT_REALM
     rights: Rights
+    limits: UsageLimits = UsageLimits()
     is_anonymous: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Whose the things are that the actor makes."""
+        return self.author if self.author is not None else self.app_id
+
+
+def anonymous(realm: str = DEFAULT_REALM) -> Actor:
+    """Somebody without a token: he may do everything, so only let him in whom you know."""
+    return Actor(app_id=ANONYMOUS_APP, realm=realm, rights=all_rights(), is_anonymous=True)
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What belongs to one request from outside, through whatever spaces it runs."""
+    """One request, and all requests that handlers make for it."""
 
     actor: Actor
     stream_id: str
+    """Names the request in logs and answers."""
+    deadline: float | None = None
+    """When an answer is of no use any more, on the clock `time.monotonic`."""
     depth: int = 0
     """How many spaces have sent it on."""
+
+    @classmethod
+    def within(cls, actor: Actor, stream_id: str, seconds: float) -> Context:
+        """The context of a request that begins now."""
+        return cls(actor=actor, stream_id=stream_id, deadline=time.monotonic() + seconds)
 
     def deeper(self) -> Context:
         """The same one space further."""
         return msgspec.structs.replace(self, depth=self.depth + 1)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None when there is no hurry; 0 when it is too late."""
+        if self.deadline is None:
+            return None
+        return max(0.0, self.deadline - time.monotonic())

@@ -8,17 +8,19 @@ await hub.close()
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.hub.context import Context
+from naksha.hub.context import DEFAULT_REALM, Context
 from naksha.hub.objects import StorageObject
+from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
-from naksha.hub.setting_up import DEFAULT_REALM, DefaultStorage, set_up_realm
+from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.spi.storage import Storage
 
@@ -28,12 +30,20 @@ R = TypeVar("R")
 class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
-    def __init__(self, opened: OpenRealm, storages: OpenStorages) -> None:
+    def __init__(
+        self, opened: OpenRealm, storages: OpenStorages, observe: Observe = unobserved
+    ) -> None:
         self.opened = opened
-        self.registry = Registry(opened)
+        self._observe = observe
+        self.registry = Registry(opened, self)
         self._storages = storages
         self._pipelines: Pipelines | None = None
         self._of: ObjectRef | None = None
+
+    @property
+    def realm_id(self) -> str:
+        """Its name."""
+        return self.opened.realm.id
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
@@ -49,7 +59,7 @@ class RealmHub:
         snapshot = await self.registry.snapshot()
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
-            self._pipelines, self._of = Pipelines(snapshot, self), ref
+            self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
         return self._pipelines
 
 
@@ -57,10 +67,15 @@ class Hub:
     """A node of the hub, for one event loop."""
 
     def __init__(
-        self, catalog: Catalog, storages: OpenStorages, default_storage: DefaultStorage
+        self,
+        catalog: Catalog,
+        storages: OpenStorages,
+        default_storage: DefaultStorage,
+        observe: Observe = unobserved,
     ) -> None:
         self.catalog = catalog
         self.storages = storages
+        self._observe = observe
         self._default_storage = default_storage
         self._realms: dict[str, RealmHub] = {}
 
@@ -72,10 +87,14 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
+        observe: Observe = unobserved,
+        files: Path | None = None,
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new."""
+        """Join the catalog at a location, and set up the default realm when it is new. `files` is
+        the directory that paths of storages in files begin at."""
         backend = await open_backend(catalog, **(catalog_options or {}))
-        hub = cls(await Catalog.open(backend, tuning=tuning), OpenStorages(), default_storage)
+        opened = await Catalog.open(backend, tuning=tuning)
+        hub = cls(opened, OpenStorages(files), default_storage, observe)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -93,7 +112,7 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages)
+            known = self._realms[id] = RealmHub(opened, self.storages, self._observe)
         return known
 
     async def close(self) -> None:

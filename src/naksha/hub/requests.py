@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from naksha.hub.responses import Count, Features, Whereabouts, Written
+from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Whereabouts, Written
 from naksha.hub.rights import Right
 from naksha.model.query import Query
 
@@ -50,12 +50,27 @@ class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeature
     context: str = "default"
 
 
+class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="GetVersion"):
+    """Which version the reference means; None if it means the present, which does not stay."""
+
+    published: bool = False
+    """Whether the last published version is taken for the present."""
+
+
 class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
     """Where a space keeps its features: only what is in one storage has versions in common."""
 
 
 class IfExists(StrEnum):
-    """What is done with a feature that is there."""
+    """What is done with a feature that is there.
+
+    PATCH: what is sent is laid over it; null takes a member away, arrays are replaced.
+    MERGE: what is sent is merged with what others did since the state that it says it is based on.
+    REPLACE: it becomes what is sent; tags and `crid` stay when nothing is sent for them.
+    DELETE: it is deleted.
+    RETAIN: nothing.
+    ERROR: it should not be there.
+    """
 
     PATCH = "patch"
     MERGE = "merge"
@@ -74,7 +89,8 @@ class IfNotExists(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What is done where both sides of a merge changed the same."""
+    """What is done where both sides of a merge changed the same: the value that is there stays
+    (RETAIN), or the one that is sent counts (REPLACE)."""
 
     ERROR = "error"
     RETAIN = "retain"
@@ -82,7 +98,11 @@ class OnConflict(StrEnum):
 
 
 class Modification(msgspec.Struct, frozen=True, kw_only=True):
-    """Features, or ids of features, and what is to be done with them."""
+    """Features, or ids of features, and what is to be done with them. An id alone can be deleted,
+    left alone or expected (not) to be there. Of features with the same id the last one counts.
+
+    A feature with the `uuid` of a state of the collection is written only over that one, whatever
+    the rules say (MERGE excepted, where it is the base)."""
 
     features: tuple[dict[str, Any], ...] = ()
     ids: tuple[str, ...] = ()
@@ -92,7 +112,10 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
-    """Modifications of one space, as one transaction."""
+    """Modifications of one space, as one transaction, in their order.
+
+    `ref` is a branch, or a version that the features were read at; then a feature that was changed
+    since is a Conflict, or is merged."""
 
     changes: ClassVar[bool] = True
 
@@ -100,11 +123,14 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
     transactional: bool = True
     """False: what is right is written although something else is wrong."""
     conflict_detection: bool = False
-    """Whether the version that a feature has with it must be the present one."""
+    """Whether the version that a feature has with it must be the present one; one that is there
+    and comes without is a Conflict too."""
     prefix_id: str = ""
+    """Put before all ids."""
     add_tags: tuple[str, ...] = ()
     remove_tags: tuple[str, ...] = ()
     message: str | None = None
+    """Why: kept with the transaction."""
     returning: bool = True
     """Whether the answer has the states."""
     context: str = "default"
@@ -117,6 +143,19 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
                 rights.add(Right.DELETE_FEATURES)
             elif one.if_exists not in (IfExists.RETAIN, IfExists.ERROR):
                 rights.add(Right.UPDATE_FEATURES)
-            if one.if_not_exists is IfNotExists.CREATE:
+            if one.if_not_exists is IfNotExists.CREATE and one.features:
                 rights.add(Right.CREATE_FEATURES)
         return rights or {Right.READ_FEATURES}
+
+
+class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFeatures"):
+    """Delete all that a query finds, as one transaction; without a query, everything."""
+
+    changes: ClassVar[bool] = True
+
+    query: Query = MATCH_ALL
+    message: str | None = None
+    context: str = "default"
+
+    def needs(self) -> Collection[Right]:
+        return (Right.DELETE_FEATURES,)

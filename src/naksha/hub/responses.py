@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import msgspec
 
 from naksha.model.state import State
+
+T = TypeVar("T")
 
 
 class Features:
@@ -26,6 +29,7 @@ class Features:
         """An answer whose first features are there: what can go wrong mostly went wrong by then,
         while it can still be told."""
         answer = cls(read)
+        # With a tuple in place of None, CPython takes it for the arguments of an exception.
         answer._first = await anext(answer._chunks, None)
         return answer
 
@@ -50,7 +54,18 @@ class Features:
 
     async def aclose(self) -> None:
         """Nobody reads on."""
-        close = getattr(self._chunks, "aclose", None)
+        async with closing(self._chunks):
+            pass
+
+
+@asynccontextmanager
+async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """A stream that is over when the context is left, also when nobody read its end: what it holds
+    open is not left to the garbage collector."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
 
@@ -60,8 +75,24 @@ async def _nothing(_: Features) -> AsyncIterator[Sequence[State]]:
     yield
 
 
+async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    """A stream whose first element is there, for the same reason as `Features.begun`."""
+    try:
+        first = await anext(stream)
+    except StopAsyncIteration:
+        return stream
+
+    async def whole() -> AsyncIterator[T]:
+        yield first
+        async for each in stream:
+            yield each
+
+    return whole()
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why one feature was not written. `position` is its place in the request."""
+    """Why one feature was not written. `position` is its place in the request, where the features
+    and ids of all modifications are counted on; `code` is that of the error tree."""
 
     id: str | None
     position: int | None
@@ -80,18 +111,37 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write did. The lists have ids; `states` are those of what was inserted, updated or
-    found unchanged, in the order of the request. `version` is the published one, when it was
-    published in time."""
+    """What a write did. The lists have ids, each of them once; `retained` are those that were found
+    unchanged, or were left alone, or were not there to be deleted. `states` are those of what was
+    inserted, updated or retained, in the order of the request, and `tombstones` those of what was
+    deleted, both when they were asked for, and with the space. `version` is the published one, when
+    it was published in time.
+
+    A client must not overlook that something failed, and existing clients look at nothing but the
+    status of an answer, which must be 200 when something was written. So whoever answers over HTTP
+    sends, when `failed` is not empty, `failed` with all its members, `failedCount`, and the header
+    `Failed-Features` with the same number; and `notices` likewise. When everything failed
+    it is an error in the first place: with the status of its kind, and with `error.failures`."""
 
     inserted: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     retained: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
+    tombstones: tuple[State, ...] = ()
     failed: tuple[Failure, ...] = ()
     notices: tuple[Notice, ...] = ()
     violations: tuple[dict[str, Any], ...] = ()
+    txn: int | None = None
+    version: int | None = None
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a deletion by query did. `ids` are all of them, or the first `limits.DELETED_IDS_MAX`;
+    `count` is always their number."""
+
+    count: int
+    ids: tuple[str, ...] = ()
     txn: int | None = None
     version: int | None = None
 
@@ -101,6 +151,16 @@ class Count(msgspec.Struct, frozen=True):
 
     count: int
     estimated: bool = False
+
+
+class FixedVersion(msgspec.Struct, frozen=True):
+    """A version that reads the same for ever."""
+
+    ref: str
+    """A reference that always means it."""
+    line: str
+    """What tells it from versions of the same number on other branches, also on former ones."""
+    seq_number: int
 
 
 class Whereabouts(msgspec.Struct, frozen=True):

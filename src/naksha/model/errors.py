@@ -21,6 +21,8 @@
     │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   ├── Unavailable          the storage cannot be reached
+    │   ├── Busy                 too many ask at once; come again later
+    │   ├── TimedOut             it took too long and was given up
     │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
     ├── RealmInactive            the realm exists but does not serve
@@ -59,6 +61,11 @@ class NakshaError(Exception):
         self.collection_id = collection_id
         self.handler: str | None = None
         """The event handler that it comes from, if it ran through a pipeline."""
+        self.position: int | None = None
+        """The place of the feature in the request, when it was one of several."""
+        self.failures: tuple[Any, ...] = ()
+        """What is wrong with each feature, when all of a request failed that need not all be
+        right; this error is the first of them."""
 
     def __str__(self) -> str:
         where = [
@@ -66,6 +73,7 @@ class NakshaError(Exception):
             for name, value in (
                 ("collection", self.collection_id),
                 ("feature", self.feature_id),
+                ("position", self.position),
                 ("field", self.field),
             )
             if value is not None
@@ -159,6 +167,12 @@ class Conflict(NakshaError):
         self.head = head
 
 
+class PreconditionFailed(Conflict):
+    """It is not any more what the caller has seen of it."""
+
+    code = "precondition_failed"
+
+
 class CollectionExists(Conflict):
     """A collection of this name exists already."""
 
@@ -212,6 +226,18 @@ class Unavailable(Retryable):
     """The storage cannot be reached or refuses connections."""
 
     code = "unavailable"
+
+
+class Busy(Retryable):
+    """Too many ask at the same time; nothing was begun."""
+
+    code = "busy"
+
+
+class TimedOut(Retryable):
+    """It took too long and was given up; nothing was to be written."""
+
+    code = "timed_out"
 
 
 class RealmChanged(Retryable):

@@ -127,7 +127,6 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     txn_from: int | None = None
     txn_to: int | None = None
     replaced_since: int | None = None
-    space: str | None = None
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None

@@ -6,6 +6,7 @@ from typing import Any
 
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event
+from naksha.hub.resources import features
 from naksha.model.errors import NotSupported
 
 
@@ -13,7 +14,7 @@ class Authorization:
     """Checks the rights that a request needs, also when another space sent it here."""
 
     def __init__(self, space: Space) -> None:
-        self._resource = space.attributes()
+        self._resource = features(space.resource())
         self._is_active = space.active
 
     async def process(self, event: Event) -> Any:
