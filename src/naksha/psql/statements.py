@@ -87,14 +87,14 @@ def layered_states(
     if query.space is None:
         sources, order = rows_of(statement, layers, query, "feature", cursor=cursor, limit=limit)
         return sql("select_states", sources=sources, order=order), statement.values
-    sources, order = rows_of(statement, layers, query, "document", cursor=cursor, limit=limit)
+    sources, order = rows_of(statement, layers, query, "row", cursor=cursor, limit=limit)
     check_text(query.space)
     space = json_text(query.space)
     text = sql(
         "select_states_in_space",
         sources=sources,
         order=order,
-        again=sql("by_id") if order else "",
+        document=sql("document"),
         space=statement.value(space, "text"),
         splice=statement.value(f'"{XYZ}": {{"space": {space}, ', "text"),
     )
@@ -115,11 +115,12 @@ def rows_of(
     if limit is None:
         return _sources(statement, layers, query, cursor, "source", given, conditions), ""
     # Live or dead, a feature is found once; only of all its states there are several.
-    then = sql("then_txn") if query.states is States.ALL else ""
+    several = query.states is States.ALL
     # As text: with an unknown limit the planner might sort the whole collection.
-    cut = {"then": then, "limit": str(limit)}
+    cut = {"then": sql("then_txn") if several else "", "limit": str(limit)}
     sources = _sources(statement, layers, query, cursor, "source_page", given, conditions, **cut)
-    return sources, sql("order_page", order=sql("by_id"), limit=str(limit))
+    then = sql("then_txn_of_page") if several else ""
+    return sources, sql("order_page", then=then, limit=str(limit))
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
