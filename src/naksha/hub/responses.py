@@ -161,3 +161,9 @@ class FixedVersion(msgspec.Struct, frozen=True):
     line: str
     """What tells it from versions of the same number on other branches, also on former ones."""
     seq_number: int
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The storages that a space has features in, by id and number."""
+
+    storages: tuple[str, ...]

@@ -402,6 +402,9 @@ PIPELINE_HANDLERS_MAX: Final = 32
 EVENT_DEPTH_MAX: Final = 16
 """Spaces that send to each other: a view of views ends here, and so does a circle."""
 
+VIEW_LAYERS_MAX: Final = 32
+"""Spaces of one view."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
@@ -439,8 +442,8 @@ CONTENT_LOOKUPS_MAX: Final = 8
 EXACT_COUNTS_MAX: Final = 200
 """Collections without an estimate that one list of spaces counts; the others get no count."""
 
-LOG_LOOKBACK_MAX: Final = 100
-"""Transactions that are looked at for the last one that changed features."""
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
 
 COPY_PART_FEATURES: Final = 10_000
 """Features that a copy between spaces writes with one transaction; it is one part of more."""

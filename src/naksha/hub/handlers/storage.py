@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.collections import Stored, collection_of, scope_of, stored
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
@@ -15,12 +15,21 @@ from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
+    FindStorages,
     GetVersion,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Written, closing
+from naksha.hub.responses import (
+    Count,
+    Deleted,
+    Features,
+    FixedVersion,
+    Whereabouts,
+    Written,
+    closing,
+)
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, fixed_version, place
 from naksha.hub.writing import delete_features, write_features
@@ -45,8 +54,7 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
-        # Spaces of several realms may have the same name, and be in the same storage.
-        space = f"{setup.hub.realm_id}/{setup.space.id}"
+        space = scope_of(setup.hub.realm_id, setup.space.id)
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
 
@@ -165,9 +173,15 @@ async def delete(target: Target, request: DeleteFeatures, event: Event) -> Delet
     return await delete_features(target, request, event.context.actor)
 
 
+async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+    """Where the collection is."""
+    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+
+
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    FindStorages: find_storages,
     WriteFeatures: write,
     DeleteFeatures: delete,
     GetVersion: version,
