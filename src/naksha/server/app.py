@@ -144,6 +144,7 @@ async def open_hub(settings: Settings) -> Hub:
         tuning=tuning,
         observe=count_event,
         files=settings.data_directory,
+        allowed_locations=settings.allowed_locations or None,
     )
 
 
