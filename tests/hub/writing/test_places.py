@@ -81,6 +81,8 @@ async def test_the_prefix_of_a_collection_is_cut_off(desk: Desk) -> None:
         written = await cut.write(feature("urn:a", e=e), feature("b", e=e), e=e)
         assert [state.id for state in written.states] == ["a", "b"]
     assert await cut.properties("a") == {"e": "patch"}
+    twice = await cut.write(feature("urn:a", n=1), feature("a", n=2), e="replace")
+    assert (twice.updated, await cut.properties("a")) == (("a",), {"n": 2})
     with pytest.raises(InvalidArgument) as refused:
         await cut.write(feature("b"), {**feature("urn:a"), "type": "Fish"}, e="replace")
     assert refused.value.position == 1
