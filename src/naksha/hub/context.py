@@ -59,13 +59,13 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         """The context of a request that begins now."""
         return cls(actor=actor, stream_id=stream_id, deadline=time.monotonic() + seconds)
 
+    def deeper(self) -> Context:
+        """The same one space further."""
+        return msgspec.structs.replace(self, depth=self.depth + 1)
+
     @property
     def seconds_left(self) -> float | None:
         """None when there is no hurry; 0 when it is too late."""
         if self.deadline is None:
             return None
         return max(0.0, self.deadline - time.monotonic())
-
-    def deeper(self) -> Context:
-        """The same one space further."""
-        return msgspec.structs.replace(self, depth=self.depth + 1)

@@ -8,6 +8,8 @@ await hub.close()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from naksha.catalog.backends import open_backend
@@ -15,6 +17,7 @@ from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.context import DEFAULT_REALM, Context
 from naksha.hub.objects import StorageObject
+from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
 from naksha.hub.requests import Request
@@ -28,12 +31,20 @@ R = TypeVar("R")
 class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
-    def __init__(self, opened: OpenRealm, storages: OpenStorages) -> None:
+    def __init__(
+        self, opened: OpenRealm, storages: OpenStorages, observe: Observe = unobserved
+    ) -> None:
         self.opened = opened
-        self.registry = Registry(opened)
+        self._observe = observe
+        self.registry = Registry(opened, self)
         self._storages = storages
         self._pipelines: Pipelines | None = None
         self._of: ObjectRef | None = None
+
+    @property
+    def realm_id(self) -> str:
+        """Its name."""
+        return self.opened.realm.id
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
@@ -42,14 +53,23 @@ class RealmHub:
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self._storages.get(await self.registry.get(StorageObject, id))
+        return await self.opened_storage(await self.registry.get(StorageObject, id))
+
+    async def opened_storage(self, thing: StorageObject) -> Storage:
+        """A storage as it is configured, or is to be."""
+        return await self._storages.get(self.realm_id, thing)
+
+    def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may have no storage at this location."""
+        self._storages.check_allowed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
         snapshot = await self.registry.snapshot()
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
-            self._pipelines, self._of = Pipelines(snapshot, self), ref
+            self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
+            self._storages.keep_only(self.realm_id, await self.registry.list(StorageObject))
         return self._pipelines
 
 
@@ -57,10 +77,15 @@ class Hub:
     """A node of the hub, for one event loop."""
 
     def __init__(
-        self, catalog: Catalog, storages: OpenStorages, default_storage: DefaultStorage
+        self,
+        catalog: Catalog,
+        storages: OpenStorages,
+        default_storage: DefaultStorage,
+        observe: Observe = unobserved,
     ) -> None:
         self.catalog = catalog
         self.storages = storages
+        self._observe = observe
         self._default_storage = default_storage
         self._realms: dict[str, RealmHub] = {}
 
@@ -72,10 +97,17 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
+        observe: Observe = unobserved,
+        files: Path | None = None,
+        allowed_locations: Sequence[str] | None = None,
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new."""
+        """Join the catalog at a location, and set up the default realm when it is new. `files` is
+        the directory that paths of storages in files begin at; `allowed_locations` are how the
+        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
+        (None: whoever may manage storages may open any)."""
         backend = await open_backend(catalog, **(catalog_options or {}))
-        hub = cls(await Catalog.open(backend, tuning=tuning), OpenStorages(), default_storage)
+        opened = await Catalog.open(backend, tuning=tuning)
+        hub = cls(opened, OpenStorages(files, allowed=allowed_locations), default_storage, observe)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -93,7 +125,7 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages)
+            known = self._realms[id] = RealmHub(opened, self.storages, self._observe)
         return known
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ not, and may change the answer on its way back. Nobody answers behind the last o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from naksha.hub.context import Context
@@ -20,6 +20,15 @@ from naksha.spi.storage import Storage
 R = TypeVar("R")
 
 
+Observe = Callable[[str, bool], None]
+"""Told of every event that a handler is done with: the class of the handler, and whether it has
+failed."""
+
+
+def unobserved(handler: str, has_failed: bool) -> None:
+    """Nobody wants to know."""
+
+
 class Handler(Protocol):
     """Some code that events run through. One of it serves all events of a space at the same time,
     so what belongs to one event is kept in variables, not in the handler."""
@@ -30,6 +39,10 @@ class Handler(Protocol):
 
 class Surroundings(Protocol):
     """What a handler may use of the hub."""
+
+    @property
+    def realm_id(self) -> str:
+        """The realm that it serves."""
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm."""
@@ -56,10 +69,17 @@ class Stage(NamedTuple):
 class Pipeline:
     """The handlers of a space."""
 
-    def __init__(self, space: Space, stages: Sequence[Stage], hub: Surroundings) -> None:
+    def __init__(
+        self,
+        space: Space,
+        stages: Sequence[Stage],
+        hub: Surroundings,
+        observe: Observe = unobserved,
+    ) -> None:
         self.space = space
         self.stages: Final = tuple(stages)
         self.hub = hub
+        self.observe = observe
 
     async def run(self, request: Request[R], context: Context) -> R:
         """The answer to a request.
@@ -113,8 +133,10 @@ class Event:
                 f"{', '.join(stage.name for stage in self._pipeline.stages) or 'none'}"
             )
         stage = self._pipeline.stages[self._index]
+        has_failed = True
         try:
-            return await stage.handler.process(self)
+            answer = await stage.handler.process(self)
+            has_failed = False
         except NakshaError as error:
             if error.handler is None:
                 error.handler = stage.name
@@ -126,3 +148,6 @@ class Event:
             )
             failed.handler = stage.name
             raise failed from error
+        finally:
+            self._pipeline.observe(type(stage.handler).__name__, has_failed)
+        return answer

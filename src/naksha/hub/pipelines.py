@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from naksha.catalog.entities import Snapshot
+from naksha.catalog.objects import ObjectRef
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Connector, Space, key_of
-from naksha.hub.pipeline import Handler, Pipeline, Setup, Stage, Surroundings
+from naksha.hub.own_pipeline import own_connectors, space_rules
+from naksha.hub.pipeline import (
+    Handler,
+    Observe,
+    Pipeline,
+    Setup,
+    Stage,
+    Surroundings,
+    unobserved,
+)
 from naksha.hub.registered import handler_class
-from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 
 AUTHORIZATION: Final = "authorization"
@@ -19,10 +28,18 @@ AUTHORIZATION: Final = "authorization"
 class Pipelines:
     """The pipelines of one state of the configuration."""
 
-    def __init__(self, snapshot: Snapshot, hub: Surroundings) -> None:
+    def __init__(
+        self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
+    ) -> None:
         self._snapshot = snapshot
         self._hub = hub
+        self._observe = observe
         self._built: dict[str, Pipeline] = {}
+
+    @property
+    def configuration(self) -> ObjectRef | None:
+        """Which state of the configuration they are made from."""
+        return None if self._snapshot.commit is None else self._snapshot.commit.ref
 
     async def get(self, space_id: str) -> Pipeline:
         """The pipeline of a space, else NotFound."""
@@ -38,11 +55,11 @@ class Pipelines:
         space = found.value
         stages = [Stage(AUTHORIZATION, Authorization(space))]
         stages += [
-            Stage(connector.id, self._handler(connector, space))
+            Stage(connector.id, made_handler(Setup(connector, space, self._hub)))
             for connector in await self._connectors(space)
             if connector.active
         ]
-        return Pipeline(space, stages, self._hub)
+        return Pipeline(space, stages, self._hub, self._observe)
 
     async def _connectors(self, space: Space) -> Sequence[Connector]:
         if not space.event_handler_ids:
@@ -58,40 +75,17 @@ class Pipelines:
                 field="eventHandlerIds",
             )
         connectors = [one.value for one in found if one is not None]
-        return [*_space_rules(space), *connectors]
-
-    def _handler(self, connector: Connector, space: Space) -> Handler:
-        try:
-            return handler_class(connector.class_name)(Setup(connector, space, self._hub))
-        except NakshaError as error:
-            error.handler = connector.id
-            raise
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(
-                f"The connector {connector.id!r} cannot be used: {error}", field="properties"
-            ) from error
+        return [*space_rules(space), *connectors]
 
 
-def own_connectors(space: Space) -> list[Connector]:
-    """What a space has that names no connectors: a collection, over the space that it extends."""
-    connectors = _space_rules(space)
-    if space.extends is not None:
-        connectors.append(
-            Connector(
-                id="extends",
-                class_name="view",
-                properties={"extends": space.extends.space_id},
-            )
-        )
-    storage_id = DEFAULT_STORAGE if space.storage is None else space.storage.id
-    params = {} if space.storage is None else space.storage.params
-    connectors.append(
-        Connector(
-            id="storage", class_name="storage", properties={**params, "storageId": storage_id}
-        )
-    )
-    return connectors
-
-
-def _space_rules(space: Space) -> list[Connector]:
-    return [Connector(id="readOnly", class_name="read-only")] if space.read_only else []
+def made_handler(setup: Setup) -> Handler:
+    """The handler of a connector; what its configuration has wrong is told with its field."""
+    try:
+        return handler_class(setup.connector.class_name)(setup)
+    except NakshaError as error:
+        error.handler = setup.connector.id
+        raise
+    except (TypeError, ValueError, LookupError) as error:
+        raise InvalidArgument(
+            f"The connector {setup.connector.id!r} cannot be used: {error!r}", field="properties"
+        ) from error

@@ -38,8 +38,21 @@ def handler_class(name: str) -> Callable[[Setup], Handler]:
             f"No event handler is called {name!r:.80}; known are: {', '.join(sorted(_known()))}",
             field="className",
         )
-    made: Callable[[Setup], Handler] = entry.load()
+    try:
+        made: Callable[[Setup], Handler] = entry.load()
+    except ImportError as error:
+        raise InvalidArgument(
+            f"The event handler {name!r} is not installed whole: {error}", field="className"
+        ) from error
     return made
+
+
+def found_class(name: str) -> Callable[[Setup], Handler] | None:
+    """The same, or None when there is none, or none that can be used."""
+    try:
+        return handler_class(name)
+    except InvalidArgument:
+        return None
 
 
 def handler_names() -> list[str]:

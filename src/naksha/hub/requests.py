@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from naksha.hub.responses import Count, Deleted, Features, Written
+from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Whereabouts, Written
 from naksha.hub.rights import Right
 from naksha.model.query import Query
 
@@ -48,6 +48,17 @@ class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeature
 
     query: Query = MATCH_ALL
     context: str = "default"
+
+
+class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="GetVersion"):
+    """Which version the reference means; None if it means the present, which does not stay."""
+
+    published: bool = False
+    """Whether the last published version is taken for the present."""
+
+
+class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
+    """Where a space keeps its features: only what is in one storage has versions in common."""
 
 
 class IfExists(StrEnum):

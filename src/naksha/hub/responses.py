@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import msgspec
 
 from naksha.model.state import State
+
+T = TypeVar("T")
 
 
 class Features:
@@ -51,7 +54,18 @@ class Features:
 
     async def aclose(self) -> None:
         """Nobody reads on."""
-        close = getattr(self._chunks, "aclose", None)
+        async with closing(self._chunks):
+            pass
+
+
+@asynccontextmanager
+async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """A stream that is over when the context is left, also when nobody read its end: what it holds
+    open is not left to the garbage collector."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
 
@@ -59,6 +73,21 @@ class Features:
 async def _nothing(_: Features) -> AsyncIterator[Sequence[State]]:
     return
     yield
+
+
+async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    """A stream whose first element is there, for the same reason as `Features.begun`."""
+    try:
+        first = await anext(stream)
+    except StopAsyncIteration:
+        return stream
+
+    async def whole() -> AsyncIterator[T]:
+        yield first
+        async for each in stream:
+            yield each
+
+    return whole()
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,3 +151,19 @@ class Count(msgspec.Struct, frozen=True):
 
     count: int
     estimated: bool = False
+
+
+class FixedVersion(msgspec.Struct, frozen=True):
+    """A version that reads the same for ever."""
+
+    ref: str
+    """A reference that always means it."""
+    line: str
+    """What tells it from versions of the same number on other branches, also on former ones."""
+    seq_number: int
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The storages that a space has features in, by id and number."""
+
+    storages: tuple[str, ...]

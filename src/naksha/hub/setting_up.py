@@ -10,11 +10,13 @@ import msgspec
 from naksha.catalog.catalog import Catalog, OpenRealm
 from naksha.catalog.entities import Edit
 from naksha.catalog.realms import Realm, Status
+from naksha.hub.context import DEFAULT_REALM
 from naksha.hub.objects import POINTER, StorageObject
-from naksha.model.errors import Conflict, RealmChanged, RealmNotFound, Retryable
+from naksha.model.errors import Conflict, InvalidArgument, RealmChanged, RealmNotFound, Retryable
 
 DEFAULT_STORAGE: Final = "default"
 _ATTEMPTS_MAX: Final = 20
+__all__ = ["DEFAULT_REALM", "DEFAULT_STORAGE", "DefaultStorage", "set_up_realm"]
 
 
 class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,12 +24,23 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
 
     location: str
     options: dict[str, Any] = {}
+    options_of_others: dict[str, Any] = {}
+    """What realms other than the default one have instead, so that no two share their features."""
 
     def for_realm(self, realm: str) -> StorageObject:
-        """The storage of a realm."""
+        """The storage of a realm, which no other realm has."""
+        given = self.options
+        if realm != DEFAULT_REALM:
+            given = {**self.options_of_others, **given}
+            if not any("{realm}" in str(text) for text in (self.location, *given.values())):
+                raise InvalidArgument(
+                    f"The realm {realm!r} would share its features with others; the location of "
+                    "the default storage, or one of its options, must contain {realm}",
+                    field="storage",
+                )
         options = {
             name: value.format(realm=realm) if isinstance(value, str) else value
-            for name, value in self.options.items()
+            for name, value in given.items()
         }
         return StorageObject(
             id=DEFAULT_STORAGE,

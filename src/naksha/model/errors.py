@@ -21,6 +21,8 @@
     │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   ├── Unavailable          the storage cannot be reached
+    │   ├── Busy                 too many ask at once; come again later
+    │   ├── TimedOut             it took too long and was given up
     │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
     ├── RealmInactive            the realm exists but does not serve
@@ -165,6 +167,12 @@ class Conflict(NakshaError):
         self.head = head
 
 
+class PreconditionFailed(Conflict):
+    """It is not any more what the caller has seen of it."""
+
+    code = "precondition_failed"
+
+
 class CollectionExists(Conflict):
     """A collection of this name exists already."""
 
@@ -218,6 +226,18 @@ class Unavailable(Retryable):
     """The storage cannot be reached or refuses connections."""
 
     code = "unavailable"
+
+
+class Busy(Retryable):
+    """Too many ask at the same time; nothing was begun."""
+
+    code = "busy"
+
+
+class TimedOut(Retryable):
+    """It took too long and was given up; nothing was to be written."""
+
+    code = "timed_out"
 
 
 class RealmChanged(Retryable):

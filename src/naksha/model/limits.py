@@ -105,6 +105,18 @@ TILE_MARGIN_PIXELS_MAX: Final = 256
 
 HEXAGON_COUNTS_MAX: Final = 1_000_000
 """How often all features of one answer are counted, once in each hexagon that a feature touches."""
+TILE_EXTENT_MAX: Final = 65_536
+"""Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
+
+TILE_LEVEL_MAX: Final = 30
+"""The finest tiles are a few centimetres wide; finer ones would be below what a float can tell."""
+
+STATISTICS_KEYS_MAX: Final = 1_000
+"""Properties and tags that the statistics of a collection count one by one, those of most
+features first."""
+
+STATISTICS_BYTES_MAX: Final = 32 * MIB
+"""What fast statistics read of a collection; of a larger one they look at a part."""
 
 # ---- Messages in the transaction log -------------------------------------------------------------
 
@@ -390,6 +402,9 @@ PIPELINE_HANDLERS_MAX: Final = 32
 EVENT_DEPTH_MAX: Final = 16
 """Spaces that send to each other: a view of views ends here, and so does a circle."""
 
+VIEW_LAYERS_MAX: Final = 32
+"""Spaces of one view."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
@@ -399,9 +414,134 @@ DELETED_IDS_MAX: Final = 100_000
 REALM_CONFIG_OBJECTS_MAX: Final = 100_000
 """Storages, connectors, spaces and roles of one realm."""
 
+CONFIG_OBJECT_BYTES_MAX: Final = 256 * KIB
+"""A storage, connector, space or role; it fits into one row of any catalog."""
+
+CONFIG_TAGS_MAX: Final = 100
+"""Tags of a space, a connector or a storage."""
+
+CONFIG_TAG_BYTES_MAX: Final = 256
+"""One of them."""
+
+PROVENANCE_MAX: Final = 100
+"""Loads that a space remembers; an older one goes when a new one comes."""
+
+PROVENANCE_BYTES_MAX: Final = 2 * KIB
+"""What is noted of one load."""
+
+SPACE_GRACE_SECONDS: Final = 7 * 24 * 3_600
+"""How long the collection of a deleted space can be restored."""
+
+STORAGE_RELEASE_SECONDS: Final = 60
+"""How long a storage that no configuration names any more stays open, for requests that began
+before."""
+
+CONTENT_LOOKUPS_MAX: Final = 8
+"""Collections of which a list of spaces asks at the same time."""
+
+EXACT_COUNTS_MAX: Final = 200
+"""Collections without an estimate that one list of spaces counts; the others get no count."""
+
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
+
+COPY_PART_FEATURES: Final = 10_000
+"""Features that a copy between spaces writes with one transaction; it is one part of more."""
+
+COPY_PART_BYTES: Final = 32 * MIB
+"""The same in bytes, as they came from the source."""
+
+COPY_FAILURES_MAX: Final = 1_000
+"""Failed features that the report of a copy names; of the others it has the number."""
+
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
 
+DESCRIPTION_LENGTH_MAX: Final = 255
+"""Characters of what is said about a tag or a branch, and of a message over REST."""
+
+VERSION_REF_LENGTH_MAX: Final = 128
+"""Characters of a version reference: two names and a separator at most."""
+
+PROPERTY_PATH_LENGTH_MAX: Final = 1_000
+"""Characters of the names of properties in one parameter."""
+
+HANDLE_LENGTH_MAX: Final = 16_000
+"""Digits of the handle of an iteration: three for each byte of a cursor, which holds an id."""
+
+RADIUS_METRES_MAX: Final = 1_000_000
+"""How far around a geometry is searched: beyond that most of the world is found anyway."""
+
+SORT_KEYS_MAX: Final = 8
+"""Properties by which an iteration is ordered."""
+
+PARTS_MAX: Final = 1_000
+"""Parts that an iteration is cut into."""
+
+CLUSTERED_FEATURES_MAX: Final = 1_000_000
+"""Features of an area that are counted in cells: their geometries are in memory together."""
+
+ANSWER_CHUNK_BYTES: Final = 1 * MIB
+"""Of a streamed answer so much is joined before it is sent."""
+# ---- The server ----------------------------------------------------------------------------------
+# What has a setting in `naksha.server.settings` has its default here.
+
+REQUEST_BODY_BYTES_MAX: Final = 32 * MIB
+"""The body of a request, unpacked. All of it is in memory, and parsed several times as much."""
+
+REQUEST_HEAD_BYTES_MAX: Final = 64 * KIB
+"""Line and header fields of a request: a long query, a token, and whatever proxies add."""
+
+REQUEST_HEAD_SECONDS_MAX: Final = 30
+"""How long a connection may take to bring the head of a request."""
+
+REQUEST_SECONDS_MAX: Final = 120.0
+"""How long an answer may take to begin, and each of its parts to follow."""
+
+REQUESTS_PARALLEL_MAX: Final = 64
+"""Requests that one worker serves at once; most of them wait for one of a few connections."""
+
+ACTOR_PARALLEL_MAX: Final = 16
+"""The same of one actor: as many as a storage has connections."""
+
+ACTOR_QUEUE_MAX: Final = 512
+"""Requests of one actor that wait for their turn; one more is turned away."""
+
+QUEUE_SECONDS_MAX: Final = 10.0
+"""How long a request waits for its turn."""
+
+RETRY_AFTER_SECONDS: Final = 1
+"""When who was turned away should come again."""
+
+DRAIN_SECONDS_MAX: Final = 30.0
+"""How long running requests may take to end when the server is stopped."""
+
+CONNECTIONS_MAX: Final = 10_000
+"""Open connections of one worker."""
+
+CONFIG_SECONDS_MAX: Final = 1.0
+"""How old the configuration may be that a worker uses."""
+
+WORKERS_MAX: Final = 64
+"""Processes of one server."""
+
+WORKER_RESTART_SECONDS_MAX: Final = 10.0
+"""Longest pause before a worker is started again that ends soon after it began."""
+
+STREAM_ID_LENGTH_MAX: Final = 128
+"""Characters of the name that a client gives a request."""
+
+GZIP_BYTES_MIN: Final = 1 * KIB
+"""A smaller answer is not packed."""
+
+DISCONNECT_LOOK_SECONDS: Final = 0.05
+"""After this time it is watched whether the client is there; most answers are done by then."""
+
+HEALTH_SECONDS_MAX: Final = 5.0
+"""How long the catalog or a storage may take to show that it is there."""
+
+METRICS_SAMPLE_SECONDS: Final = 5.0
+"""How often the state of storages and catalog is measured."""
 # ---- Who may do what -----------------------------------------------------------------------------
 
 TOKEN_BYTES_MAX: Final = 16 * KIB

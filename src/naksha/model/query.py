@@ -108,6 +108,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     With `replaced_since` it is about the states that were valid at that transaction and are not
     any more at the version that is read: given as they were then, without their end. It cannot be
     read in bulk.
+
+    `space` is no filter: every state is given out with this text as `space` in its namespace, where
+    storages keep none. Neither can this be read in bulk.
     """
 
     ids: tuple[str, ...] | None = None
@@ -124,10 +127,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     txn_from: int | None = None
     txn_to: int | None = None
     replaced_since: int | None = None
-    space: str | None = None
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None
+    space: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and not 1 <= self.limit <= PAGE_MAX:

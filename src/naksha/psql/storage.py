@@ -194,6 +194,11 @@ class PsqlStorage(BulkStorage, Writing):
                 return version
             await self._sequencer.wait_for_news(min(left, 1.0))
 
+    def connections(self) -> dict[str, int]:
+        """How many connections of the pool are in use, and how many wait for work."""
+        idle = self._pool.get_idle_size()
+        return {"used": self._pool.get_size() - idle, "idle": idle}
+
     async def publication(self) -> PublicationStatus:
         with translated():
             return await self._sequencer.status()

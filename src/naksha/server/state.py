@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import secrets
-from typing import Annotated, Final
+from typing import Annotated
 
+import msgspec
 from fastapi import Depends, Request
 
-from naksha.hub.context import Context, anonymous
+from naksha.hub.context import Actor, Context
 from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.objects import Role
+from naksha.model.errors import Unauthorized
+from naksha.server.auth import Doorkeeper
 from naksha.server.settings import Settings
-
-STREAM_ID: Final = "Stream-Id"
+from naksha.server.turns import Turns
+from naksha.server.visits import visit_of
 
 
 class ServerState:
     """Of one worker process."""
 
-    def __init__(self, hub: Hub, settings: Settings) -> None:
+    def __init__(self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns) -> None:
         self.hub = hub
         self.settings = settings
+        self.doorkeeper = doorkeeper
+        self.turns = turns
 
 
 def server_of(request: Request) -> ServerState:
@@ -28,10 +33,25 @@ def server_of(request: Request) -> ServerState:
     return state
 
 
-def context_of(request: Request) -> Context:
+async def context_of(request: Request) -> Context:
     """Who asks; the same for the whole request."""
-    stream_id = request.headers.get(STREAM_ID) or secrets.token_urlsafe(9)
-    return Context(actor=anonymous(), stream_id=stream_id)
+    visit = visit_of(request)
+    if visit.actor is None:
+        raise Unauthorized("A token is needed for this")
+    server = server_of(request)
+    visit.actor = await with_roles(visit.actor, server.hub)
+    return Context.within(visit.actor, visit.stream_id, server.settings.request_seconds)
+
+
+async def with_roles(actor: Actor, hub: Hub) -> Actor:
+    """The actor with what his roles grant now, in his realm."""
+    if not actor.rights.roles:
+        return actor
+    registry = (await hub.realm(actor.realm)).registry
+    names = {grant.role for grants in actor.rights.roles.values() for grant in grants}
+    roles = {name: await registry.find(Role, name) for name in names}
+    granted = {name: role.rights() for name, role in roles.items() if role is not None}
+    return msgspec.structs.replace(actor, rights=actor.rights.resolved(granted.get))
 
 
 Ctx = Annotated[Context, Depends(context_of)]

@@ -47,7 +47,10 @@ _MODULES = (
     "query",
     "retention",
     "same_txn",
+    "space",
+    "statistics",
     "support",
+    "tiles",
     "time",
     "versions",
     "write",
@@ -155,11 +158,19 @@ from naksha.testing.suite_retention import (  # noqa: E402
     logged,
 )
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
+from naksha.testing.suite_space import TestSpace  # noqa: E402
+from naksha.testing.suite_statistics import TestFastStatistics, TestStatistics  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
     empty_storage,
     places,
     shared,
+)
+from naksha.testing.suite_tiles import (  # noqa: E402
+    TestTilesOfPlaces,
+    TestTilesOfProperties,
+    TestTilesOfQueries,
+    tiled,
 )
 from naksha.testing.suite_time import TestDatedTransactions, TestDays  # noqa: E402
 from naksha.testing.suite_versions import (  # noqa: E402
@@ -203,6 +214,7 @@ __all__ = [
     "TestDroppingCollections",
     "TestEqualContent",
     "TestExclusiveWriter",
+    "TestFastStatistics",
     "TestFilters",
     "TestFrozenOverlays",
     "TestGates",
@@ -245,12 +257,17 @@ __all__ = [
     "TestRestore",
     "TestRoundTrip",
     "TestSeveralWritesInOneTransaction",
+    "TestSpace",
     "TestSpatialQueries",
     "TestSplits",
     "TestSplitsOfABranch",
     "TestStagedWriter",
     "TestStateIds",
     "TestStateIdsOnABranch",
+    "TestStatistics",
+    "TestTilesOfPlaces",
+    "TestTilesOfProperties",
+    "TestTilesOfQueries",
     "TestTime",
     "TestUpdate",
     "TestUpsert",
@@ -271,6 +288,7 @@ __all__ = [
     "round_trips",
     "shared",
     "there",
+    "tiled",
     "valued",
     "zoo",
 ]

@@ -7,26 +7,42 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.collections import collection_of
+from naksha.hub.collections import Stored, collection_of, scope_of, stored
+from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
+from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
+from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
+    FindStorages,
+    GetVersion,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, Written
+from naksha.hub.responses import (
+    Count,
+    Deleted,
+    Features,
+    FixedVersion,
+    Whereabouts,
+    Written,
+    closing,
+)
 from naksha.hub.setting_up import DEFAULT_STORAGE
-from naksha.hub.targets import Target, place
+from naksha.hub.targets import Target, fixed_version, place
 from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
-from naksha.model.errors import CollectionNotFound
+from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import VersionSelector
 from naksha.spi.storage import Reader
 from naksha.versioning import Scope
+
+FIRST_PAGE: Final = 256
+"""Features of the first page, of which it is not known how large they are."""
 
 
 class StorageHandler:
@@ -38,7 +54,23 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
-        self._scope = Scope(space=setup.space.id, collections=(self._collection.id,))
+        space = scope_of(setup.hub.realm_id, setup.space.id)
+        self._scope = Scope(space=space, collections=(self._collection.id,))
+        self._min_version = setup.space.min_version
+
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The storage, which is the default one when none is named."""
+        named = properties.get("storageId")
+        if named is not None and not isinstance(named, str):
+            raise InvalidArgument("storageId is a text", field="properties.storageId")
+        id = named or DEFAULT_STORAGE
+        return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
+
+    @staticmethod
+    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+        """The one collection."""
+        return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
 
     async def process(self, event: Event) -> Any:
         answer = ANSWERS.get(type(event.request))
@@ -49,7 +81,7 @@ class StorageHandler:
     async def target(self) -> Target:
         """The storage, open, and the collection in it."""
         storage = await self._hub.storage(self._storage_id)
-        return Target(storage, self._collection, self._scope, self._auto_create)
+        return Target(storage, self._collection, self._scope, self._min_version, self._auto_create)
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
@@ -69,15 +101,27 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
 async def _some(
     _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
-    """As many as are asked for, in whatever order they come."""
+    """As many as are asked for, in whatever order they come. The storage is not told how many: it
+    would put them in order, and read the last published version instead of the present one."""
+    left = -1 if query.limit is None else query.limit
     states: list[State] = []
-    async for state in reader.states(collection, query, at):
-        states.append(state)
-        if len(states) == limits.READ_CHUNK_FEATURES:
-            yield states
-            states = []
+    size = 0
+    async with closing(reader.states(collection, _unlimited(query), at)) as found:
+        async for state in found:
+            states.append(state)
+            size += len(state.raw)
+            left -= 1
+            if left == 0:
+                break
+            if len(states) == limits.READ_CHUNK_FEATURES or size >= limits.ANSWER_CHUNK_BYTES:
+                yield states
+                states, size = [], 0
     if states:
         yield states
+
+
+def _unlimited(query: Query) -> Query:
+    return query if query.limit is None else msgspec.structs.replace(query, limit=None)
 
 
 async def _pages(
@@ -85,8 +129,9 @@ async def _pages(
 ) -> AsyncIterator[Sequence[State]]:
     """In the order of their ids, from smaller pages; the last one has the cursor of the answer."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
+    size = FIRST_PAGE
     while left > 0:
-        some = min(left, limits.READ_CHUNK_FEATURES)
+        some = min(left, size)
         page = await reader.page(collection, msgspec.structs.replace(query, limit=some), at)
         left -= len(page.states)
         answer.cursor = page.cursor
@@ -95,6 +140,13 @@ async def _pages(
         if page.cursor is None:
             return
         query = msgspec.structs.replace(query, cursor=page.cursor)
+        size = _size_after(page.states)
+
+
+def _size_after(states: Sequence[State]) -> int:
+    """How many features to read next, if they are as large as those were."""
+    average = sum(len(state.raw) for state in states) // len(states) + 1
+    return max(1, min(limits.ANSWER_CHUNK_BYTES // average, limits.READ_CHUNK_FEATURES))
 
 
 async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
@@ -111,15 +163,28 @@ async def write(target: Target, request: WriteFeatures, event: Event) -> Written
     return await write_features(target, request, event.context.actor, event.space.id)
 
 
+async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
+    """Which version is meant."""
+    return await fixed_version(target, request)
+
+
 async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete what a query finds."""
     return await delete_features(target, request, event.context.actor)
 
 
+async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+    """Where the collection is."""
+    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+
+
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    FindStorages: find_storages,
     WriteFeatures: write,
     DeleteFeatures: delete,
+    GetVersion: version,
+    **VERSION_ANSWERS,
 }
 """What is answered by which function; whatever is not here is sent upstream."""

@@ -1,23 +1,75 @@
-"""Whether the hub is there."""
+"""Whether the hub is there, and with `detailed` whether all that it stands on is there too."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query, Request, Response
 
 import naksha
+from naksha.hub.hub import RealmHub
+from naksha.hub.objects import StorageObject
+from naksha.model import limits
+from naksha.model.errors import NakshaError, Unauthorized
+from naksha.model.version import HEAD
+from naksha.server.state import ServerState, server_of
+from naksha.server.visits import visit_of
 
 router = APIRouter(tags=["operation"])
+SCHEMA_VERSION: Final = "1.0"
+_NO: Final = frozenset({"false", "no", "0"})
 
 
 @router.get("/hub/health-status")
-@router.get("/hub/", include_in_schema=False)
 @router.get("/hub")
-async def health() -> dict[str, Any]:
+async def health(
+    request: Request,
+    response: Response,
+    detailed: Annotated[
+        str | None, Query(description="Look at the catalog and the storages of the realm.")
+    ] = None,
+) -> dict[str, Any]:
     """The hub answers."""
-    return {
+    said: dict[str, Any] = {
         "reporter": {"name": "naksha", "version": naksha.__version__},
         "status": {"result": "OK"},
-        "schemaVersion": "1.0",
+        "schemaVersion": SCHEMA_VERSION,
     }
+    if detailed is None or detailed.lower() in _NO:
+        return said
+    actor = visit_of(request).actor
+    if actor is None:
+        raise Unauthorized("A token is needed to look at what the hub stands on")
+    found = await _looked_at(server_of(request), actor.realm)
+    if any(one["result"] != "OK" for one in found.values()):
+        response.status_code = 503
+        said["status"] = {"result": "UNAVAILABLE"}
+    return {**said, "checks": found}
+
+
+async def _looked_at(server: ServerState, realm_id: str) -> dict[str, dict[str, str]]:
+    """What was looked at, by name: the catalog, and each storage of a realm."""
+    found = {"catalog": await _result(server.hub.catalog.realms.get(realm_id))}
+    if found["catalog"]["result"] != "OK":
+        return found
+    realm = await server.hub.realm(realm_id)
+    things = [thing for thing in await realm.registry.list(StorageObject) if thing.active]
+    results = await asyncio.gather(*(_result(_reach(realm, thing.id)) for thing in things))
+    return found | {f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)}
+
+
+async def _reach(realm: RealmHub, storage_id: str) -> None:
+    await (await realm.storage(storage_id)).resolve(HEAD)
+
+
+async def _result(check: Awaitable[object]) -> dict[str, str]:
+    try:
+        async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
+            await check
+    except NakshaError as error:
+        return {"result": "FAILED", "code": error.code, "message": error.message}
+    except TimeoutError:
+        return {"result": "FAILED", "code": "timed_out", "message": "There was no answer"}
+    return {"result": "OK"}
