@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.collections import derived_collection_id
 from naksha.hub.writing.deletes import _Delete
 from naksha.hub.writing.steps import Steps
 from naksha.hub.writing.writes import _Write
 from naksha.model import limits
 from naksha.model.errors import Conflict, FeatureExists
 from naksha.model.query import Query
-from naksha.versioning import Scope, create_branch, rebase
+from naksha.versioning import create_branch, rebase
 from naksha.versioning.records import Signed
 from tests.hub.writing.support import Desk, feature, properties_of
 
@@ -151,7 +150,7 @@ async def test_a_branch_that_is_put_on_another_base_is_opened_anew(
 ) -> None:
     await desk.put(feature("a"))
     storage, signed = await desk.storage(), Signed("tests", None)
-    scope = Scope(space=desk.space_id, collections=(derived_collection_id(desk.space_id),))
+    scope = desk.scope
     await create_branch(storage, "fix", signed, scope=scope)
     await desk.write(feature("b"), ref="fix")
     await desk.put(feature("c"))
