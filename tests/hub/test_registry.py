@@ -93,7 +93,9 @@ def test_what_is_not_known_is_kept_and_what_is_computed_is_not() -> None:
 
 
 def test_a_merge_patch_takes_away_with_null() -> None:
-    space = Space.from_json({"id": "a", "title": "T", "storage": {"id": "s"}, "x": {"b": 1, "c": 2}})
+    space = Space.from_json(
+        {"id": "a", "title": "T", "storage": {"id": "s"}, "x": {"b": 1, "c": 2}}
+    )
     now = patched(Space, space, {"storage": None, "x": {"b": None}, "readOnly": True})
     assert (now.storage, now.extra, now.read_only, now.title) == (None, {"x": {"c": 2}}, True, "T")
     with pytest.raises(InvalidArgument):
@@ -110,13 +112,14 @@ def test_a_merge_patch_takes_away_with_null() -> None:
         (Space(id="a", storage=StorageChoice("none")), "storage.id"),
         (Space(id="a", extends=Extends("none")), "extends.spaceId"),
         (a_connector(storageId="none"), "properties.storageId"),
-        (a_connector(class_name="read-only", deep=[{"spaceId": "x"}]), "properties.deep[0].spaceId"),
+        (
+            a_connector(class_name="read-only", deep=[{"spaceId": "x"}]),
+            "properties.deep[0].spaceId",
+        ),
         (a_connector(class_name="read-only", spaceIds=["x"]), "properties.spaceIds[0]"),
     ],
 )
-async def test_what_is_named_must_be_there(
-    realm: RealmHub, thing: HubObject, field: str
-) -> None:
+async def test_what_is_named_must_be_there(realm: RealmHub, thing: HubObject, field: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         await realm.registry.create(thing, ADMIN)
     assert refused.value.field == field
@@ -126,7 +129,9 @@ async def test_what_is_named_must_be_there(
 async def test_a_space_cannot_be_below_itself(realm: RealmHub) -> None:
     await realm.registry.create(Space(id="a"), ADMIN)
     with pytest.raises(InvalidArgument):
-        await realm.registry.change(Space, "a", lambda _: Space(id="a", extends=Extends("a")), ADMIN)
+        await realm.registry.change(
+            Space, "a", lambda _: Space(id="a", extends=Extends("a")), ADMIN
+        )
 
 
 async def test_what_is_needed_cannot_go(realm: RealmHub, tmp_path: Path) -> None:
@@ -280,6 +285,7 @@ async def test_an_owner_is_changed_by_administrators_only(realm: RealmHub) -> No
         Space(id="b", storage=StorageChoice("default")),
         Space(id="b", extends=Extends("a")),
         Space(id="b", properties={"collection": "a"}),
+        Space(id="b", storage=StorageChoice("default", {"collection": "a"})),
     ],
 )
 async def test_what_is_named_must_be_allowed(realm: RealmHub, space: Space) -> None:
@@ -287,7 +293,7 @@ async def test_what_is_named_must_be_allowed(realm: RealmHub, space: Space) -> N
     await realm.registry.create(Space(id="a"), ADMIN)
     await realm.registry.create(a_connector("c"), ADMIN)
     with pytest.raises(Forbidden):
-        await realm.registry.create(space, an_actor(manageSpaces=[{}], useSpaces=[]))
+        await realm.registry.create(space, an_actor(manageSpaces=[{"id": "b"}]))
     await realm.registry.create(Space(id="b"), ADMIN)
     thief = an_actor(manageSpaces=[{"id": "b"}])
     with pytest.raises(Forbidden):
@@ -309,6 +315,23 @@ async def test_a_connector_without_a_collection_is_no_way_into_others(realm: Rea
     plain = an_actor(manageConnectors=[{}])
     with pytest.raises(Forbidden):
         await realm.registry.create(a_connector(collection="secret"), plain)
+
+
+async def test_a_collection_is_not_changed_without_the_right_to_its_storage(
+    realm: RealmHub,
+) -> None:
+    """Neither in a connector nor in a space that named a storage before."""
+    await realm.registry.create(a_connector(storageId="default", collection="open"), ADMIN)
+    await realm.registry.create(Space(id="a", storage=StorageChoice("default")), ADMIN)
+    thief = an_actor(manageConnectors=[{}], manageSpaces=[{}])
+    secret = a_connector(storageId="default", collection="secret")
+    with pytest.raises(Forbidden):
+        await realm.registry.change(Connector, "c", lambda _: secret, thief)
+    reaching = Space(id="a", storage=StorageChoice("default", {"collection": "secret"}))
+    with pytest.raises(Forbidden):
+        await realm.registry.change(Space, "a", lambda _: reaching, thief)
+    titled = a_connector(storageId="default", collection="open", note="harmless")
+    await realm.registry.change(Connector, "c", lambda _: titled, thief)
 
 
 async def test_a_token_may_limit_how_many_spaces_there_are(realm: RealmHub) -> None:

@@ -108,13 +108,15 @@ class Copy:
         self._realm = realm
         self._order = order
         self._context = context
+        self._refusal: NakshaError | None = None
         self.report = CopyReport(source_space_id=source_id, target_space_id=order.target_space_id)
 
     async def run(self) -> CopyReport:
         """Copy all of it.
 
         Raises:
-            NakshaError: Nothing was copied; or something was, then the report says what.
+            NakshaError: Nothing was copied, for example because none of the features can be; or
+                something was, then the report says what.
         """
         self.report.source_version = await self._source_version()
         try:
@@ -126,6 +128,8 @@ class Copy:
                 waiting = part
             if waiting:
                 await self._write(waiting)
+            if self._refusal is not None and self.report.failed_count == self.report.read:
+                raise self._refusal
             self.report.is_complete = True
         finally:
             if self.report.parts:
@@ -178,7 +182,14 @@ class Copy:
             message=order.message,
             returning=False,
         )
-        written = await self._realm.send(order.target_space_id, write, self._context)
+        try:
+            written = await self._realm.send(order.target_space_id, write, self._context)
+        except NakshaError as error:
+            if order.transactional or not error.failures:
+                raise
+            # None of these features could be written; others may.
+            self._refusal = error
+            written = Written(failed=tuple(error.failures))
         self.report.add(part, written)
 
     async def _source_version(self) -> int | None:
