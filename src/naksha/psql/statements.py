@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Intersects, Op, Query, Spatial, States
+from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
@@ -121,6 +121,14 @@ def rows_of(
     sources = _sources(statement, layers, query, cursor, "source_page", given, conditions, **cut)
     then = sql("then_txn_of_page") if several else ""
     return sources, sql("order_page", then=then, limit=str(limit))
+
+
+def sampled_rows(
+    statement: Statement, layers: Sequence[Source], query: Query, given: str, percent: float
+) -> str:
+    """The same rows, of about so many percent of the pages."""
+    part = f"{percent:.9f}"
+    return _sources(statement, layers, query, None, "source_sample", given, (), percent=part)
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
@@ -330,6 +338,11 @@ def _spatial(statement: Statement, spatial: Spatial) -> str:
     rough = _box(statement, boxes[0], "rough_box")
     near = sql("near", wkb=wkb, radius=statement.value(spatial.radius, "float8"))
     return f"{rough} AND {near}"
+
+
+def box_of(statement: Statement, box: Bbox) -> str:
+    """The condition that a feature's box meets this one."""
+    return _spatial(statement, box)
 
 
 def _exact_box(statement: Statement, box: Box) -> str:

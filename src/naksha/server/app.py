@@ -46,6 +46,8 @@ from naksha.server.routes import (
     roles,
     search,
     spaces,
+    spatial,
+    spatial_batch,
     storages,
     tags,
 )
@@ -62,6 +64,8 @@ ROUTES: Final = (
     connectors,
     storages,
     roles,
+    lookup,
+    copying,
     changesets,
     tags,
     branches,
@@ -69,8 +73,8 @@ ROUTES: Final = (
     features,
     search,
     iterate,
-    lookup,
-    copying,
+    spatial,
+    spatial_batch,
 )
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
@@ -140,6 +144,7 @@ async def open_hub(settings: Settings) -> Hub:
         tuning=tuning,
         observe=count_event,
         files=settings.data_directory,
+        allowed_locations=settings.allowed_locations or None,
     )
 
 

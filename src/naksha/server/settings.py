@@ -55,6 +55,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     storage_options: Annotated[
         dict[str, Any], _told("Options of that storage, as JSON; {realm} as above.")
     ] = {}
+    allowed_locations: Annotated[
+        tuple[str, ...],
+        _told(
+            "How the location of a storage may begin that is configured over REST, {realm} as "
+            "above. Unless given: whoever may manage storages may open any."
+        ),
+    ] = ()
     workers: Annotated[
         int, Meta(ge=1, le=limits.WORKERS_MAX), _told("Processes; more than one on databases only.")
     ] = 1

@@ -16,12 +16,12 @@ from naksha.hub.requests import (
     WriteFeatures,
 )
 from naksha.hub.responses import Written
-from naksha.hub.rights import Rights
+from naksha.hub.rights import all_rights
 from naksha.hub.setting_up import DefaultStorage
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 
-ACTOR = Actor(realm="default", app_id="tests", rights=Rights())
+ACTOR = Actor(realm="default", app_id="tests", rights=all_rights())
 CONTEXT = Context(actor=ACTOR, stream_id="test")
 Feature = dict[str, Any]
 

@@ -114,8 +114,9 @@ class Player:
         if edit.what == "delete":
             await self._hub.delete(space, *edit.ids)
             return
+        features = [{**feature(id), "properties": {**edit.properties}} for id in edit.ids]
         how = IfExists.REPLACE if edit.what == "put" else IfExists.PATCH
-        await self._hub.write(space, *(feature(id, **edit.properties) for id in edit.ids), e=how)
+        await self._hub.write(space, *features, e=how)
 
     async def check(self, model: Model, where: Predicate | None, ids: Any, size: int) -> None:
         wanted = {

@@ -9,14 +9,22 @@ that hides what lies below. Nobody ever sees the copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from naksha.hub.handlers.layers import Stack
-from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
-from naksha.hub.responses import Failure, Notice, Written
-from naksha.model.errors import Conflict, FeatureExists, NakshaError
+from naksha.hub.requests import (
+    DeleteFeatures,
+    IfExists,
+    IfNotExists,
+    Modification,
+    WriteFeatures,
+)
+from naksha.hub.responses import Deleted, Failure, Features, Notice, Written
+from naksha.model import limits
+from naksha.model.errors import Conflict, FeatureExists, LimitExceeded, NakshaError
 from naksha.model.features import generate_ids
 from naksha.model.state import XYZ, State
 
@@ -33,16 +41,44 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     request = with_ids(request)
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
-    below = {id: state for id, (place, state) in heads.items() if place > 0}
-    if not below:
+    # The version of a feature counts anew in each layer, so conflicts are looked for here.
+    looks = request.conflict_detection and len(stack.layers) > 1
+    if not looks and all(place == 0 for place, _ in heads.values()):
         return await top.ask(stack.event, request)
-    plan = _Plan(below, request)
+    plan = _Plan(heads, request)
     for one in request.modifications:
         plan.add(one)
     if not plan.modifications:
         return plan.told(Written())
-    sent = msgspec.structs.replace(request, modifications=tuple(plan.modifications))
+    sent = msgspec.structs.replace(
+        request, modifications=tuple(plan.modifications), conflict_detection=False
+    )
     return plan.told(await top.ask(stack.event, sent))
+
+
+async def delete(stack: Stack, request: DeleteFeatures, found: Features) -> Deleted:
+    """Delete what a query has found in all layers, as one transaction."""
+    ids: list[str] = []
+    async with aclosing(found):
+        async for states in found:
+            ids += [state.id for state in states]
+            if len(ids) > limits.WRITE_FEATURES_MAX:
+                raise LimitExceeded(
+                    f"A view deletes at most {limits.WRITE_FEATURES_MAX} features at once; delete "
+                    "them in several parts",
+                    field="query",
+                )
+    one = Modification(ids=tuple(ids), if_exists=IfExists.DELETE, if_not_exists=IfNotExists.RETAIN)
+    written = await write(
+        stack,
+        WriteFeatures(modifications=(one,), message=request.message, returning=False),
+    )
+    return Deleted(
+        count=len(written.deleted),
+        ids=written.deleted[: limits.DELETED_IDS_MAX],
+        txn=written.txn,
+        version=written.version,
+    )
 
 
 def with_ids(request: WriteFeatures) -> WriteFeatures:
@@ -80,8 +116,9 @@ class _Kept(NamedTuple):
 class _Plan:
     """What the top layer is told, and what of its answer has to be told otherwise."""
 
-    def __init__(self, below: Mapping[str, State], request: WriteFeatures) -> None:
-        self._below = below
+    def __init__(self, heads: Mapping[str, tuple[int, State]], request: WriteFeatures) -> None:
+        self._heads = {id: state for id, (_, state) in heads.items()}
+        self._below = {id: state for id, (place, state) in heads.items() if place > 0}
         self._request = request
         self._brought_up: set[str] = set()
         self.modifications: list[Modification] = []
@@ -91,6 +128,8 @@ class _Plan:
     def add(self, one: Modification) -> None:
         """Plan a modification."""
         above, below = self._parted(one)
+        if self._request.conflict_detection:
+            above = self._locked(above)
         if above.features or above.ids:
             self.modifications.append(above)
         if not (below.features or below.ids):
@@ -119,22 +158,43 @@ class _Plan:
             )
         )
 
+    def _locked(self, above: Modification) -> Modification:
+        """What the top layer has, with the lock that a detected conflict is about: the top layer
+        cannot be told to look for conflicts, since it would find the features brought up."""
+        changed = above.if_exists not in (IfExists.RETAIN, IfExists.ERROR, IfExists.MERGE)
+        if not changed:
+            return above
+        features = [f for f in above.features if self._is_present(f, self._heads)]
+        ids = tuple(id for id in above.ids if self._is_present({"id": id}, self._heads))
+        locked = tuple(
+            _with_lock(f, self._heads[f["id"]]) if f.get("id") in self._heads else f
+            for f in features
+        )
+        return msgspec.structs.replace(above, features=locked, ids=ids)
+
     def _change(self, below: Modification) -> None:
         """A change of features that lie below: they are there, whatever the top layer thinks."""
-        features = tuple(f for f in below.features if self._may_change(f, below.if_exists))
-        changed = msgspec.structs.replace(
-            below,
-            features=tuple(map(_unlocked, features)),
-            if_not_exists=IfNotExists.CREATE if features else below.if_not_exists,
-        )
-        ids = list(dict.fromkeys(ids_of(changed)))
+        if self._request.conflict_detection or below.if_exists is IfExists.MERGE:
+            # A merge would need the history of the lower layer.
+            below = msgspec.structs.replace(
+                below,
+                features=tuple(f for f in below.features if self._is_present(f, self._below)),
+                ids=tuple(id for id in below.ids if self._is_present({"id": id}, self._below)),
+            )
+        ids = list(dict.fromkeys(ids_of(below)))
         if not ids:
             return
-        if below.if_exists is not IfExists.REPLACE:
-            copies = tuple(self._below[id].feature for id in ids)
+        is_merge = below.if_exists is IfExists.MERGE
+        changed = msgspec.structs.replace(
+            below,
+            features=tuple(map(_unlocked, below.features)),
+            if_exists=IfExists.REPLACE if is_merge else below.if_exists,
+            if_not_exists=IfNotExists.CREATE if below.features else below.if_not_exists,
+        )
+        if changed.if_exists is not IfExists.REPLACE:
             self.modifications.append(
                 Modification(
-                    features=tuple(map(_unlocked, copies)),
+                    features=tuple(_unlocked(self._below[id].feature) for id in ids),
                     if_exists=IfExists.RETAIN,
                     if_not_exists=IfNotExists.CREATE,
                 )
@@ -142,23 +202,24 @@ class _Plan:
         self.modifications.append(changed)
         self._brought_up.update(ids)
 
-    def _may_change(self, feature: Feature, if_exists: IfExists) -> bool:
-        """Whether it was made from what lies below now, where that matters. A merge would need
-        the history of the lower layer."""
-        if not (self._request.conflict_detection or if_exists is IfExists.MERGE):
+    def _is_present(self, feature: Feature, heads: Mapping[str, State]) -> bool:
+        """Whether it says that it was made from the state that is there, if one is."""
+        state = heads.get(feature.get("id") or "")
+        if state is None:
             return True
-        state = self._below[feature["id"]]
-        given = _namespace(feature)
-        if any(name in given and given[name] != state.xyz.get(name) for name in _LOCKS):
-            self._fail(
-                Conflict(
-                    "The feature was changed in a lower layer of the view; read it again",
-                    feature_id=state.id,
-                    head=state.feature,
-                )
+        said = _namespace(feature)
+        named = [name for name in _LOCKS if said.get(name) is not None]
+        if named and all(said[name] == state.xyz.get(name) for name in named):
+            return True
+        self._fail(
+            Conflict(
+                "The feature was changed since it was read, or does not say the version that it"
+                " had; look at the head that is given here",
+                feature_id=state.id,
+                head=state.feature,
             )
-            return False
-        return True
+        )
+        return False
 
     def _fail(self, error: NakshaError) -> None:
         if self._request.transactional:
@@ -218,3 +279,9 @@ def _unlocked(feature: Feature) -> Feature:
         return feature
     kept = {name: value for name, value in given.items() if name not in _LOCKS}
     return {**feature, "properties": {**feature["properties"], XYZ: kept}}
+
+
+def _with_lock(feature: Feature, state: State) -> Feature:
+    """With the state that must still be there when it is written."""
+    namespace = {**_namespace(feature), "uuid": state.uuid}
+    return {**feature, "properties": {**(feature.get("properties") or {}), XYZ: namespace}}

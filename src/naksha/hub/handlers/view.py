@@ -22,8 +22,16 @@ import msgspec
 from naksha.hub.handlers import layered_reads, layered_writes
 from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
 from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import CountFeatures, FindStorages, ReadFeatures, WriteFeatures
-from naksha.hub.responses import Count, Features, Whereabouts, Written
+from naksha.hub.references import Reference
+from naksha.hub.requests import (
+    CountFeatures,
+    DeleteFeatures,
+    FindStorages,
+    GetVersion,
+    ReadFeatures,
+    WriteFeatures,
+)
+from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Whereabouts, Written
 from naksha.model import limits
 from naksha.model.errors import (
     Forbidden,
@@ -55,6 +63,19 @@ class ViewHandler:
         self._layers = layers_of(properties)
         self._is_layered = view_type_of(properties) is ViewType.LAYERED
 
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The spaces that it is made of."""
+        extends = properties.get("extends")
+        if isinstance(extends, str) and extends:
+            return [Reference("space", extends, "properties.extends")]
+        ids = properties.get("spaceIds")
+        return [
+            Reference("space", id, f"properties.spaceIds[{place}]")
+            for place, id in enumerate(ids if isinstance(ids, list | tuple) else ())
+            if isinstance(id, str)
+        ]
+
     async def process(self, event: Event) -> Any:
         match event.request:
             case ReadFeatures() as request:
@@ -63,6 +84,10 @@ class ViewHandler:
                 return await self._count(event, request)
             case WriteFeatures() as request:
                 return await self._write(event, request)
+            case DeleteFeatures() as request:
+                return await self._delete(event, request)
+            case GetVersion() as request:
+                return await self._version(event, request)
             case FindStorages():
                 return Whereabouts(await _storages(event, self._layers))
         raise NotImplementedHere(
@@ -105,6 +130,22 @@ class ViewHandler:
         return Stack(event, parts[context], ref)
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        stack = await self._written(event, request)
+        plain = msgspec.structs.replace(request, context=DEFAULT)
+        return await layered_writes.write(stack, plain)
+
+    async def _delete(self, event: Event, request: DeleteFeatures) -> Deleted:
+        stack = await self._written(event, request)
+        if len(stack.layers) == 1:
+            plain = msgspec.structs.replace(request, context=DEFAULT)
+            return await stack.layers[0].ask(event, plain)
+        found = await layered_reads.read(
+            stack, self._query(event, request.query), hiding=True, paged=False
+        )
+        return await layered_writes.delete(stack, request, found)
+
+    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
+        """The layers that a write is about. In a union it is the top one, as it hides nothing."""
         if request.context == SUPER:
             raise Forbidden(
                 f"What {event.space.id!r} extends cannot be changed by its name; write to the "
@@ -117,9 +158,21 @@ class ViewHandler:
                 field="versionRef",
             )
         context = request.context if self._is_layered else EXTENSION
-        stack = await self._stack(event, context, request.ref)
-        plain = msgspec.structs.replace(request, context=DEFAULT)
-        return await layered_writes.write(stack, plain)
+        return await self._stack(event, context, request.ref)
+
+    async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
+        """The version of all layers, if they have any in common."""
+        if _is_head(request.ref):
+            if not request.published or len(await _storages(event, self._layers)) > 1:
+                return None
+        else:
+            await _check_version(event, self._layers, request.ref)
+        versions = [await layer.ask(event, request) for layer in self._layers]
+        known = [version for version in versions if version is not None]
+        if len(known) < len(versions):
+            return None
+        oldest = min(known, key=lambda version: version.seq_number)
+        return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
 
 
 def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:

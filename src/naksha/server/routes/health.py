@@ -19,6 +19,7 @@ from naksha.server.visits import visit_of
 
 router = APIRouter(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
+_NO: Final = frozenset({"false", "no", "0"})
 
 
 @router.get("/hub/health-status")
@@ -27,7 +28,7 @@ async def health(
     request: Request,
     response: Response,
     detailed: Annotated[
-        bool | str | None, Query(description="Look at the catalog and the storages of the realm.")
+        str | None, Query(description="Look at the catalog and the storages of the realm.")
     ] = None,
 ) -> dict[str, Any]:
     """The hub answers."""
@@ -36,7 +37,7 @@ async def health(
         "status": {"result": "OK"},
         "schemaVersion": SCHEMA_VERSION,
     }
-    if detailed is None or detailed is False:
+    if detailed is None or detailed.lower() in _NO:
         return said
     actor = visit_of(request).actor
     if actor is None:
