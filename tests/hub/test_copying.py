@@ -133,12 +133,16 @@ async def test_all_or_nothing_is_nothing_when_something_fails(realm: RealmHub) -
 
 async def test_both_sides_must_be_allowed(realm: RealmHub) -> None:
     await put(realm, "from", a_feature("a"))
-    writes = {"createFeatures": [{"spaceId": "to"}], "updateFeatures": [{"spaceId": "to"}]}
-    for rights in (
+    writes: dict[str, Any] = {
+        "createFeatures": [{"spaceId": "to"}],
+        "updateFeatures": [{"spaceId": "to"}],
+    }
+    too_few: list[dict[str, Any]] = [
         {"readFeatures": [{"spaceId": "from"}]},
         writes,
         {"readFeatures": [{"spaceId": "to"}], **writes},
-    ):
+    ]
+    for rights in too_few:
         with pytest.raises(Forbidden):
             await copied(realm, acting(an_actor(**rights)))
     assert await features_in(realm, "to") == {}

@@ -76,9 +76,7 @@ async def test_a_second_space_is_enough_to_see_a_state(realm: RealmHub) -> None:
         await find_state(realm, state.uuid, reader)
 
 
-async def test_a_space_that_hides_features_hides_their_states(
-    realm: RealmHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_space_that_hides_features_hides_their_states(realm: RealmHub) -> None:
     pytest.importorskip("naksha.hub.handlers.tag_filter")
     (secret,) = (await put(realm, "a", a_feature("x", "secret"))).states
     (public,) = (await put(realm, "a", a_feature("y", "public"))).states
@@ -93,6 +91,16 @@ async def test_a_space_that_hides_features_hides_their_states(
     assert (await find_state(realm, public.uuid, reader)).id == "y"
     with pytest.raises(NotFound):
         await find_state(realm, secret.uuid, reader)
+
+
+async def test_a_space_that_is_split_shows_its_states(realm: RealmHub) -> None:
+    properties = {"property": "properties.kind", "collections": {"road": "roads", "rail": "rails"}}
+    splits = Connector(id="split", class_name="type-splitter", properties=properties)
+    await realm.registry.create(splits, ADMIN)
+    await create_space(realm, Space(id="all", event_handler_ids=("split",)), ADMIN)
+    (state,) = (await put(realm, "all", a_feature("x", kind="rail"))).states
+    reader = acting(an_actor(readFeatures=[{"spaceId": "all"}]))
+    assert (await find_state(realm, state.uuid, reader)).id == "x"
 
 
 @pytest.mark.parametrize("id", ["", "x", "a:b", "00000000-0000-0000-0000-000000000000", "a" * 500])

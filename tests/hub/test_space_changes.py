@@ -152,6 +152,34 @@ async def test_a_collection_is_dropped_with_its_last_space(realm: RealmHub) -> N
     assert before + grace_ms <= delete_at <= time.time() * 1000 + grace_ms
 
 
+async def test_a_split_space_drops_what_no_other_space_has(realm: RealmHub) -> None:
+    properties = {"property": "properties.kind", "collections": {"road": "roads", "rail": "rails"}}
+    splits = Connector(id="split", class_name="type-splitter", properties=properties)
+    await realm.registry.create(splits, ADMIN)
+    await create_space(realm, Space(id="all", event_handler_ids=("split",)), ADMIN)
+    await create_space(realm, Space(id="trains", properties={"collection": "rails"}), ADMIN)
+    await put(realm, "all", a_feature("a", kind="road"), a_feature("b", kind="rail"))
+    assert await ids_in(realm, "trains") == ["b"]
+    await remove_space(realm, "all", ADMIN)
+    assert (await collection_of(realm, "roads")).delete_at > 0
+    assert (await collection_of(realm, "rails")).delete_at == 0
+    await remove_space(realm, "trains", ADMIN)
+    assert (await collection_of(realm, "rails")).delete_at > 0
+
+
+async def test_a_view_drops_nothing_and_keeps_its_spaces(realm: RealmHub) -> None:
+    for id in ("top", "base"):
+        await create_space(realm, Space(id=id), ADMIN)
+    properties = {"spaceIds": ["top", "base"]}
+    view = Connector(id="view", class_name="view", properties=properties)
+    await realm.registry.create(view, ADMIN)
+    await create_space(realm, Space(id="both", event_handler_ids=("view",)), ADMIN)
+    with pytest.raises(InUse, match="connector 'view'"):
+        await remove_space(realm, "base", ADMIN)
+    await remove_space(realm, "both", ADMIN)
+    assert (await collection_of(realm, "base")).delete_at == 0
+
+
 async def test_a_space_of_the_same_id_begins_empty(realm: RealmHub) -> None:
     await create_space(realm, Space(id="a"), ADMIN)
     await put(realm, "a", a_feature("old"))
