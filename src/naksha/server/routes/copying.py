@@ -66,7 +66,9 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        "failed": {"type": "array", "items": {"type": "object"}},
+        **dict.fromkeys(
+            ("failed", "notices", "violations"), {"type": "array", "items": {"type": "object"}}
+        ),
         "parts": {"type": "array", "items": {"type": "object"}},
         "isComplete": {"type": "boolean"},
     },
