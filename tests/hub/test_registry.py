@@ -134,6 +134,27 @@ async def test_a_space_cannot_be_below_itself(realm: RealmHub) -> None:
         )
 
 
+async def test_views_cannot_be_made_of_each_other(realm: RealmHub) -> None:
+    """Neither directly nor by way of others, nor by a connector that is changed later."""
+    registry = realm.registry
+    await registry.create(Space(id="base"), ADMIN)
+    await registry.create(a_connector("v1", "view", spaceIds=["base"]), ADMIN)
+    await registry.create(Space(id="one", event_handler_ids=("v1",)), ADMIN)
+    await registry.create(a_connector("v2", "view", spaceIds=["one"]), ADMIN)
+    await registry.create(Space(id="two", event_handler_ids=("v2",)), ADMIN)
+    await registry.create(Space(id="three", extends=Extends("two")), ADMIN)
+    for id in ("one", "two", "three"):
+        round_about = a_connector("v1", "view", spaceIds=["base", id])
+        with pytest.raises(InvalidArgument) as refused:
+            await registry.change(Connector, "v1", lambda _, now=round_about: now, ADMIN)  # type: ignore[misc]
+        assert refused.value.field == "properties.spaceIds[1]"
+    with pytest.raises(InvalidArgument) as refused:
+        await registry.change(
+            Space, "base", lambda _: Space(id="base", extends=Extends("three")), ADMIN
+        )
+    assert refused.value.field == "extends.spaceId"
+
+
 async def test_what_is_needed_cannot_go(realm: RealmHub, tmp_path: Path) -> None:
     location = {"location": f"file:{tmp_path}/other.naksha"}
     await realm.registry.create(StorageObject(id="s", properties=location), ADMIN)
@@ -141,21 +162,23 @@ async def test_what_is_needed_cannot_go(realm: RealmHub, tmp_path: Path) -> None
     await realm.registry.create(a_connector("stores", storageId="s"), ADMIN)
     await realm.registry.create(a_connector("names", "read-only", spaceId="below"), ADMIN)
     await realm.registry.create(Space(id="top", event_handler_ids=("names", "stores")), ADMIN)
-    for kind, id, user in [
+    needed: list[tuple[type[HubObject], str, str]] = [
         (StorageObject, "s", "connector 'stores'"),
         (StorageObject, "default", "space 'below'"),
         (Connector, "stores", "space 'top'"),
         (Space, "below", "connector 'names'"),
-    ]:
+    ]
+    for kind, id, user in needed:
         with pytest.raises(InUse, match=user):
             await realm.registry.remove(kind, id, ADMIN)
-    for kind, id in [
+    free: list[tuple[type[HubObject], str]] = [
         (Space, "top"),
         (Connector, "names"),
         (Connector, "stores"),
         (StorageObject, "s"),
         (Space, "below"),
-    ]:
+    ]
+    for kind, id in free:
         await realm.registry.remove(kind, id, ADMIN)
 
 
@@ -285,6 +308,7 @@ async def test_an_owner_is_changed_by_administrators_only(realm: RealmHub) -> No
         Space(id="b", storage=StorageChoice("default")),
         Space(id="b", extends=Extends("a")),
         Space(id="b", properties={"collection": "a"}),
+        Space(id="b", storage=StorageChoice("default", {"collection": "a"})),
     ],
 )
 async def test_what_is_named_must_be_allowed(realm: RealmHub, space: Space) -> None:
@@ -292,7 +316,7 @@ async def test_what_is_named_must_be_allowed(realm: RealmHub, space: Space) -> N
     await realm.registry.create(Space(id="a"), ADMIN)
     await realm.registry.create(a_connector("c"), ADMIN)
     with pytest.raises(Forbidden):
-        await realm.registry.create(space, an_actor(manageSpaces=[{}], useSpaces=[]))
+        await realm.registry.create(space, an_actor(manageSpaces=[{"id": "b"}]))
     await realm.registry.create(Space(id="b"), ADMIN)
     thief = an_actor(manageSpaces=[{"id": "b"}])
     with pytest.raises(Forbidden):
@@ -314,6 +338,23 @@ async def test_a_connector_without_a_collection_is_no_way_into_others(realm: Rea
     plain = an_actor(manageConnectors=[{}])
     with pytest.raises(Forbidden):
         await realm.registry.create(a_connector(collection="secret"), plain)
+
+
+async def test_a_collection_is_not_changed_without_the_right_to_its_storage(
+    realm: RealmHub,
+) -> None:
+    """Neither in a connector nor in a space that named a storage before."""
+    await realm.registry.create(a_connector(storageId="default", collection="open"), ADMIN)
+    await realm.registry.create(Space(id="a", storage=StorageChoice("default")), ADMIN)
+    thief = an_actor(manageConnectors=[{}], manageSpaces=[{}])
+    secret = a_connector(storageId="default", collection="secret")
+    with pytest.raises(Forbidden):
+        await realm.registry.change(Connector, "c", lambda _: secret, thief)
+    reaching = Space(id="a", storage=StorageChoice("default", {"collection": "secret"}))
+    with pytest.raises(Forbidden):
+        await realm.registry.change(Space, "a", lambda _: reaching, thief)
+    titled = a_connector(storageId="default", collection="open", note="harmless")
+    await realm.registry.change(Connector, "c", lambda _: titled, thief)
 
 
 async def test_a_token_may_limit_how_many_spaces_there_are(realm: RealmHub) -> None:

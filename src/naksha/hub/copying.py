@@ -8,8 +8,9 @@ needs the memory of one part. What fits into one part is one transaction.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,12 +26,14 @@ from naksha.hub.requests import (
     ReadFeatures,
     WriteFeatures,
 )
-from naksha.hub.responses import Failure, Written
+from naksha.hub.responses import Failure, Notice, Written
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded, NakshaError
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 
+T = TypeVar("T")
+P = TypeVar("P", Failure, Notice)
 _log: Final = logging.getLogger(__name__)
 TOOL: Final = "copy"
 _KEPT: Final = ("tags", "crid")
@@ -65,7 +68,8 @@ class CopiedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a copy did. `failed` names the first of the failures, `failed_count` is all of them."""
+    """What a copy did. `failed` names the first of the failures, `failed_count` is all of them; of
+    notices and violations, too, the first are given."""
 
     source_space_id: str
     target_space_id: str
@@ -78,6 +82,8 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
     retained: int = 0
     failed_count: int = 0
     failed: list[Failure] = []
+    notices: list[Notice] = []
+    violations: list[dict[str, Any]] = []
     parts: list[CopiedPart] = []
     is_complete: bool = False
 
@@ -90,8 +96,9 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
         self.deleted += len(written.deleted)
         self.retained += len(written.retained)
         self.failed_count += len(written.failed)
-        left = limits.COPY_FAILURES_MAX - len(self.failed)
-        self.failed += [_placed(failure, at) for failure in written.failed[: max(left, 0)]]
+        _extend(self.failed, [_placed(failure, at) for failure in written.failed])
+        _extend(self.notices, [_placed(notice, at) for notice in written.notices])
+        _extend(self.violations, written.violations)
         txn = None if written.txn is None else str(written.txn)
         self.parts.append(CopiedPart(features=len(part), txn=txn, version=written.version))
 
@@ -108,24 +115,29 @@ class Copy:
         self._realm = realm
         self._order = order
         self._context = context
+        self._refusal: NakshaError | None = None
         self.report = CopyReport(source_space_id=source_id, target_space_id=order.target_space_id)
 
     async def run(self) -> CopyReport:
         """Copy all of it.
 
         Raises:
-            NakshaError: Nothing was copied; or something was, then the report says what.
+            NakshaError: Nothing was copied, for example because none of the features can be; or
+                something was, then the report says what.
         """
         self.report.source_version = await self._source_version()
         try:
             waiting: list[dict[str, Any]] | None = None
-            async for part in self._parts():
-                if waiting is not None:
-                    self._check_one_transaction()
-                    await self._write(waiting)
-                waiting = part
+            async with aclosing(self._parts()) as parts:
+                async for part in parts:
+                    if waiting is not None:
+                        self._check_one_transaction()
+                        await self._write(waiting)
+                    waiting = part
             if waiting:
                 await self._write(waiting)
+            if self._refusal is not None and self.report.failed_count == self.report.read:
+                raise self._refusal
             self.report.is_complete = True
         finally:
             if self.report.parts:
@@ -140,7 +152,7 @@ class Copy:
                 field="transactional",
             )
 
-    async def _parts(self) -> AsyncIterator[list[dict[str, Any]]]:
+    async def _parts(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         read = ReadFeatures(
             query=self._order.query, ref=self._order.ref, context=self._order.context
         )
@@ -178,7 +190,14 @@ class Copy:
             message=order.message,
             returning=False,
         )
-        written = await self._realm.send(order.target_space_id, write, self._context)
+        try:
+            written = await self._realm.send(order.target_space_id, write, self._context)
+        except NakshaError as error:
+            if order.transactional or not error.failures:
+                raise
+            # None of these features could be written; others may.
+            self._refusal = error
+            written = Written(failed=tuple(error.failures))
         self.report.add(part, written)
 
     async def _source_version(self) -> int | None:
@@ -202,7 +221,8 @@ class Copy:
         if self.report.source_version is not None:
             entry["version"] = self.report.source_version
         if self._order.said:
-            entry["query"] = self._order.said[: limits.PROVENANCE_BYTES_MAX // 4]
+            shortened = self._order.said.encode()[: limits.PROVENANCE_BYTES_MAX // 4]
+            entry["query"] = shortened.decode(errors="ignore")
         target = self._order.target_space_id
         try:
             await add_provenance(self._realm, target, entry, self._context.actor)
@@ -221,8 +241,13 @@ def _plain(state: State) -> dict[str, Any]:
     return {**feature, "properties": properties}
 
 
-def _placed(failure: Failure, at: int) -> Failure:
+def _extend(told: list[T], more: Sequence[T]) -> None:
+    """Tell more, as long as it is not too much."""
+    told += more[: max(limits.COPY_FAILURES_MAX - len(told), 0)]
+
+
+def _placed(told: P, at: int) -> P:
     """The same with its place among all features of the copy."""
-    if failure.position is None:
-        return failure
-    return msgspec.structs.replace(failure, position=failure.position + at)
+    if told.position is None:
+        return told
+    return msgspec.structs.replace(told, position=told.position + at)

@@ -25,7 +25,7 @@ from naksha.hub.rights import Right
 from naksha.hub.space_names import forget_names
 from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import CollectionNotFound, InUse, NakshaError
+from naksha.model.errors import CollectionNotFound, InUse, NakshaError, Unavailable
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 
@@ -83,8 +83,7 @@ async def remove_space(
     dropped, and can be restored for a while."""
     space = await realm.registry.get(Space, id)
     if not keeps_collection:
-        for storage_id in {each.storage_id for each in await _stored(realm, space)}:
-            await realm.storage(storage_id)  # Unavailable, before anything is done
+        await _check_reachable(realm, await _stored(realm, space))
     removed = await realm.registry.remove_space(id, actor, if_match=if_match)
     await forget_names(realm, removed.space, actor)
     if not keeps_collection:
@@ -185,6 +184,18 @@ async def _take_back(realm: Realm, old: Space, new: Space, actor: Actor) -> None
         await realm.registry.note(new.id, back, actor)
     except NakshaError as error:
         _log.warning("The change of the space %s could not be taken back: %s", new.id, error)
+
+
+async def _check_reachable(realm: Realm, places: Iterable[Stored]) -> None:
+    """Before anything is done."""
+    for storage_id in {each.storage_id for each in places}:
+        try:
+            await realm.storage(storage_id)
+        except NakshaError as error:
+            raise Unavailable(
+                f"The storage {storage_id!r} cannot be reached, so that its collection would be "
+                f"left: {error.message}; with keepCollection=true the space is removed alone"
+            ) from error
 
 
 async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:

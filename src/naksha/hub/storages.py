@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -120,7 +120,11 @@ class OpenStorages:
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
         """These are all that a realm has; others that it had open are released."""
-        wanted = {User(realm, thing.id): _key(thing) for thing in things if thing.active}
+        wanted: dict[User, bytes] = {}
+        for thing in things:
+            if thing.active:
+                with suppress(NakshaError):  # one that cannot be opened is not open
+                    wanted[User(realm, thing.id)] = _key(thing)
         for user, key in list(self._keys.items()):
             if user.realm == realm and wanted.get(user) != key:
                 self._release(user)

@@ -452,7 +452,7 @@ COPY_PART_BYTES: Final = 32 * MIB
 """The same in bytes, as they came from the source."""
 
 COPY_FAILURES_MAX: Final = 1_000
-"""Failed features that the report of a copy names; of the others it has the number."""
+"""Failed features, notices and violations that the report of a copy tells one by one."""
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""

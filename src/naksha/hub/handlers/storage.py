@@ -72,6 +72,11 @@ class StorageHandler:
         """The one collection."""
         return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
 
+    @property
+    def collection_id(self) -> str:
+        """The collection."""
+        return self._collection.id
+
     async def process(self, event: Event) -> Any:
         answer = ANSWERS.get(type(event.request))
         if answer is None:

@@ -17,6 +17,6 @@ deletes      DeleteFeatures as a whole
 """
 
 from naksha.hub.writing.deletes import delete_features
-from naksha.hub.writing.writes import write_features
+from naksha.hub.writing.writes import published, write_features, write_in
 
-__all__ = ["delete_features", "write_features"]
+__all__ = ["delete_features", "published", "write_features", "write_in"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from naksha.hub.copying import Copy, CopyOrder
+from naksha.hub.language.query_string import decoded, raw_pairs
 from naksha.hub.requests import IfExists, IfNotExists
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NakshaError
@@ -30,6 +32,9 @@ from naksha.server.state import Ctx, RealmDep
 
 router = APIRouter(tags=["features"])
 _SIDES: Final = ("west", "south", "east", "north")
+_QUERY: Final = re.compile(
+    r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
+)
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _ORDER: Final[dict[str, Any]] = {
@@ -61,7 +66,9 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        "failed": {"type": "array", "items": {"type": "object"}},
+        **dict.fromkeys(
+            ("failed", "notices", "violations"), {"type": "array", "items": {"type": "object"}}
+        ),
         "parts": {"type": "array", "items": {"type": "object"}},
         "isComplete": {"type": "boolean"},
     },
@@ -145,7 +152,7 @@ async def copy(
         remove_tags=body.remove_tags,
         transactional=body.transactional,
         message=body.message,
-        said=raw_query(request).decode("ascii", "replace"),
+        said=_said(raw_query(request)),
     )
     copying = Copy(realm, space_id, order, context)
     try:
@@ -160,6 +167,12 @@ async def copy(
     headers = {FAILED: str(report.failed_count)} if report.failed_count else {}
     content = msgspec.json.encode({"type": "CopyResponse", **msgspec.to_builtins(report)})
     return Response(content, headers=headers, media_type=JSON)
+
+
+def _said(raw: bytes) -> str:
+    """The query, readable, and nothing but the query: a token may come with it."""
+    pairs = (decoded(pair, "query") for pair in raw_pairs(raw))
+    return "&".join(pair for pair in pairs if _QUERY.match(pair))
 
 
 def _order(body: dict[str, Any]) -> _Order:
