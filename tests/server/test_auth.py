@@ -165,9 +165,7 @@ def test_at_this_machine_nobody_needs_a_token(open_hub: HubServer) -> None:
         {"Origin": "http://localhost.example.com"},
     ],
 )
-def test_who_only_seems_to_be_here_needs_one(
-    open_hub: HubServer, headers: dict[str, str]
-) -> None:
+def test_who_only_seems_to_be_here_needs_one(open_hub: HubServer, headers: dict[str, str]) -> None:
     answer = httpx.get(f"{open_hub.url}/hub/spaces", headers=headers)
     assert answer.status_code == 401
     assert "token is needed, because" in answer.json()["errorMessage"]

@@ -10,7 +10,9 @@ from naksha.server.settings import Settings, is_loopback
 from naksha.server.sources import parser, read_settings, settings_known, shown
 from tests.docs.blocks import ROOT
 
-ROW = re.compile(r"^\| `(--[a-z-]+)` \| `(NAKSHA_[A-Z_]+)` \| `([a-z_]+)` \| ([^|]*) \|", re.M)
+ROW = re.compile(
+    r"^\| `(--[a-z-]+)` \| `(NAKSHA_[A-Z_]+)` \| `([a-z_]+)` \| ([^|]*) \|", re.MULTILINE
+)
 
 
 def read(*flags: str, **environment: str) -> Settings:

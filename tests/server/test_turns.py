@@ -121,8 +121,10 @@ async def test_who_leaves_when_it_is_his_turn_gives_the_place_back() -> None:
     await visitors.come("a")
     gone = await visitors.come("b")
     visitors._ends.pop(0).set()
-    while not made._running_of.get("b"):
+    while True:
         await asyncio.sleep(0)
+        if made._running_of.get("b"):
+            break
     gone.cancel()
     await settle()
     assert (made.running, made.waiting) == (0, 0)

@@ -89,7 +89,7 @@ def token(
     from naksha.cli.failures import readable
 
     with readable():
-        from naksha.cli.hub import minted
+        from naksha.cli.tokens import minted
 
         typer.echo(minted(app_id, key, author, realm, rights, roles or (), hours, key_id))
 
