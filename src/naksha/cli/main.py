@@ -61,7 +61,7 @@ def serve(context: typer.Context) -> None:
     """Serve the hub; `naksha serve --help` names the settings."""
     from naksha.cli.failures import readable
 
-    with readable():
+    with readable(ends_soon=False):
         from naksha.cli.hub import run_server
 
         run_server(context.args)

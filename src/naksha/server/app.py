@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 
-import naksha
 from naksha.model import limits
+from naksha.server import VERSION
 from naksha.server.answers import FAILED
 from naksha.server.auth import Doorkeeper
 from naksha.server.documents import complete_document
@@ -42,7 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
     """The application of one worker; `serving` gives it its hub."""
     app = FastAPI(
         title="Naksha",
-        version=naksha.__version__,
+        version=VERSION,
         docs_url=None,  # its page would come from elsewhere
         redoc_url=None,
         redirect_slashes=False,
