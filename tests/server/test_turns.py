@@ -28,11 +28,14 @@ class Visitors:
         return task
 
     async def _visit(self, actor: str) -> None:
-        async with self.turns.turn(actor):
+        await self.turns.enter(actor)
+        try:
             end = asyncio.Event()
             self.served.append(actor)
             self._ends.append(end)
             await end.wait()
+        finally:
+            self.turns.leave(actor)
 
     async def one_goes(self) -> None:
         self._ends.pop(0).set()

@@ -14,12 +14,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from naksha.model import limits
 from naksha.server import VERSION
-from naksha.server.answers import FAILED
 from naksha.server.auth import Doorkeeper
 from naksha.server.documents import complete_document
 from naksha.server.errors import add_error_handlers
@@ -33,7 +31,6 @@ from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 
 ROUTES: Final = (health, operation, spaces, features, search, iterate)
-_EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""
 
@@ -60,14 +57,10 @@ def create_app(settings: Settings) -> FastAPI:
         Gate, settings=settings, doorkeeper=app.state.doorkeeper, turns=app.state.turns
     )
     app.add_middleware(
-        GZipMiddleware, minimum_size=limits.GZIP_BYTES_MIN, compresslevel=_GZIP_LEVEL
-    )
-    app.add_middleware(
-        CORSMiddleware,
-        allow_origins=["*"],
-        allow_methods=["*"],
-        allow_headers=["*"],
-        expose_headers=_EXPOSED,
+        GZipMiddleware,
+        minimum_size=limits.GZIP_BYTES_MIN,
+        compresslevel=_GZIP_LEVEL,
+        exclude_content_types=("text/event-stream",),
     )
     app.add_middleware(Observing)
     for routes in ROUTES:
