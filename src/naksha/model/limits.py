@@ -454,6 +454,9 @@ COPY_FAILURES_MAX: Final = 1_000
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
 
+DESCRIPTION_LENGTH_MAX: Final = 255
+"""Characters of what is said about a tag or a branch, and of a message over REST."""
+
 VERSION_REF_LENGTH_MAX: Final = 128
 """Characters of a version reference: two names and a separator at most."""
 

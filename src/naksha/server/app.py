@@ -33,14 +33,20 @@ from naksha.server.gate import Gate
 from naksha.server.metrics import count_event
 from naksha.server.observing import Observing
 from naksha.server.routes import (
+    branches,
+    changesets,
     features,
     health,
     iterate,
     operation,
+    rewriting,
     search,
     spaces,
     spatial,
     spatial_batch,
+    statistics,
+    tags,
+    tiles,
 )
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
@@ -48,7 +54,22 @@ from naksha.server.turns import TurnLimits, Turns
 from naksha.spi.locations import redacted
 
 _log: Final = logging.getLogger(__name__)
-ROUTES: Final = (health, operation, spaces, features, search, iterate, spatial, spatial_batch)
+ROUTES: Final = (
+    health,
+    operation,
+    spaces,
+    changesets,
+    tags,
+    branches,
+    rewriting,
+    features,
+    search,
+    iterate,
+    spatial,
+    spatial_batch,
+    tiles,
+    statistics,
+)
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""
