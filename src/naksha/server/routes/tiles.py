@@ -37,6 +37,8 @@ from naksha.spi.tiles import tile_of
 
 router = APIRouter(tags=["features"])
 SCHEMES: Final = ["quadkey", "web", "tms", "here"]
+EXTENT: Final = 4096
+"""Units of the grid of a vector tile."""
 LATITUDE_MAX: Final = 89.99
 """The poles are nowhere on the map."""
 
@@ -95,7 +97,9 @@ async def _vector_tile(
     area: Area, place: MapTile, parameters: TileParameters, *, flattened: bool
 ) -> bytes:
     asked = area.asked
-    tile = _edges(place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened)
+    tile = _edges(
+        place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened
+    )
     shaping = shaping_of(asked.request, parameters)
     if area.is_plain and shaping == Shaping() and await asked.is_plain():
         query = query_of(asked.request, limit=parameters.limit)
@@ -124,13 +128,10 @@ def _state(feature: dict[str, Any]) -> State:
 
 def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
     """The tile on the map; a square of degrees is stretched there."""
-    extent = VectorTile.__struct_defaults__[1]
-    buffer = round(margin * extent / TILE_PIXELS)
+    settings |= {"extent": EXTENT, "buffer": round(margin * EXTENT / TILE_PIXELS)}
     if place.mercator:
-        return VectorTile.web(place.level, place.x, place.y, buffer=buffer, **settings)
+        return VectorTile.web(place.level, place.x, place.y, **settings)
     box = place.box()
     west, south = mercator(box.west, max(box.south, -LATITUDE_MAX))
     east, north = mercator(box.east, min(box.north, LATITUDE_MAX))
-    return VectorTile(
-        west=west, south=south, east=east, north=north, buffer=buffer, **settings
-    )
+    return VectorTile(west=west, south=south, east=east, north=north, **settings)
