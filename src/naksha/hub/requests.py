@@ -18,6 +18,7 @@ from naksha.hub.responses import (
     Features,
     FixedVersion,
     TileBytes,
+    Whereabouts,
     Written,
 )
 from naksha.hub.rights import Right
@@ -78,6 +79,10 @@ class GetStatistics(Request[Content], frozen=True, kw_only=True, tag="GetStatist
     """What there is in the space, as its storage knows it; `fast`: estimated, if it is much."""
 
     fast: bool = False
+
+
+class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
+    """Where a space keeps its features: only what is in one storage has versions in common."""
 
 
 class IfExists(StrEnum):

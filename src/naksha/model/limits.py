@@ -402,6 +402,9 @@ PIPELINE_HANDLERS_MAX: Final = 32
 EVENT_DEPTH_MAX: Final = 16
 """Spaces that send to each other: a view of views ends here, and so does a circle."""
 
+VIEW_LAYERS_MAX: Final = 32
+"""Spaces of one view."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 

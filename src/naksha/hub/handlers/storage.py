@@ -16,11 +16,12 @@ from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
+    FindStorages,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, Written, closing
+from naksha.hub.responses import Count, Deleted, Features, Whereabouts, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, place
 from naksha.hub.writing import delete_features, write_features
@@ -160,9 +161,15 @@ async def delete(target: Target, request: DeleteFeatures, event: Event) -> Delet
     return await delete_features(target, request, event.context.actor)
 
 
+async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+    """Where the collection is."""
+    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+
+
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    FindStorages: find_storages,
     WriteFeatures: write,
     DeleteFeatures: delete,
     **READ_ANSWERS,
