@@ -20,8 +20,10 @@ from naksha.server.routes import (
     spaces,
     spatial,
     spatial_batch,
+    statistics,
     storages,
     tags,
+    tiles,
 )
 
 ROUTES: Final = (
@@ -42,4 +44,6 @@ ROUTES: Final = (
     iterate,
     spatial,
     spatial_batch,
+    statistics,
+    tiles,
 )
