@@ -403,6 +403,15 @@ EVENT_DEPTH_MAX: Final = 16
 VIEW_LAYERS_MAX: Final = 32
 """Spaces of one view."""
 
+HANDLER_ATTEMPTS_MAX: Final = 10
+"""How often a handler reads again what it is about to change, when others change it meanwhile."""
+
+TAG_GROUPS_MAX: Final = 100
+"""Alternatives of tags that a handler adds to a query."""
+
+TRANSFORM_STEPS_MAX: Final = 100
+"""Operations of one transformation."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
