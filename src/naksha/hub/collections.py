@@ -25,12 +25,21 @@ class Stored(NamedTuple):
     """With the settings that the configuration gives it."""
     is_own: bool
     """Whether nobody named it: it has its name from the space."""
-    is_dropped_with_space: bool = True
+    auto_create: bool = True
+    """Whether it is made with the space, or by the first write."""
+    auto_delete: bool = True
+    """Whether it is dropped with the last space that is stored in it."""
 
     @property
     def place(self) -> tuple[str, str]:
         """What tells it from all other collections of the realm."""
         return self.storage_id, self.collection.id
+
+
+def scope_of(realm_id: str, space_id: str) -> str:
+    """Where a space has the names of its tags and branches: spaces of several realms may have the
+    same id, and be in the same storage."""
+    return f"{realm_id}/{space_id}"
 
 
 def derived_collection_id(space_id: str, salt: str = "") -> str:
@@ -72,7 +81,8 @@ def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
         storage_id,
         collection_of(space, properties),
         is_own=not _told(space, properties).get("id"),
-        is_dropped_with_space=_flag(properties, "autoDeleteCollection", True, "properties"),
+        auto_create=_flag(properties, "autoCreateCollection", True, "properties"),
+        auto_delete=_flag(properties, "autoDeleteCollection", True, "properties"),
     )
 
 
@@ -85,7 +95,9 @@ def _told(space: Space, properties: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _flag(told: dict[str, Any], name: str, default: bool, at: str = "properties.collection") -> bool:
+def _flag(
+    told: dict[str, Any], name: str, default: bool, at: str = "properties.collection"
+) -> bool:
     value = told.get(name, default)
     if not isinstance(value, bool):
         raise InvalidArgument(f"{name} is true or false", field=f"{at}.{name}")
@@ -102,7 +114,5 @@ def _text(told: dict[str, Any], name: str) -> str | None:
 def _days(told: dict[str, Any]) -> int:
     days = told.get("maxAge", CollectionInfo(id="a").max_age)
     if not isinstance(days, int) or isinstance(days, bool) or days < 0:
-        raise InvalidArgument(
-            "maxAge is a number of days", field="properties.collection.maxAge"
-        )
+        raise InvalidArgument("maxAge is a number of days", field="properties.collection.maxAge")
     return days

@@ -94,9 +94,7 @@ def _size(
     return Size(count, size if has_size else None, estimated)
 
 
-async def _infos(
-    realm: Realm, storage_ids: Iterable[str]
-) -> dict[tuple[str, str], CollectionInfo]:
+async def _infos(realm: Realm, storage_ids: Iterable[str]) -> dict[tuple[str, str], CollectionInfo]:
     """All collections of some storages; one that does not answer has none."""
     found: dict[tuple[str, str], CollectionInfo] = {}
     for id in storage_ids:

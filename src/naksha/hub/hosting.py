@@ -54,7 +54,8 @@ MakeHandler = Callable[[Setup], Handler]
 class _Elsewhere:
     """What a hosted handler has of the hub."""
 
-    def __init__(self) -> None:
+    def __init__(self, realm_id: str) -> None:
+        self.realm_id = realm_id
         self.remotes = Remotes()
 
     async def storage(self, id: str) -> Storage:
@@ -162,7 +163,6 @@ class Host:
         self._hosted: OrderedDict[bytes, _Hosted] = OrderedDict()
         self._waiting: dict[str, _Exchange] = {}
         self._count = 0
-        self._hub: Surroundings = _Elsewhere()
 
     async def handle(self, event: WireEvent) -> Reply:
         """What the hub is to be told about an event."""
@@ -216,17 +216,19 @@ class Host:
         return reply
 
     def _handler(self, event: WireEvent) -> _Hosted:
-        key = msgspec.json.encode([event.connector, event.space], order="sorted")
+        configured = [event.realm, event.connector, event.space]
+        key = msgspec.json.encode(configured, order="sorted")
         known = self._hosted.get(key)
         if known is None:
             connector, space = Connector.from_json(event.connector), Space.from_json(event.space)
+            hub: Surroundings = _Elsewhere(event.realm)
             try:
-                handler = self._make_handler(Setup(connector, space, self._hub))
+                handler = self._make_handler(Setup(connector, space, hub))
             except (TypeError, ValueError, LookupError) as error:
                 raise InvalidArgument(
                     f"The connector {connector.id!r} cannot be used: {error!r}", field="properties"
                 ) from error
-            known = self._hosted[key] = _Hosted(handler, Pipeline(space, (), self._hub))
+            known = self._hosted[key] = _Hosted(handler, Pipeline(space, (), hub))
             if len(self._hosted) > limits.HOST_HANDLERS_MAX:
                 self._hosted.popitem(last=False)
         self._hosted.move_to_end(key)

@@ -47,18 +47,20 @@ class RealmHub:
         self,
         opened: OpenRealm,
         storages: OpenStorages,
-        allowed_locations: Sequence[str] | None = None,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
     ) -> None:
         self.remotes = Remotes() if remotes is None else remotes
-        self.allowed_locations = allowed_locations
-        self.id = opened.realm.id
         self.opened = opened
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
         self._configured: _Configured | None = None
+
+    @property
+    def realm_id(self) -> str:
+        """Its name."""
+        return self.opened.realm.id
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
@@ -80,7 +82,11 @@ class RealmHub:
 
     async def opened_storage(self, thing: StorageObject) -> Storage:
         """A storage as it is configured, or is to be."""
-        return await self._storages.get(self.id, thing)
+        return await self._storages.get(self.realm_id, thing)
+
+    def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may have no storage at this location."""
+        self._storages.check_allowed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -92,7 +98,7 @@ class RealmHub:
         if self._configured is None or of != self._configured.of:
             pipelines = Pipelines(snapshot, self, self._observe)
             made = self._configured = _Configured(of, pipelines, Roles(snapshot))
-            self._storages.keep_only(self.id, await self.registry.list(StorageObject))
+            self._storages.keep_only(self.realm_id, await self.registry.list(StorageObject))
             return made
         return self._configured
 
@@ -105,12 +111,10 @@ class Hub:
         catalog: Catalog,
         storages: OpenStorages,
         default_storage: DefaultStorage,
-        allowed_locations: Sequence[str] | None = None,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
     ) -> None:
         self._remotes = Remotes() if remotes is None else remotes
-        self._allowed_locations = allowed_locations
         self.catalog = catalog
         self.storages = storages
         self._observe = observe
@@ -130,23 +134,16 @@ class Hub:
         allowed_locations: Sequence[str] | None = None,
         remote_handlers: Sequence[str] = (),
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new.
-
-        `files` is the directory that paths of storages in files begin at. `allowed_locations` are
-        how the locations of storages may begin that somebody configures, with `{realm}` for the id
-        of the realm; None: whoever may manage storages may open any. `remote_handlers` are where
-        handlers may be that run elsewhere (`naksha.hub.remote_targets`)."""
+        """Join the catalog at a location, and set up the default realm when it is new. `files` is
+        the directory that paths of storages in files begin at; `allowed_locations` are how the
+        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
+        (None: whoever may manage storages may open any); `remote_handlers` are where handlers may
+        be that run elsewhere (`naksha.hub.remote_targets`)."""
         remotes = Remotes(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
-        joined = await Catalog.open(backend, tuning=tuning)
-        hub = cls(
-            joined,
-            OpenStorages(files),
-            default_storage,
-            allowed_locations,
-            observe,
-            remotes,
-        )
+        opened = await Catalog.open(backend, tuning=tuning)
+        storages = OpenStorages(files, allowed=allowed_locations)
+        hub = cls(opened, storages, default_storage, observe, remotes)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -165,7 +162,7 @@ class Hub:
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
             known = self._realms[id] = RealmHub(
-                opened, self.storages, self._allowed_locations, self._observe, self._remotes
+                opened, self.storages, self._observe, self._remotes
             )
         return known
 

@@ -84,9 +84,7 @@ def with_location(thing: StorageObject) -> StorageObject:
         raise InvalidArgument("readers is a list", field="properties.readers")
     if readers:
         rest["readers"] = [
-            reader
-            if isinstance(reader, str)
-            else _location(reader, f"properties.readers[{place}]")
+            reader if isinstance(reader, str) else _location(reader, f"properties.readers[{place}]")
             for place, reader in enumerate(readers)
         ]
     return msgspec.structs.replace(thing, properties=rest)

@@ -45,6 +45,10 @@ class Surroundings(Protocol):
     def remotes(self) -> Remotes:
         """Handlers that run elsewhere."""
 
+    @property
+    def realm_id(self) -> str:
+        """The realm that it serves."""
+
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm."""
 
@@ -115,6 +119,11 @@ class Event:
     def space(self) -> Space:
         """The space that was asked."""
         return self._pipeline.space
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nobody is behind the handler that has the event now."""
+        return self._index + 1 == len(self._pipeline.stages)
 
     async def send_upstream(
         self, request: Request[R] | None = None, *, context: Context | None = None

@@ -3,8 +3,8 @@
     {"source": "https://example.org/roads.gpkg", "at": 1794787200000, "tool": "naksha load 1.0",
      "by": "importer", "counts": {"inserted": 120, "updated": 3, "deleted": 0, "failed": 1}}
 
-`source` is required; `at` (epoch milliseconds) and `by` are filled in; whatever else is there stays.
-The newest entry is the last one; when there are too many, the oldest go.
+`source` is required; `at` (epoch milliseconds) and `by` are filled in; whatever else is there
+stays. The newest entry is the last one; when there are too many, the oldest go.
 """
 
 from __future__ import annotations

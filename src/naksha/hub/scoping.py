@@ -115,17 +115,19 @@ def marks_in(feature: Mapping[str, Any]) -> Marks:
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """The features that a write may change, by the right that it takes."""
+    """The features that a write may change, by the right that it takes, of all that it needs."""
 
     features: Resource
     """Those of the space that was asked, none in particular."""
     scopes: Mapping[Right, Scope]
 
     def check(self, old: Marks | None, new: Marks | None) -> None:
-        """Forbidden when a feature, as it was or as it will be, is not one of them. Rights that
-        the request does not need are not looked at: what it cannot come to in this space, a
-        handler does in another one, whose own guard looks at it."""
+        """Forbidden when a feature, as it was or as it will be, is not one of them. What the
+        request cannot come to by itself, a handler does that moves a feature or brings it up from
+        another space: that is a part of changing it."""
         right = right_for(old, new)
+        if right not in self.scopes:
+            right = Right.UPDATE_FEATURES
         scope = self.scopes.get(right)
         if scope is None:
             return

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from naksha.hub.rights import Right
 from naksha.hub.space_names import forget_names
 from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import CollectionNotFound, InUse, NakshaError
+from naksha.model.errors import CollectionNotFound, InUse, NakshaError, Unavailable
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 
@@ -50,7 +51,7 @@ async def change_space(
     changed: Callable[[Space], Space],
     actor: Actor,
     *,
-    if_match: str | None = None,
+    if_match: Collection[str] | None = None,
 ) -> Space:
     """Change a space, and the settings of its collections with it."""
     old, new = await realm.registry.exchange(Space, id, changed, actor, if_match=if_match)
@@ -75,15 +76,14 @@ async def remove_space(
     id: str,
     actor: Actor,
     *,
-    if_match: str | None = None,
+    if_match: Collection[str] | None = None,
     keeps_collection: bool = False,
 ) -> Space:
     """Remove a space, its tags and its branches; a collection that no other space is stored in is
     dropped, and can be restored for a while."""
     space = await realm.registry.get(Space, id)
     if not keeps_collection:
-        for storage_id in {each.storage_id for each in await _stored(realm, space)}:
-            await realm.storage(storage_id)  # Unavailable, before anything is done
+        await _check_reachable(realm, await _stored(realm, space))
     removed = await realm.registry.remove_space(id, actor, if_match=if_match)
     await forget_names(realm, removed.space, actor)
     if not keeps_collection:
@@ -130,6 +130,8 @@ async def _stored(realm: Realm, space: Space) -> list[Stored]:
 async def _ensure(realm: Realm, places: Iterable[Stored], actor: Actor) -> None:
     """The collections are there. If that cannot be done now, the first write will do it."""
     for each in places:
+        if not each.auto_create:
+            continue
         try:
             storage = await realm.storage(each.storage_id)
             await storage.run(_making(each.collection), actor.app_id, actor.author)
@@ -184,10 +186,22 @@ async def _take_back(realm: Realm, old: Space, new: Space, actor: Actor) -> None
         _log.warning("The change of the space %s could not be taken back: %s", new.id, error)
 
 
+async def _check_reachable(realm: Realm, places: Iterable[Stored]) -> None:
+    """Before anything is done."""
+    for storage_id in {each.storage_id for each in places}:
+        try:
+            await realm.storage(storage_id)
+        except NakshaError as error:
+            raise Unavailable(
+                f"The storage {storage_id!r} cannot be reached, so that its collection would be "
+                f"left: {error.message}; with keepCollection=true the space is removed alone"
+            ) from error
+
+
 async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
     delete_at = SystemClock().now_ms() + limits.SPACE_GRACE_SECONDS * 1000
     for each in removed.unused:
-        if not each.is_dropped_with_space:
+        if not each.auto_delete:
             continue
         try:
             storage = await realm.storage(each.storage_id)
@@ -200,10 +214,8 @@ async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
 
 async def _drop(storage: Storage, collection: str, delete_at: int, actor: Actor) -> None:
     async def work(session: WriteSession) -> None:
-        try:
+        with suppress(CollectionNotFound):
             await session.drop_collection(collection, delete_at)
-        except CollectionNotFound:
-            pass
 
     try:
         await storage.run(work, actor.app_id, actor.author)
@@ -216,5 +228,3 @@ async def _is_used(realm: Realm, place: Stored) -> bool:
         if any(each.place == place.place for each in stored):
             return True
     return False
-
-

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from typing import Final
 
+from naksha.hub.collections import scope_of
 from naksha.hub.context import Actor
 from naksha.hub.objects import Space
 from naksha.hub.references import stored_in
@@ -21,22 +22,23 @@ _log: Final = logging.getLogger(__name__)
 async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
     """Delete all tags and branches of a space."""
     signed = Signed(actor.app_id, actor.author, f"the space {space.id} is removed")
+    scope = scope_of(realm.realm_id, space.id)
     for storage_id in {
         each.storage_id for each in await stored_in(await realm.registry.snapshot(), space)
     }:
         try:
             storage = await realm.storage(storage_id)
-            for tag in await tags(storage, space=space.id):
+            for tag in await tags(storage, space=scope):
                 with suppress(NotFound):  # somebody else was faster
                     await delete_tag(storage, tag.name, signed, scope=tag.scope)
-            await _forget_branches(storage, space.id, signed)
+            await _forget_branches(storage, scope, signed)
         except NakshaError as error:
             _log.warning("Names of the space %s are left in %s: %s", space.id, storage_id, error)
 
 
-async def _forget_branches(storage: Storage, space_id: str, signed: Signed) -> None:
+async def _forget_branches(storage: Storage, scope: str, signed: Signed) -> None:
     """Those first on which no other one stands."""
-    left = await branches(storage, space=space_id)
+    left = await branches(storage, space=scope)
     while left:
         blocked: list[Branch] = []
         for branch in left:
@@ -47,6 +49,6 @@ async def _forget_branches(storage: Storage, space_id: str, signed: Signed) -> N
             except NotFound:
                 continue
         if len(blocked) == len(left):
-            _log.warning("Branches of the space %s are needed by others", space_id)
+            _log.warning("Branches of the space %s are needed by others", scope)
             return
         left = blocked

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
 
 from naksha.hub.context import Actor
-from naksha.hub.locating import FIELD, check_location, location_of, with_location, with_secrets
+from naksha.hub.locating import FIELD, check_location, with_location, with_secrets
 from naksha.hub.objects import StorageObject
 from naksha.hub.registry import Realm
-from naksha.model.errors import Forbidden, InvalidArgument, NakshaError
-from naksha.spi.locations import redacted
+from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.spi.storage import Storage
 
 
 class OpeningRealm(Realm, Protocol):
     """A realm that can open a storage that is not configured yet."""
 
-    id: str
-    allowed_locations: Sequence[str] | None
-    """How locations may begin, with `{realm}` for the id of the realm; None: any may."""
+    def check_allowed(self, thing: StorageObject) -> None: ...
 
     async def opened_storage(self, thing: StorageObject) -> Storage: ...
 
@@ -42,7 +39,7 @@ async def replace_storage(
     thing: StorageObject,
     actor: Actor,
     *,
-    if_match: str | None = None,
+    if_match: Collection[str] | None = None,
     is_tried: bool = True,
 ) -> StorageObject:
     """Keep a storage in the place of another one of that id."""
@@ -56,17 +53,7 @@ async def replace_storage(
 
 async def _check(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> None:
     check_location(thing)
-    location, _ = location_of(thing)
-    allowed = realm.allowed_locations
-    if allowed is not None and (
-        ".." in location
-        or not location.startswith(tuple(one.format(realm=realm.id) for one in allowed))
-    ):
-        raise Forbidden(
-            f"Storages at {redacted(location)!r} are not allowed here; whoever runs the hub says "
-            "where they may be",
-            field=FIELD,
-        )
+    realm.check_allowed(thing)
     if is_tried and thing.active:
         try:
             await realm.opened_storage(thing)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from naksha.hub.locating import location_of
+from naksha.hub.locating import FIELD, location_of
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
-from naksha.model.errors import NakshaError, Unavailable
+from naksha.model.errors import Forbidden, NakshaError, Unavailable
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
@@ -67,21 +67,35 @@ class OpenStorages:
         self,
         files: Path | None = None,
         *,
+        allowed: Sequence[str] | None = None,
         release_seconds: float = limits.STORAGE_RELEASE_SECONDS,
     ) -> None:
-        """`files` is the directory that paths of files begin at; else it is the present one."""
+        """`files` is the directory that paths of files begin at; else it is the present one.
+        `allowed` are beginnings of locations, with `{realm}` for the id of a realm."""
         self._files = files
+        self._allowed = allowed
         self._opened: dict[bytes, _Opened] = {}
         self._keys: dict[User, bytes] = {}
         self._release_seconds = release_seconds
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
+    def check_allowed(self, realm: str, thing: StorageObject) -> None:
+        """Forbidden when a realm may have no storage at this location."""
+        if self._allowed is None:
+            return
+        location, _ = location_of(thing)
+        beginnings = tuple(one.format(realm=realm) for one in self._allowed)
+        if ".." in location or not location.startswith(beginnings):
+            raise Forbidden(
+                f"Storages at {redacted(location)!r} are not allowed here; whoever runs the hub "
+                "says where they may be",
+                field=FIELD,
+            )
+
     def opened(self) -> list[tuple[str, Storage]]:
         """Those that are open, by location as it may be shown."""
-        return [
-            (one.name, one.storage) for one in self._opened.values() if one.storage is not None
-        ]
+        return [(one.name, one.storage) for one in self._opened.values() if one.storage is not None]
 
     def __len__(self) -> int:
         """How many are open, or being opened."""
@@ -106,7 +120,11 @@ class OpenStorages:
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
         """These are all that a realm has; others that it had open are released."""
-        wanted = {User(realm, thing.id): _key(thing) for thing in things if thing.active}
+        wanted: dict[User, bytes] = {}
+        for thing in things:
+            if thing.active:
+                with suppress(NakshaError):  # one that cannot be opened is not open
+                    wanted[User(realm, thing.id)] = _key(thing)
         for user, key in list(self._keys.items()):
             if user.realm == realm and wanted.get(user) != key:
                 self._release(user)

@@ -130,9 +130,9 @@ def _any_request() -> Any:
 
 
 def _tagged(kind: type[Any]) -> Iterator[type[Any]]:
-    """All classes below one that a request can be of."""
+    """All classes below one that a request can be of, not those that they have in common."""
     for one in kind.__subclasses__():
-        if one.__struct_config__.tag is not None:
+        if not one.__name__.startswith("_"):
             yield one
         yield from _tagged(one)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from naksha.hub.objects import Connector
-from naksha.hub.requests import IfExists, IfNotExists, ReadFeatures
+from naksha.hub.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.model import limits
 from naksha.model.errors import (
     Conflict,
@@ -133,6 +133,42 @@ class TestLayered:
         changed = {**state.feature, "properties": {**state.feature["properties"], "n": 3}}
         await hub.put("map", changed, conflict_detection=True)
         assert await hub.read("map") == {"a": {"n": 3}}
+
+    async def test_conflicts_are_found_in_all_layers_at_once(self, hub: HubUnderTest) -> None:
+        await two_layers(hub)
+        await hub.put("base", feature("a", n=1), feature("b", n=1))
+        await hub.put("edits", feature("c", n=1))
+        read = {state.id: state.feature for state in await hub.states("map")}
+        await hub.write("map", *read.values(), conflict_detection=True, add_tags=("seen",))
+        assert {tuple(s.xyz["tags"]) for s in await hub.states("map")} == {("seen",)}
+        for id in "abc":
+            with pytest.raises(Conflict) as conflict:
+                await hub.put("map", read[id], conflict_detection=True)
+            assert conflict.value.feature_id == id
+        await hub.put("base", feature("d", n=1))
+        written = await hub.write(
+            "map",
+            feature("c", n=2),
+            feature("d", n=2),
+            feature("e", n=2),
+            conflict_detection=True,
+            transactional=False,
+        )
+        assert [(failure.id, failure.position) for failure in written.failed] == [
+            ("c", 0),
+            ("d", 1),
+        ]
+        assert written.inserted == ("e",)
+
+    async def test_what_a_query_finds_is_deleted(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await two_layers(hub)
+        await hub.put("base", *(feature(id, n=n) for n, id in enumerate("abcd")))
+        await hub.put("edits", feature("c", n=0), feature("e", n=9))
+        request = DeleteFeatures(query=at_least(1))
+        deleted = await hub.realm.send("map", request, CONTEXT)
+        assert (deleted.count, sorted(deleted.ids)) == (3, ["b", "d", "e"])
+        assert await hub.read("map") == {"a": {"n": 0}, "c": {"n": 0}}
 
     async def test_ids_with_a_prefix_are_looked_up_with_it(self, hub: HubUnderTest) -> None:
         await two_layers(hub)
@@ -344,7 +380,6 @@ class TestConfiguration:
         self, hub: HubUnderTest, properties: dict[str, object]
     ) -> None:
         await hub.space("a")
-        await hub.space("map", ("view", properties))
         with pytest.raises(InvalidArgument) as refused:
-            await hub.read("map")
+            await hub.space("map", ("view", properties))
         assert (refused.value.field or "").startswith("properties.")

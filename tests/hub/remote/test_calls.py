@@ -281,7 +281,7 @@ async def test_a_slow_handler_is_given_up(tmp_path: Path) -> None:
     async with calling(tmp_path, slow, timeout=0.2) as (hub, service):
         with pytest.raises(TimedOut, match=r"0\.2 s"):
             await hub.count("roads")
-        assert len(service.calls) == 1
+        assert len(service.calls) <= 1, "it is not called again"
         with pytest.raises(OutcomeUnknown, match="look before"):
             await hub.put("roads", feature("a"))
         context = Context.within(ACTOR, "test", 0.1)

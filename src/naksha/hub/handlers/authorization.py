@@ -37,31 +37,30 @@ class Authorization:
         rights = event.context.actor.rights
         if not (self._is_shared or rights.allows(Right.USE_SPACES, self._space)):
             raise forbidden(Right.USE_SPACES, self._space)
-        partial = self._partial(event)
+        scopes = self._scopes(event)
         if not self._is_active:
             raise Inactive(
                 f"The space {event.space.id!r} is not active; whoever manages it can change that",
                 field="space",
             )
         if event.request.guarded:
-            return await self._guarded(event, partial)
+            return await self._guarded(event, scopes)
+        partial = {right: scope for right, scope in scopes.items() if not scope.is_everything}
         if partial and event.request.tells_features:
             return await self._narrowed(event, partial)
         return await event.send_upstream()
 
-    def _partial(self, event: Event) -> dict[Right, Scope]:
-        """The rights that the request needs and that extend to some features only."""
+    def _scopes(self, event: Event) -> dict[Right, Scope]:
+        """The features that each right extends to which the request needs."""
         found: dict[Right, Scope] = {}
         rights = event.context.actor.rights
         for right in event.request.needs():
             if right not in FEATURE_RIGHTS:
                 rights.check(right, self._space)
                 continue
-            scope = self._scope(rights, right)
-            if scope.is_nothing:
+            found[right] = self._scope(rights, right)
+            if found[right].is_nothing:
                 raise forbidden(right, self._features)
-            if not scope.is_everything:
-                found[right] = scope
         return found
 
     def _scope(self, rights: Rights, right: Right) -> Scope:
@@ -96,12 +95,12 @@ class Authorization:
 
     # ---- Writing -----------------------------------------------------------------------------
 
-    async def _guarded(self, event: Event, partial: dict[Right, Scope]) -> Any:
+    async def _guarded(self, event: Event, scopes: dict[Right, Scope]) -> Any:
         """A write that checks its changes; and what is told of features that were there already
         is only told to whom it may be."""
         context = event.context
-        if partial:
-            context = context.guarded(Guard(self._features, partial))
+        if not all(scope.is_everything for scope in scopes.values()):
+            context = context.guarded(Guard(self._features, scopes))
         readable = self._scope(context.actor.rights, Right.READ_FEATURES)
         try:
             answer = await event.send_upstream(context=context)

@@ -29,12 +29,26 @@ from naksha.model.state import State
 
 async def read(stack: Stack, query: Query, *, hiding: bool, paged: bool) -> Features:
     """The features of all layers; `hiding`: without those that an upper layer hides."""
-    if query.limit is None and not paged:
-        return await Features.begun(lambda _: _streamed(stack, query, hiding))
-    return await Features.begun(lambda answer: _merged(answer, stack, query, hiding, paged))
+    if not paged:
+        return await Features.begun(lambda _: _some(stack, query, hiding))
+    return await Features.begun(lambda answer: _merged(answer, stack, query, hiding))
 
 
 # ---- In any order ----------------------------------------------------------------------------
+
+
+async def _some(stack: Stack, query: Query, hiding: bool) -> AsyncGenerator[Sequence[State], None]:
+    """As many as are asked for. Layers are not told how many, since nobody knows how many of
+    theirs are hidden."""
+    left = query.limit
+    unlimited = msgspec.structs.replace(query, limit=None)
+    async with aclosing(_streamed(stack, unlimited, hiding)) as found:
+        async for states in found:
+            if left is not None and len(states) >= left:
+                yield states[:left]
+                return
+            left = None if left is None else left - len(states)
+            yield states
 
 
 async def _streamed(
@@ -118,7 +132,7 @@ class _Pages:
 
 
 async def _merged(
-    answer: Features, stack: Stack, query: Query, hiding: bool, paged: bool
+    answer: Features, stack: Stack, query: Query, hiding: bool
 ) -> AsyncGenerator[Sequence[State], None]:
     """As many as are asked for; with a cursor when there is one more."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
@@ -137,7 +151,7 @@ async def _merged(
             yield [one.state for one in given]
         if len(shown) > len(given):  # one more than was asked for
             assert last is not None
-            answer.cursor = _cursor_after(last, layers, hiding) if paged else None
+            answer.cursor = _cursor_after(last, layers, hiding)
             return
 
 

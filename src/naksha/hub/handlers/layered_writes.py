@@ -8,24 +8,29 @@ that hides what lies below. Nobody ever sees the copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
 from naksha.hub.handlers.layers import Stack
+from naksha.hub.handlers.write_parts import (
+    Order,
+    changed_since,
+    ids_of,
+    says,
+    unlocked,
+    with_ids,
+    with_lock,
+)
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
-from naksha.hub.responses import Failure, Notice, Written
+from naksha.hub.responses import Failure, Written
+from naksha.hub.writing.failures import failure_of
 from naksha.hub.writing.permits import Permits
-from naksha.model.errors import Conflict, FeatureExists, NakshaError
-from naksha.model.features import generate_ids
-from naksha.model.state import XYZ, State
-
-_LOCKS: Final = ("uuid", "version")
-"""What of the namespace says which state a feature was made from."""
+from naksha.model.errors import FeatureExists, NakshaError
+from naksha.model.state import State
 
 Feature = dict[str, Any]
-T = TypeVar("T", Failure, Notice)
 
 
 async def write(stack: Stack, request: WriteFeatures) -> Written:
@@ -34,18 +39,22 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     request = with_ids(request)
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
-    below = {id: state for id, (place, state) in heads.items() if place > 0}
-    if not below:
+    # The version of a feature counts anew in each layer, so conflicts are looked for here.
+    looks = request.conflict_detection and len(stack.layers) > 1
+    if not looks and all(place == 0 for place, _ in heads.values()):
         return await top.ask(stack.event, request)
+    below = {id: state for id, (place, state) in heads.items() if place > 0}
     permits = Permits(stack.event.context)
-    plan = _Plan(below, request)
+    plan = _Plan(heads, request)
     for one in request.modifications:
         if permits:
             _check_below(permits, one, below)
         plan.add(one)
     if not plan.modifications:
         return plan.told(Written())
-    sent = msgspec.structs.replace(request, modifications=tuple(plan.modifications))
+    sent = msgspec.structs.replace(
+        request, modifications=tuple(plan.modifications), conflict_detection=False
+    )
     return plan.told(await top.ask(stack.event, sent))
 
 
@@ -62,31 +71,6 @@ def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]
             permits.check(state, None if one.if_exists is IfExists.DELETE else content)
 
 
-def with_ids(request: WriteFeatures) -> WriteFeatures:
-    """The same with the ids that the features will have."""
-    if not request.prefix_id:
-        return request
-    modifications = tuple(
-        msgspec.structs.replace(
-            one,
-            features=tuple(
-                {**feature, "id": request.prefix_id + str(feature.get("id") or generate_ids(1)[0])}
-                for feature in one.features
-            ),
-        )
-        for one in request.modifications
-    )
-    return msgspec.structs.replace(request, modifications=modifications, prefix_id="")
-
-
-def ids_of(modification: Modification) -> Iterable[str]:
-    """All ids that it is about, without those that are still to be made."""
-    yield from modification.ids
-    for feature in modification.features:
-        if isinstance(feature.get("id"), str):
-            yield feature["id"]
-
-
 class _Kept(NamedTuple):
     """Of one modification: what the top layer has or nobody has, and what only lies below."""
 
@@ -97,8 +81,9 @@ class _Kept(NamedTuple):
 class _Plan:
     """What the top layer is told, and what of its answer has to be told otherwise."""
 
-    def __init__(self, below: Mapping[str, State], request: WriteFeatures) -> None:
-        self._below = below
+    def __init__(self, heads: Mapping[str, tuple[int, State]], request: WriteFeatures) -> None:
+        self._heads = {id: state for id, (_, state) in heads.items()}
+        self._below = {id: state for id, (place, state) in heads.items() if place > 0}
         self._request = request
         self._brought_up: set[str] = set()
         self.modifications: list[Modification] = []
@@ -108,6 +93,8 @@ class _Plan:
     def add(self, one: Modification) -> None:
         """Plan a modification."""
         above, below = self._parted(one)
+        if self._request.conflict_detection:
+            above = self._locked(above)
         if above.features or above.ids:
             self.modifications.append(above)
         if not (below.features or below.ids):
@@ -136,22 +123,43 @@ class _Plan:
             )
         )
 
+    def _locked(self, above: Modification) -> Modification:
+        """What the top layer has, with the lock that a detected conflict is about: the top layer
+        cannot be told to look for conflicts, since it would find the features brought up."""
+        changed = above.if_exists not in (IfExists.RETAIN, IfExists.ERROR, IfExists.MERGE)
+        if not changed:
+            return above
+        features = [f for f in above.features if self._is_present(f, self._heads)]
+        ids = tuple(id for id in above.ids if self._is_present({"id": id}, self._heads))
+        locked = tuple(
+            with_lock(f, self._heads[f["id"]]) if f.get("id") in self._heads else f
+            for f in features
+        )
+        return msgspec.structs.replace(above, features=locked, ids=ids)
+
     def _change(self, below: Modification) -> None:
         """A change of features that lie below: they are there, whatever the top layer thinks."""
-        features = tuple(f for f in below.features if self._may_change(f, below.if_exists))
-        changed = msgspec.structs.replace(
-            below,
-            features=tuple(map(_unlocked, features)),
-            if_not_exists=IfNotExists.CREATE if features else below.if_not_exists,
-        )
-        ids = list(dict.fromkeys(ids_of(changed)))
+        if self._request.conflict_detection or below.if_exists is IfExists.MERGE:
+            # A merge would need the history of the lower layer.
+            below = msgspec.structs.replace(
+                below,
+                features=tuple(f for f in below.features if self._is_present(f, self._below)),
+                ids=tuple(id for id in below.ids if self._is_present({"id": id}, self._below)),
+            )
+        ids = list(dict.fromkeys(ids_of(below)))
         if not ids:
             return
-        if below.if_exists is not IfExists.REPLACE:
-            copies = tuple(self._below[id].feature for id in ids)
+        is_merge = below.if_exists is IfExists.MERGE
+        changed = msgspec.structs.replace(
+            below,
+            features=tuple(map(unlocked, below.features)),
+            if_exists=IfExists.REPLACE if is_merge else below.if_exists,
+            if_not_exists=IfNotExists.CREATE if below.features else below.if_not_exists,
+        )
+        if changed.if_exists is not IfExists.REPLACE:
             self.modifications.append(
                 Modification(
-                    features=tuple(map(_unlocked, copies)),
+                    features=tuple(unlocked(self._below[id].feature) for id in ids),
                     if_exists=IfExists.RETAIN,
                     if_not_exists=IfNotExists.CREATE,
                 )
@@ -159,79 +167,33 @@ class _Plan:
         self.modifications.append(changed)
         self._brought_up.update(ids)
 
-    def _may_change(self, feature: Feature, if_exists: IfExists) -> bool:
-        """Whether it was made from what lies below now, where that matters. A merge would need
-        the history of the lower layer."""
-        if not (self._request.conflict_detection or if_exists is IfExists.MERGE):
+    def _is_present(self, feature: Feature, heads: Mapping[str, State]) -> bool:
+        """Whether it says that it was made from the state that is there, if one is."""
+        state = heads.get(feature.get("id") or "")
+        if state is None or says(feature, state):
             return True
-        state = self._below[feature["id"]]
-        given = _namespace(feature)
-        if any(name in given and given[name] != state.xyz.get(name) for name in _LOCKS):
-            self._fail(
-                Conflict(
-                    "The feature was changed in a lower layer of the view; read it again",
-                    feature_id=state.id,
-                    head=state.feature,
-                )
-            )
-            return False
-        return True
+        self._fail(changed_since(state))
+        return False
 
     def _fail(self, error: NakshaError) -> None:
         if self._request.transactional:
             raise error
-        failure = Failure(
-            id=error.feature_id, position=None, message=error.message, code=error.code
-        )
-        self.failed.append(failure)
+        self.failed.append(failure_of(error))
 
     def told(self, written: Written) -> Written:
         """What happened to the view, in the order of the request: features that were brought up
         were there before."""
-        places = positions_of(self._request)
-
-        def ordered(ids: Iterable[str]) -> tuple[str, ...]:
-            return tuple(sorted({*ids}, key=lambda id: places.get(id, len(places))))
-
-        def placed(report: T) -> T:
-            position = places.get(getattr(report, "id", None) or "")
-            return msgspec.structs.replace(report, position=position)
-
+        order = Order(self._request)
         deleted = {*written.deleted}
         changed = {*written.inserted, *written.updated} & self._brought_up - deleted
         states = {state.id: state for state in written.states if state.id not in deleted}
         return msgspec.structs.replace(
             written,
-            inserted=ordered({*written.inserted} - self._brought_up),
-            updated=ordered({*written.updated} - self._brought_up | changed),
-            deleted=ordered(deleted),
-            retained=ordered({*written.retained} - self._brought_up | {*self.retained}),
-            states=tuple(states[id] for id in ordered(states)),
-            failed=tuple(map(placed, (*written.failed, *self.failed))),
-            notices=tuple(map(placed, written.notices)),
+            inserted=order.ids({*written.inserted} - self._brought_up),
+            updated=order.ids({*written.updated} - self._brought_up | changed),
+            deleted=order.ids(deleted),
+            retained=order.ids({*written.retained} - self._brought_up | {*self.retained}),
+            states=tuple(states[id] for id in order.ids(states)),
+            failed=tuple(map(order.placed, (*written.failed, *self.failed))),
+            notices=tuple(map(order.placed, written.notices)),
         )
-
-
-def positions_of(request: WriteFeatures) -> dict[str, int]:
-    """Where each id of a request stands: features and ids counted through, in each modification
-    the features first."""
-    names = [
-        id
-        for one in request.modifications
-        for id in (*(feature.get("id") for feature in one.features), *one.ids)
-    ]
-    return {id: at for at, id in reversed([*enumerate(names)]) if isinstance(id, str)}
-
-
-def _namespace(feature: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = (feature.get("properties") or {}).get(XYZ)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _unlocked(feature: Feature) -> Feature:
-    """Without what says which state of the lower layer it was made from."""
-    given = _namespace(feature)
-    if not any(name in given for name in _LOCKS):
-        return feature
-    kept = {name: value for name, value in given.items() if name not in _LOCKS}
-    return {**feature, "properties": {**feature["properties"], XYZ: kept}}

@@ -21,9 +21,18 @@ import msgspec
 
 from naksha.hub.handlers import layered_reads, layered_writes
 from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import CountFeatures, FindStorages, ReadFeatures, WriteFeatures
-from naksha.hub.responses import Count, Features, Whereabouts, Written
+from naksha.hub.references import Reference
+from naksha.hub.requests import (
+    CountFeatures,
+    DeleteFeatures,
+    FindStorages,
+    GetVersion,
+    ReadFeatures,
+    WriteFeatures,
+)
+from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Whereabouts, Written
 from naksha.model import limits
 from naksha.model.errors import (
     Forbidden,
@@ -55,6 +64,19 @@ class ViewHandler:
         self._layers = layers_of(properties)
         self._is_layered = view_type_of(properties) is ViewType.LAYERED
 
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The spaces that it is made of."""
+        extends = properties.get("extends")
+        if isinstance(extends, str) and extends:
+            return [Reference("space", extends, "properties.extends")]
+        ids = properties.get("spaceIds")
+        return [
+            Reference("space", id, f"properties.spaceIds[{place}]")
+            for place, id in enumerate(ids if isinstance(ids, list | tuple) else ())
+            if isinstance(id, str)
+        ]
+
     async def process(self, event: Event) -> Any:
         match event.request:
             case ReadFeatures() as request:
@@ -63,8 +85,12 @@ class ViewHandler:
                 return await self._count(event, request)
             case WriteFeatures() as request:
                 return await self._write(event, request)
+            case DeleteFeatures() as request:
+                return await self._delete(event, request)
+            case GetVersion() as request:
+                return await self._version(event, request)
             case FindStorages():
-                return Whereabouts(await _storages(event, self._layers))
+                return Whereabouts(await storages_of(event, self._layers))
         raise NotImplementedHere(
             f"A view does not answer {type(event.request).__name__}; ask one of its spaces"
         )
@@ -100,26 +126,55 @@ class ViewHandler:
             raise InvalidArgument(
                 f"{context!r:.40} is no context; it is one of {', '.join(parts)}", field="context"
             )
-        if not _is_head(ref):
-            await _check_version(event, parts[context], ref)
+        if not is_head(ref):
+            await check_version(event, parts[context], ref)
         return Stack(event, parts[context], ref)
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        stack = await self._written(event, request)
+        plain = msgspec.structs.replace(request, context=DEFAULT)
+        return await layered_writes.write(stack, plain)
+
+    async def _delete(self, event: Event, request: DeleteFeatures) -> Deleted:
+        stack = await self._written(event, request)
+        if len(stack.layers) == 1:
+            plain = msgspec.structs.replace(request, context=DEFAULT)
+            return await stack.layers[0].ask(event, plain)
+        found = await layered_reads.read(
+            stack, self._query(event, request.query), hiding=True, paged=False
+        )
+        deletion = await deletion_of(found, request.message)
+        return deleted_by(await layered_writes.write(stack, deletion))
+
+    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
+        """The layers that a write is about. In a union it is the top one, as it hides nothing."""
         if request.context == SUPER:
             raise Forbidden(
                 f"What {event.space.id!r} extends cannot be changed by its name; write to the "
                 "space below, or without context=super",
                 field="context",
             )
-        if not _is_head(request.ref):
+        if not is_head(request.ref):
             raise NotSupported(
                 "A view has no branches to write to; write to the space that has the branch",
                 field="versionRef",
             )
         context = request.context if self._is_layered else EXTENSION
-        stack = await self._stack(event, context, request.ref)
-        plain = msgspec.structs.replace(request, context=DEFAULT)
-        return await layered_writes.write(stack, plain)
+        return await self._stack(event, context, request.ref)
+
+    async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
+        """The version of all layers, if they have any in common."""
+        if is_head(request.ref):
+            if not request.published or len(await storages_of(event, self._layers)) > 1:
+                return None
+        else:
+            await check_version(event, self._layers, request.ref)
+        versions = [await layer.ask(event, request) for layer in self._layers]
+        known = [version for version in versions if version is not None]
+        if len(known) < len(versions):
+            return None
+        oldest = min(known, key=lambda version: version.seq_number)
+        return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
 
 
 def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
@@ -153,7 +208,8 @@ def view_type_of(properties: dict[str, Any]) -> ViewType:
         ) from None
 
 
-def _is_head(ref: str) -> bool:
+def is_head(ref: str) -> bool:
+    """Whether a reference means the present of main."""
     if not ref:
         return True
     parsed = parse_ref(ref)
@@ -162,7 +218,7 @@ def _is_head(ref: str) -> bool:
     )
 
 
-async def _check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
+async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
     """Refuse a version that is not the same for all layers."""
     parsed = parse_ref(ref)
     if not isinstance(parsed, One):
@@ -173,7 +229,7 @@ async def _check_version(event: Event, layers: Sequence[Layer], ref: str) -> Non
             "version, or ask the space that has them",
             field="versionRef",
         )
-    storages = await _storages(event, layers)
+    storages = await storages_of(event, layers)
     if len(storages) > 1:
         raise NotSupported(
             "The spaces of this view are in several storages "
@@ -182,7 +238,8 @@ async def _check_version(event: Event, layers: Sequence[Layer], ref: str) -> Non
         )
 
 
-async def _storages(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
+async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
+    """Where the layers are stored."""
     found: dict[str, None] = {}
     for layer in layers:
         found |= dict.fromkeys((await layer.ask(event, FindStorages())).storages)
