@@ -35,6 +35,7 @@ _SIDES: Final = ("west", "south", "east", "north")
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
 )
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _ORDER: Final[dict[str, Any]] = {
@@ -66,10 +67,7 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        **dict.fromkeys(
-            ("failed", "notices", "violations"), {"type": "array", "items": {"type": "object"}}
-        ),
-        "parts": {"type": "array", "items": {"type": "object"}},
+        **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
         "isComplete": {"type": "boolean"},
     },
 }
