@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,10 @@ async def collection_of(realm: RealmHub, id: str) -> CollectionInfo:
 async def ids_in(realm: RealmHub, space: str) -> list[str]:
     answer = await realm.send(space, ReadFeatures(), AS_ADMIN)
     return sorted(state.id for state in await answer.all())
+
+
+def patching(patch: dict[str, Any]) -> Callable[[Space], Space]:
+    return lambda old: patched(Space, old, patch)
 
 
 # ---- Names ---------------------------------------------------------------------------------------
@@ -278,10 +283,10 @@ async def test_history_is_switched_with_the_versions_to_keep(realm: RealmHub) ->
     await put(realm, "a", a_feature("x"))
     for versions, is_on in [(1, False), (100, True), (None, True), (1, False)]:
         patch = {"versionsToKeep": versions}
-        await change_space(realm, "a", lambda old, p=patch: patched(Space, old, p), ADMIN)  # type: ignore[misc]
+        await change_space(realm, "a", patching(patch), ADMIN)
         assert (await collection_of(realm, "a")).history_enabled is is_on
     days = {"properties": {"collection": {"maxAge": 30}}}
-    await change_space(realm, "a", lambda old: patched(Space, old, days), ADMIN)
+    await change_space(realm, "a", patching(days), ADMIN)
     assert (await collection_of(realm, "a")).max_age == 30
 
 
@@ -326,7 +331,7 @@ async def test_it_is_known_when_the_content_was_changed(realm: RealmHub) -> None
     # Another setting is no other content.
     for days in range(limits.LOG_LOOKBACK_PAGE + 2):
         patch = {"properties": {"collection": {"maxAge": days}}}
-        await change_space(realm, "a", lambda old, p=patch: patched(Space, old, p), ADMIN)  # type: ignore[misc]
+        await change_space(realm, "a", patching(patch), ADMIN)
     assert await content_updated_at(realm, made) == changed
     await put(realm, "a", a_feature("x"))
     assert await content_updated_at(realm, made) == changed, "nothing was changed"
