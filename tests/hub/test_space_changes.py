@@ -15,7 +15,7 @@ from naksha.hub.objects import Connector, Space, StorageObject, patched
 from naksha.hub.provenance import add_provenance
 from naksha.hub.registry import Registry
 from naksha.hub.requests import ReadFeatures
-from naksha.hub.space_changes import change_space, create_space, remove_space
+from naksha.hub.space_changes import change_connector, change_space, create_space, remove_space
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InUse, InvalidArgument, NotFound, Unavailable
@@ -302,6 +302,28 @@ async def test_a_change_that_the_storage_refuses_is_not_made(realm: RealmHub) ->
         )
     assert await realm.registry.get(Space, "a") == before
     assert (await collection_of(realm, "a")).history_enabled is True
+
+
+async def test_a_connector_changes_the_collections_of_all_who_have_it(realm: RealmHub) -> None:
+    def storing(**settings: Any) -> Connector:
+        return Connector(id="c", class_name="storage", properties={"collection": settings})
+
+    await realm.registry.create(storing(), ADMIN)
+    for id in ("a", "b"):
+        await create_space(realm, Space(id=id, event_handler_ids=("c",)), ADMIN)
+    await change_connector(realm, "c", lambda _: storing(maxAge=9), ADMIN)
+    assert [(await collection_of(realm, id)).max_age for id in ("a", "b")] == [9, 9]
+    await change_connector(realm, "c", lambda _: storing(id="shared"), ADMIN)
+    assert (await collection_of(realm, "shared")).id == "shared"
+    await put(realm, "a", a_feature("x"))
+    assert await ids_in(realm, "b") == ["x"]
+    scope = Scope(space=scope_of("default", "a"), collections=("shared",))
+    await create_tag(await realm.storage("default"), "summer", SIGNED, scope=scope)
+    off = storing(id="shared", historyEnabled=False)
+    with pytest.raises(InUse):
+        await change_connector(realm, "c", lambda _: off, ADMIN)
+    kept = await realm.registry.get(Connector, "c")
+    assert kept.properties == {"collection": {"id": "shared"}}
 
 
 async def test_a_space_gets_a_collection_where_it_is_moved_to(
