@@ -147,10 +147,13 @@ async def test_a_collection_is_dropped_with_its_last_space(realm: RealmHub) -> N
     stores = Connector(id="c", class_name="storage", properties={"collection": "a"})
     await realm.registry.create(stores, ADMIN)
     await create_space(realm, Space(id="d", event_handler_ids=("c",)), ADMIN)
+    storage = await realm.storage("default")
+    written = (await storage.publication()).last_txn
     for id in ("a", "d"):
         await remove_space(realm, id, ADMIN)
         assert (await collection_of(realm, "a")).delete_at == 0
-    before = time.time() * 1000
+    assert (await storage.publication()).last_txn == written, "not even for a moment"
+    before = int(time.time() * 1000)
     await remove_space(realm, "b", ADMIN)
     delete_at = (await collection_of(realm, "a")).delete_at
     grace_ms = limits.SPACE_GRACE_SECONDS * 1000
