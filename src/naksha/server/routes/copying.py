@@ -35,9 +35,9 @@ _SIDES: Final = ("west", "south", "east", "north")
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
 )
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
-_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _ORDER: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["targetSpaceId"],
@@ -67,8 +67,7 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        **dict.fromkeys(("failed", "notices", "violations"), _OBJECTS),
-        "parts": _OBJECTS,
+        **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
         "isComplete": {"type": "boolean"},
     },
 }
