@@ -442,8 +442,8 @@ CONTENT_LOOKUPS_MAX: Final = 8
 EXACT_COUNTS_MAX: Final = 200
 """Collections without an estimate that one list of spaces counts; the others get no count."""
 
-LOG_LOOKBACK_MAX: Final = 100
-"""Transactions that are looked at for the last one that changed features."""
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
 
 COPY_PART_FEATURES: Final = 10_000
 """Features that a copy between spaces writes with one transaction; it is one part of more."""
@@ -452,7 +452,7 @@ COPY_PART_BYTES: Final = 32 * MIB
 """The same in bytes, as they came from the source."""
 
 COPY_FAILURES_MAX: Final = 1_000
-"""Failed features that the report of a copy names; of the others it has the number."""
+"""Failed features, notices and violations that the report of a copy tells one by one."""
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""

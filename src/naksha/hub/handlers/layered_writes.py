@@ -8,31 +8,28 @@ that hides what lies below. Nobody ever sees the copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import aclosing
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
 from naksha.hub.handlers.layers import Stack
-from naksha.hub.requests import (
-    DeleteFeatures,
-    IfExists,
-    IfNotExists,
-    Modification,
-    WriteFeatures,
+from naksha.hub.handlers.write_parts import (
+    Order,
+    changed_since,
+    ids_of,
+    says,
+    unlocked,
+    with_ids,
+    with_lock,
 )
-from naksha.hub.responses import Deleted, Failure, Features, Notice, Written
-from naksha.model import limits
-from naksha.model.errors import Conflict, FeatureExists, LimitExceeded, NakshaError
-from naksha.model.features import generate_ids
-from naksha.model.state import XYZ, State
-
-_LOCKS: Final = ("uuid", "version")
-"""What of the namespace says which state a feature was made from."""
+from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.responses import Failure, Written
+from naksha.hub.writing.failures import failure_of
+from naksha.model.errors import FeatureExists, NakshaError
+from naksha.model.state import State
 
 Feature = dict[str, Any]
-T = TypeVar("T", Failure, Notice)
 
 
 async def write(stack: Stack, request: WriteFeatures) -> Written:
@@ -54,56 +51,6 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
         request, modifications=tuple(plan.modifications), conflict_detection=False
     )
     return plan.told(await top.ask(stack.event, sent))
-
-
-async def delete(stack: Stack, request: DeleteFeatures, found: Features) -> Deleted:
-    """Delete what a query has found in all layers, as one transaction."""
-    ids: list[str] = []
-    async with aclosing(found):
-        async for states in found:
-            ids += [state.id for state in states]
-            if len(ids) > limits.WRITE_FEATURES_MAX:
-                raise LimitExceeded(
-                    f"A view deletes at most {limits.WRITE_FEATURES_MAX} features at once; delete "
-                    "them in several parts",
-                    field="query",
-                )
-    one = Modification(ids=tuple(ids), if_exists=IfExists.DELETE, if_not_exists=IfNotExists.RETAIN)
-    written = await write(
-        stack,
-        WriteFeatures(modifications=(one,), message=request.message, returning=False),
-    )
-    return Deleted(
-        count=len(written.deleted),
-        ids=written.deleted[: limits.DELETED_IDS_MAX],
-        txn=written.txn,
-        version=written.version,
-    )
-
-
-def with_ids(request: WriteFeatures) -> WriteFeatures:
-    """The same with the ids that the features will have."""
-    if not request.prefix_id:
-        return request
-    modifications = tuple(
-        msgspec.structs.replace(
-            one,
-            features=tuple(
-                {**feature, "id": request.prefix_id + str(feature.get("id") or generate_ids(1)[0])}
-                for feature in one.features
-            ),
-        )
-        for one in request.modifications
-    )
-    return msgspec.structs.replace(request, modifications=modifications, prefix_id="")
-
-
-def ids_of(modification: Modification) -> Iterable[str]:
-    """All ids that it is about, without those that are still to be made."""
-    yield from modification.ids
-    for feature in modification.features:
-        if isinstance(feature.get("id"), str):
-            yield feature["id"]
 
 
 class _Kept(NamedTuple):
@@ -167,7 +114,7 @@ class _Plan:
         features = [f for f in above.features if self._is_present(f, self._heads)]
         ids = tuple(id for id in above.ids if self._is_present({"id": id}, self._heads))
         locked = tuple(
-            _with_lock(f, self._heads[f["id"]]) if f.get("id") in self._heads else f
+            with_lock(f, self._heads[f["id"]]) if f.get("id") in self._heads else f
             for f in features
         )
         return msgspec.structs.replace(above, features=locked, ids=ids)
@@ -187,14 +134,14 @@ class _Plan:
         is_merge = below.if_exists is IfExists.MERGE
         changed = msgspec.structs.replace(
             below,
-            features=tuple(map(_unlocked, below.features)),
+            features=tuple(map(unlocked, below.features)),
             if_exists=IfExists.REPLACE if is_merge else below.if_exists,
             if_not_exists=IfNotExists.CREATE if below.features else below.if_not_exists,
         )
         if changed.if_exists is not IfExists.REPLACE:
             self.modifications.append(
                 Modification(
-                    features=tuple(_unlocked(self._below[id].feature) for id in ids),
+                    features=tuple(unlocked(self._below[id].feature) for id in ids),
                     if_exists=IfExists.RETAIN,
                     if_not_exists=IfNotExists.CREATE,
                 )
@@ -205,83 +152,30 @@ class _Plan:
     def _is_present(self, feature: Feature, heads: Mapping[str, State]) -> bool:
         """Whether it says that it was made from the state that is there, if one is."""
         state = heads.get(feature.get("id") or "")
-        if state is None:
+        if state is None or says(feature, state):
             return True
-        said = _namespace(feature)
-        named = [name for name in _LOCKS if said.get(name) is not None]
-        if named and all(said[name] == state.xyz.get(name) for name in named):
-            return True
-        self._fail(
-            Conflict(
-                "The feature was changed since it was read, or does not say the version that it"
-                " had; look at the head that is given here",
-                feature_id=state.id,
-                head=state.feature,
-            )
-        )
+        self._fail(changed_since(state))
         return False
 
     def _fail(self, error: NakshaError) -> None:
         if self._request.transactional:
             raise error
-        failure = Failure(
-            id=error.feature_id, position=None, message=error.message, code=error.code
-        )
-        self.failed.append(failure)
+        self.failed.append(failure_of(error))
 
     def told(self, written: Written) -> Written:
         """What happened to the view, in the order of the request: features that were brought up
         were there before."""
-        places = positions_of(self._request)
-
-        def ordered(ids: Iterable[str]) -> tuple[str, ...]:
-            return tuple(sorted({*ids}, key=lambda id: places.get(id, len(places))))
-
-        def placed(report: T) -> T:
-            position = places.get(getattr(report, "id", None) or "")
-            return msgspec.structs.replace(report, position=position)
-
+        order = Order(self._request)
         deleted = {*written.deleted}
         changed = {*written.inserted, *written.updated} & self._brought_up - deleted
         states = {state.id: state for state in written.states if state.id not in deleted}
         return msgspec.structs.replace(
             written,
-            inserted=ordered({*written.inserted} - self._brought_up),
-            updated=ordered({*written.updated} - self._brought_up | changed),
-            deleted=ordered(deleted),
-            retained=ordered({*written.retained} - self._brought_up | {*self.retained}),
-            states=tuple(states[id] for id in ordered(states)),
-            failed=tuple(map(placed, (*written.failed, *self.failed))),
-            notices=tuple(map(placed, written.notices)),
+            inserted=order.ids({*written.inserted} - self._brought_up),
+            updated=order.ids({*written.updated} - self._brought_up | changed),
+            deleted=order.ids(deleted),
+            retained=order.ids({*written.retained} - self._brought_up | {*self.retained}),
+            states=tuple(states[id] for id in order.ids(states)),
+            failed=tuple(map(order.placed, (*written.failed, *self.failed))),
+            notices=tuple(map(order.placed, written.notices)),
         )
-
-
-def positions_of(request: WriteFeatures) -> dict[str, int]:
-    """Where each id of a request stands: features and ids counted through, in each modification
-    the features first."""
-    names = [
-        id
-        for one in request.modifications
-        for id in (*(feature.get("id") for feature in one.features), *one.ids)
-    ]
-    return {id: at for at, id in reversed([*enumerate(names)]) if isinstance(id, str)}
-
-
-def _namespace(feature: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = (feature.get("properties") or {}).get(XYZ)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _unlocked(feature: Feature) -> Feature:
-    """Without what says which state of the lower layer it was made from."""
-    given = _namespace(feature)
-    if not any(name in given for name in _LOCKS):
-        return feature
-    kept = {name: value for name, value in given.items() if name not in _LOCKS}
-    return {**feature, "properties": {**feature["properties"], XYZ: kept}}
-
-
-def _with_lock(feature: Feature, state: State) -> Feature:
-    """With the state that must still be there when it is written."""
-    namespace = {**_namespace(feature), "uuid": state.uuid}
-    return {**feature, "properties": {**(feature.get("properties") or {}), XYZ: namespace}}

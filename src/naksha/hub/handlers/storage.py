@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.collections import Stored, collection_of, scope_of, stored
 from naksha.hub.handlers.storage_reads import READ_ANSWERS
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.objects import Space
@@ -46,8 +46,7 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
-        # Spaces of several realms may have the same name, and be in the same storage.
-        space = f"{setup.hub.realm_id}/{setup.space.id}"
+        space = scope_of(setup.hub.realm_id, setup.space.id)
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
 
@@ -64,6 +63,11 @@ class StorageHandler:
     def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
         """The one collection."""
         return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
+
+    @property
+    def collection_id(self) -> str:
+        """The collection."""
+        return self._collection.id
 
     async def process(self, event: Event) -> Any:
         answer = ANSWERS.get(type(event.request))

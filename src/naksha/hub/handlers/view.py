@@ -21,6 +21,7 @@ import msgspec
 
 from naksha.hub.handlers import layered_reads, layered_writes
 from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
 from naksha.hub.requests import (
@@ -89,7 +90,7 @@ class ViewHandler:
             case GetVersion() as request:
                 return await self._version(event, request)
             case FindStorages():
-                return Whereabouts(await _storages(event, self._layers))
+                return Whereabouts(await storages_of(event, self._layers))
         raise NotImplementedHere(
             f"A view does not answer {type(event.request).__name__}; ask one of its spaces"
         )
@@ -125,8 +126,8 @@ class ViewHandler:
             raise InvalidArgument(
                 f"{context!r:.40} is no context; it is one of {', '.join(parts)}", field="context"
             )
-        if not _is_head(ref):
-            await _check_version(event, parts[context], ref)
+        if not is_head(ref):
+            await check_version(event, parts[context], ref)
         return Stack(event, parts[context], ref)
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
@@ -142,7 +143,8 @@ class ViewHandler:
         found = await layered_reads.read(
             stack, self._query(event, request.query), hiding=True, paged=False
         )
-        return await layered_writes.delete(stack, request, found)
+        deletion = await deletion_of(found, request.message)
+        return deleted_by(await layered_writes.write(stack, deletion))
 
     async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
         """The layers that a write is about. In a union it is the top one, as it hides nothing."""
@@ -152,7 +154,7 @@ class ViewHandler:
                 "space below, or without context=super",
                 field="context",
             )
-        if not _is_head(request.ref):
+        if not is_head(request.ref):
             raise NotSupported(
                 "A view has no branches to write to; write to the space that has the branch",
                 field="versionRef",
@@ -162,11 +164,11 @@ class ViewHandler:
 
     async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
         """The version of all layers, if they have any in common."""
-        if _is_head(request.ref):
-            if not request.published or len(await _storages(event, self._layers)) > 1:
+        if is_head(request.ref):
+            if not request.published or len(await storages_of(event, self._layers)) > 1:
                 return None
         else:
-            await _check_version(event, self._layers, request.ref)
+            await check_version(event, self._layers, request.ref)
         versions = [await layer.ask(event, request) for layer in self._layers]
         known = [version for version in versions if version is not None]
         if len(known) < len(versions):
@@ -206,7 +208,8 @@ def view_type_of(properties: dict[str, Any]) -> ViewType:
         ) from None
 
 
-def _is_head(ref: str) -> bool:
+def is_head(ref: str) -> bool:
+    """Whether a reference means the present of main."""
     if not ref:
         return True
     parsed = parse_ref(ref)
@@ -215,7 +218,7 @@ def _is_head(ref: str) -> bool:
     )
 
 
-async def _check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
+async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
     """Refuse a version that is not the same for all layers."""
     parsed = parse_ref(ref)
     if not isinstance(parsed, One):
@@ -226,7 +229,7 @@ async def _check_version(event: Event, layers: Sequence[Layer], ref: str) -> Non
             "version, or ask the space that has them",
             field="versionRef",
         )
-    storages = await _storages(event, layers)
+    storages = await storages_of(event, layers)
     if len(storages) > 1:
         raise NotSupported(
             "The spaces of this view are in several storages "
@@ -235,7 +238,8 @@ async def _check_version(event: Event, layers: Sequence[Layer], ref: str) -> Non
         )
 
 
-async def _storages(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
+async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
+    """Where the layers are stored."""
     found: dict[str, None] = {}
     for layer in layers:
         found |= dict.fromkeys((await layer.ask(event, FindStorages())).storages)

@@ -50,6 +50,16 @@ async def write_features(
     return msgspec.structs.replace(written, version=await published(target, written.txn))
 
 
+async def write_in(
+    session: WriteSession, target: Target, request: WriteFeatures, space_id: str
+) -> Written:
+    """The same on main, as a part of a transaction that is somebody else's; its version is not
+    known yet."""
+    tags = TagChange(request.add_tags, request.remove_tags)
+    line = WrittenLine(target.storage, is_main=True, base=None)
+    return await _Write(target, request, prepare(request), tags, line).attempt(session, space_id)
+
+
 async def published(target: Target, txn: int) -> int | None:
     """The number of the version that a transaction made, if it is known soon."""
     version = await target.storage.wait_published(txn, limits.PUBLISH_WAIT_SECONDS)
@@ -85,11 +95,12 @@ class _Write:
             self._read = await states_at(self._line.base, self._target, self._prepared)
 
         async def work(session: WriteSession) -> Written:
-            return await self._attempt(session, space_id)
+            return await self.attempt(session, space_id)
 
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
-    async def _attempt(self, session: WriteSession, space_id: str) -> Written:
+    async def attempt(self, session: WriteSession, space_id: str) -> Written:
+        """The whole of it in one session, which is not committed here."""
         info = await open_collection(session, self._target, may_create=self._may_create)
         if next(self._attempts) >= limits.RETRY_GATE_COUNT and info is not None:
             # What is read from here on is what is written over.
