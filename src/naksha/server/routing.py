@@ -44,6 +44,6 @@ ROUTES: Final = (
     iterate,
     spatial,
     spatial_batch,
-    tiles,
     statistics,
+    tiles,
 )
