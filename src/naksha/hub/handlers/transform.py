@@ -94,14 +94,12 @@ class TransformHandler:
         if self._needs_whole:
             patches = [one for one in request.modifications if is_patch(one)]
             ids = {f["id"] for one in patches for f in one.features if isinstance(f.get("id"), str)}
-        return await write_over_heads(
-            event, request, ids, lambda heads: self._written(request, heads)
-        )
 
-    def _written(self, request: WriteFeatures, heads: Heads) -> WriteFeatures:
-        return with_features(
-            with_wholes(request, heads), lambda feature, _: changed(self._on_write, feature)
-        )
+        async def change(heads: Heads) -> WriteFeatures:
+            wholes = with_wholes(request, heads)
+            return with_features(wholes, lambda feature, _: self._changed(feature))
+
+        return await write_over_heads(event, request, ids, change)
 
     def _changed(self, feature: Feature) -> Feature:
         return changed(self._on_write, feature)
