@@ -199,5 +199,5 @@ class TestGeometry:
         holed = at(
             "Polygon",
             [*SQUARE["geometry"]["coordinates"], [[0, 0], [0.5, 0], [0.5, 1], [0, 1], [0, 0]]],
-        )  # noqa: E501
+        )
         assert area_m2(shape(holed["geometry"])) == pytest.approx(1.2363e10 / 2, rel=1e-2)
