@@ -8,6 +8,7 @@ await hub.close()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,7 +53,15 @@ class RealmHub:
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self._storages.get(await self.registry.get(StorageObject, id))
+        return await self.opened_storage(await self.registry.get(StorageObject, id))
+
+    async def opened_storage(self, thing: StorageObject) -> Storage:
+        """A storage as it is configured, or is to be."""
+        return await self._storages.get(self.realm_id, thing)
+
+    def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may have no storage at this location."""
+        self._storages.check_allowed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -60,6 +69,7 @@ class RealmHub:
         ref = None if snapshot.commit is None else snapshot.commit.ref
         if self._pipelines is None or ref != self._of:
             self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
+            self._storages.keep_only(self.realm_id, await self.registry.list(StorageObject))
         return self._pipelines
 
 
@@ -89,12 +99,15 @@ class Hub:
         tuning: Tuning | None = None,
         observe: Observe = unobserved,
         files: Path | None = None,
+        allowed_locations: Sequence[str] | None = None,
     ) -> Hub:
         """Join the catalog at a location, and set up the default realm when it is new. `files` is
-        the directory that paths of storages in files begin at."""
+        the directory that paths of storages in files begin at; `allowed_locations` are how the
+        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
+        (None: whoever may manage storages may open any)."""
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)
-        hub = cls(opened, OpenStorages(files), default_storage, observe)
+        hub = cls(opened, OpenStorages(files, allowed=allowed_locations), default_storage, observe)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:

@@ -119,7 +119,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def etag(self) -> str:
         """Another one after every change. Made from what is shown only: it is shown too."""
         shown = msgspec.json.encode(self.to_json(), order="sorted")
-        return f'"{hashlib.sha256(shown).hexdigest()[:24]}"'
+        return hashlib.sha256(shown).hexdigest()[:24]
 
 
 @object_type("hub-storage")
@@ -242,6 +242,8 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
                 f"At most {limits.PROVENANCE_MAX} entries are kept; send the newest",
                 field="provenance",
             )
+        for place, entry in enumerate(self.provenance):
+            check_provenance(entry, f"provenance[{place}]")
 
     def resource(self) -> Resource:
         return resources.space(
@@ -305,6 +307,19 @@ def check_field_text(value: str, bytes_max: int, field: str) -> None:
     problem = text_problem(value, bytes_max)
     if problem is not None:
         raise InvalidArgument(f"{field} {problem}", field=field)
+
+
+def check_provenance(entry: dict[str, Any], field: str) -> None:
+    """An entry says its source, and not too much."""
+    problem = json_problem(entry)
+    if problem is not None:
+        raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
+    if not isinstance(entry.get("source"), str) or not entry["source"]:
+        raise InvalidArgument("An entry has a source, which is a text", field=f"{field}.source")
+    if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
+        raise LimitExceeded(
+            f"An entry has at most {limits.PROVENANCE_BYTES_MAX} bytes", field=field
+        )
 
 
 def replaced(kind: type[O], old: O, value: dict[str, Any]) -> O:

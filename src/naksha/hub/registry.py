@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -106,7 +106,7 @@ class Registry:
         changed: Callable[[O], O],
         actor: Actor,
         *,
-        if_match: str | None = None,
+        if_match: Collection[str] | None = None,
     ) -> O:
         """Replace an object by what a function makes of it, else NotFound."""
         return (await self.exchange(kind, id, changed, actor, if_match=if_match)).new
@@ -118,9 +118,9 @@ class Registry:
         changed: Callable[[O], O],
         actor: Actor,
         *,
-        if_match: str | None = None,
+        if_match: Collection[str] | None = None,
     ) -> Change[O]:
-        """The same, with what it was. `if_match` is the ETag that it must have."""
+        """The same, with what it was. `if_match` are the ETags of which it must have one."""
 
         async def change(edit: Edit) -> Change[O]:
             old = await _found(edit, kind, id, if_match)
@@ -152,7 +152,7 @@ class Registry:
         return await self._commit(change, f"note of space {space_id}", actor)
 
     async def remove(
-        self, kind: type[O], id: str, actor: Actor, *, if_match: str | None = None
+        self, kind: type[O], id: str, actor: Actor, *, if_match: Collection[str] | None = None
     ) -> O:
         """Remove an object, else NotFound; InUse when another one needs it."""
 
@@ -161,7 +161,9 @@ class Registry:
 
         return await self._commit(change, f"remove {kind.kind} {id}", actor)
 
-    async def remove_space(self, id: str, actor: Actor, *, if_match: str | None = None) -> Removed:
+    async def remove_space(
+        self, id: str, actor: Actor, *, if_match: Collection[str] | None = None
+    ) -> Removed:
         """Remove a space; says which collections nobody is stored in any more."""
 
         async def change(edit: Edit) -> Removed:
@@ -181,17 +183,23 @@ class Registry:
         return self._realm.persistence.clock.now_ms()
 
 
+class Realm(Surroundings, Protocol):
+    """A realm with its configuration."""
+
+    registry: Registry
+
+
 def new_space_id() -> str:
     """An id for a space that comes without one."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
 
 
-async def _found(edit: Edit, kind: type[O], id: str, if_match: str | None) -> O:
+async def _found(edit: Edit, kind: type[O], id: str, if_match: Collection[str] | None) -> O:
     found = await edit.get(key_of(kind, id), kind)
     if found is None:
         raise _not_found(kind, id)
     etag = found.value.etag()
-    if if_match is not None and if_match not in ("*", etag):
+    if if_match is not None and not {"*", etag} & set(if_match):
         raise PreconditionFailed(
             f"The {kind.kind} {id!r} has been changed: its ETag is {etag}; read it again",
             field="If-Match",
@@ -199,7 +207,9 @@ async def _found(edit: Edit, kind: type[O], id: str, if_match: str | None) -> O:
     return found.value
 
 
-async def _removed(edit: Edit, kind: type[O], id: str, actor: Actor, if_match: str | None) -> O:
+async def _removed(
+    edit: Edit, kind: type[O], id: str, actor: Actor, if_match: Collection[str] | None
+) -> O:
     thing = await _found(edit, kind, id, if_match)
     check_removed(thing, actor)
     users = await users_of(edit, thing)

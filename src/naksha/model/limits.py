@@ -106,6 +106,16 @@ TILE_MARGIN_PIXELS_MAX: Final = 256
 HEXAGON_COUNTS_MAX: Final = 1_000_000
 """How often all features of one answer are counted, once in each hexagon that a feature touches."""
 
+TILE_EXTENT_MAX: Final = 65_536
+"""Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
+
+STATISTICS_KEYS_MAX: Final = 1_000
+"""Properties and tags that the statistics of a collection count one by one, those of most
+features first."""
+
+STATISTICS_BYTES_MAX: Final = 32 * MIB
+"""What fast statistics read of a collection; of a larger one they look at a part."""
+
 # ---- Messages in the transaction log -------------------------------------------------------------
 
 MESSAGES_MAX: Final = 1_000
@@ -452,8 +462,8 @@ CONTENT_LOOKUPS_MAX: Final = 8
 EXACT_COUNTS_MAX: Final = 200
 """Collections without an estimate that one list of spaces counts; the others get no count."""
 
-LOG_LOOKBACK_MAX: Final = 100
-"""Transactions that are looked at for the last one that changed features."""
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
 
 COPY_PART_FEATURES: Final = 10_000
 """Features that a copy between spaces writes with one transaction; it is one part of more."""
@@ -462,7 +472,7 @@ COPY_PART_BYTES: Final = 32 * MIB
 """The same in bytes, as they came from the source."""
 
 COPY_FAILURES_MAX: Final = 1_000
-"""Failed features that the report of a copy names; of the others it has the number."""
+"""Failed features, notices and violations that the report of a copy tells one by one."""
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
@@ -487,6 +497,9 @@ SORT_KEYS_MAX: Final = 8
 
 PARTS_MAX: Final = 1_000
 """Parts that an iteration is cut into."""
+
+CLUSTERED_FEATURES_MAX: Final = 1_000_000
+"""Features of an area that are counted in cells: their geometries are in memory together."""
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""

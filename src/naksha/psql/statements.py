@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Intersects, Op, Query, Spatial, States
+from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
@@ -121,6 +121,14 @@ def rows_of(
     sources = _sources(statement, layers, query, cursor, "source_page", given, conditions, **cut)
     then = sql("then_txn_of_page") if several else ""
     return sources, sql("order_page", then=then, limit=str(limit))
+
+
+def sampled_rows(
+    statement: Statement, layers: Sequence[Source], query: Query, given: str, percent: float
+) -> str:
+    """The same rows, of about so many percent of the pages."""
+    part = f"{percent:.9f}"
+    return _sources(statement, layers, query, None, "source_sample", given, (), percent=part)
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
@@ -332,6 +340,11 @@ def _spatial(statement: Statement, spatial: Spatial) -> str:
     return f"{rough} AND {near}"
 
 
+def box_of(statement: Statement, box: Bbox) -> str:
+    """The condition that a feature's box meets this one."""
+    return _spatial(statement, box)
+
+
 def _exact_box(statement: Statement, box: Box) -> str:
     west, south, east, north = box
     thin = min(east - west, north - south) < _BOX_THIN
@@ -344,7 +357,8 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
-    path = sql("path", path=statement.value(list(test.path), "text[]"))
+    steps = (sql("step", key=statement.value(key, "text")) for key in test.path)
+    path = sql("path", steps="".join(steps))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op is Op.STARTS_WITH:

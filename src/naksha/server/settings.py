@@ -7,6 +7,7 @@ A setting is a field here and nowhere else: its flag (`--log-format`), its varia
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
@@ -55,6 +56,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     storage_options: Annotated[
         dict[str, Any], _told("Options of that storage, as JSON; {realm} as above.")
     ] = {}
+    allowed_locations: Annotated[
+        tuple[str, ...],
+        _told(
+            "How the location of a storage may begin that is configured over REST, {realm} as "
+            "above. Unless given: whoever may manage storages may open any."
+        ),
+    ] = ()
     workers: Annotated[
         int, Meta(ge=1, le=limits.WORKERS_MAX), _told("Processes; more than one on databases only.")
     ] = 1
@@ -153,6 +161,7 @@ _PSQL: Final = ALIASES["postgresql"]
 _ONE_PROCESS: Final = frozenset({FILE, MEMORY})
 
 
+@lru_cache(maxsize=1024)  # asked for every request without a token
 def is_loopback(host: str) -> bool:
     """Whether an address, or a name, is that of the machine itself."""
     name = host.strip("[]").lower()

@@ -8,17 +8,18 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-import naksha
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
+from naksha.server import VERSION
 from naksha.server.state import ServerState, server_of
 from naksha.server.visits import visit_of
 
 router = APIRouter(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
+_NO: Final = frozenset({"false", "no", "0"})
 
 
 @router.get("/hub/health-status")
@@ -27,16 +28,16 @@ async def health(
     request: Request,
     response: Response,
     detailed: Annotated[
-        bool | str | None, Query(description="Look at the catalog and the storages of the realm.")
+        str | None, Query(description="Look at the catalog and the storages of the realm.")
     ] = None,
 ) -> dict[str, Any]:
     """The hub answers."""
     said: dict[str, Any] = {
-        "reporter": {"name": "naksha", "version": naksha.__version__},
+        "reporter": {"name": "naksha", "version": VERSION},
         "status": {"result": "OK"},
         "schemaVersion": SCHEMA_VERSION,
     }
-    if detailed is None or detailed is False:
+    if detailed is None or detailed.lower() in _NO:
         return said
     actor = visit_of(request).actor
     if actor is None:
