@@ -46,7 +46,9 @@ class Table:
     async def wait_for(self, waiters: int, seconds: float = 10) -> None:
         """Until so many wait."""
         async with asyncio.timeout(seconds):
-            while await self.waiters() != waiters:
+            while True:
+                if await self.waiters() == waiters:
+                    return
                 await asyncio.sleep(0.02)
 
     async def release(self) -> None:

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -13,9 +13,10 @@ def connected(port: int) -> Iterator[socket.socket]:
         yield connection
 
 
-def get_line(port: int, path: str) -> bytes:
+def get_line(port: int, path: str, *fields: str) -> bytes:
     """The head of a plain request."""
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+    lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *fields, "", ""]
+    return "\r\n".join(lines).encode()
 
 
 def rest(connection: socket.socket) -> bytes:
@@ -29,9 +30,8 @@ def rest(connection: socket.socket) -> bytes:
     return bytes(found)
 
 
-def wait_until(condition: object, seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Until a function says yes."""
-    assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -13,7 +13,7 @@ from naksha.hub.tokens import mint
 from naksha.testing.hub_server import HubServer
 from tests.cli.command import naksha
 
-EVERYTHING = {"naksha": {right.value: [{}] for right in Right}}
+EVERYTHING: dict[str, Any] = {"naksha": {right.value: [{}] for right in Right}}
 Minter = Callable[..., str]
 
 

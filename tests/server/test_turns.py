@@ -28,11 +28,14 @@ class Visitors:
         return task
 
     async def _visit(self, actor: str) -> None:
-        async with self.turns.turn(actor):
+        await self.turns.enter(actor)
+        try:
             end = asyncio.Event()
             self.served.append(actor)
             self._ends.append(end)
             await end.wait()
+        finally:
+            self.turns.leave(actor)
 
     async def one_goes(self) -> None:
         self._ends.pop(0).set()
@@ -121,8 +124,10 @@ async def test_who_leaves_when_it_is_his_turn_gives_the_place_back() -> None:
     await visitors.come("a")
     gone = await visitors.come("b")
     visitors._ends.pop(0).set()
-    while not made._running_of.get("b"):
+    while True:
         await asyncio.sleep(0)
+        if made._running_of.get("b"):
+            break
     gone.cancel()
     await settle()
     assert (made.running, made.waiting) == (0, 0)

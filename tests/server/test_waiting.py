@@ -1,5 +1,5 @@
-"""Requests that take long: they are given up in time, when nobody waits for them, or when the server
-ends; and nobody has more of them than he may."""
+"""Requests that take long: they are given up in time, when nobody waits for them, or when the
+server ends; and nobody has more of them than he may."""
 
 import asyncio
 import json
@@ -57,15 +57,14 @@ async def test_what_takes_too_long_is_given_up_also_in_the_database(
         answer = await client.delete(PATH)
         assert (answer.status_code, answer.json()["code"]) == (504, "outcome_unknown")
         await table.wait_for(0, seconds=5)
-    assert httpx.get(f"{hub.url}{PATH}").status_code == 200
+        await table.release()
+        assert (await client.get(PATH)).status_code == 200
 
 
 async def test_who_goes_away_ends_the_work(hub: HubServer, dsn: str) -> None:
     async with locked(dsn) as table:
         with connected(hub.port) as connection:
-            connection.sendall(
-                get_line(hub.port, PATH).replace(b"\r\n", b"\r\nStream-Id: gone\r\n", 1)
-            )
+            connection.sendall(get_line(hub.port, PATH, "Stream-Id: gone"))
             await table.wait_for(1)
         await table.wait_for(0, seconds=1)
     (line,) = [line for line in lines(hub) if line.get("streamId") == "gone"]
@@ -158,19 +157,17 @@ async def test_a_storage_that_is_not_there_shows_in_the_health(
     database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     with database_factory.fresh() as dsn, HubServer(tmp_path, storage=dsn) as hub:
-        assert httpx.get(f"{hub.url}/hub/health-status?detailed").status_code == 200
         name = dsn.rpartition("/")[2].partition("?")[0]
         admin = await asyncpg.connect(dsn, database="postgres")
-        try:
+        async with httpx.AsyncClient(base_url=f"{hub.url}/hub", timeout=30) as client:
+            assert (await client.get("/health-status?detailed")).status_code == 200
             await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             await admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name
             )
-            answer = httpx.get(f"{hub.url}/hub/health-status?detailed", timeout=30)
+            answer = await client.get("/health-status?detailed")
             assert answer.status_code == 503
             assert answer.json()["checks"]["catalog"] == {"result": "OK"}
             assert answer.json()["checks"]["storage/default"]["result"] == "FAILED"
-            assert httpx.get(f"{hub.url}/hub/health-status").status_code == 200
-        finally:
-            await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-            await admin.close()
+            assert (await client.get("/health-status")).status_code == 200
+        await admin.close()

@@ -357,7 +357,8 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
-    path = sql("path", path=statement.value(list(test.path), "text[]"))
+    steps = (sql("step", key=statement.value(key, "text")) for key in test.path)
+    path = sql("path", steps="".join(steps))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op is Op.STARTS_WITH:

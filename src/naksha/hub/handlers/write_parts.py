@@ -17,8 +17,9 @@ from naksha.hub.requests import (
 )
 from naksha.hub.responses import Deleted, Failure, Features, Notice, Written
 from naksha.model import limits
-from naksha.model.errors import Conflict, LimitExceeded
+from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded
 from naksha.model.features import generate_ids
+from naksha.model.problems import readable_id
 from naksha.model.state import XYZ, State
 
 LOCKS: Final = ("uuid", "version")
@@ -31,17 +32,39 @@ T = TypeVar("T", Failure, Notice)
 # ---- Ids -------------------------------------------------------------------------------------
 
 
-def with_ids(request: WriteFeatures) -> WriteFeatures:
-    """The same with the ids that the features will have."""
-    if not request.prefix_id:
-        return request
+def check_objects(request: WriteFeatures) -> None:
+    """InvalidArgument for what is no object, and so cannot be a feature either."""
+    features: list[Any] = [each for one in request.modifications for each in one.features]
+    for position, feature in enumerate(features):
+        if not isinstance(feature, dict):
+            raise InvalidArgument(
+                f"must be a feature object, not {type(feature).__name__}",
+                field=f"features[{position}]",
+            )
+        if not isinstance(feature.get("properties", {}), dict | type(None)):
+            raise InvalidArgument(
+                "must be an object", field="properties", feature_id=readable_id(feature.get("id"))
+            )
+
+
+def with_ids(request: WriteFeatures, *, everywhere: bool = False) -> WriteFeatures:
+    """The same with the ids that the features will have: with the prefix, numbers as texts. Those
+    without get one when there is a prefix, or `everywhere`."""
+    check_objects(request)
+    prefix = request.prefix_id
+
+    def named(feature: Feature) -> Feature:
+        id = feature.get("id")
+        if isinstance(id, int) and not isinstance(id, bool):
+            id = str(id)
+        if id is None and (prefix or everywhere):
+            id = generate_ids(1)[0]
+        whole = prefix + id if isinstance(id, str) and id else id
+        return feature if whole is feature.get("id") else {**feature, "id": whole}
+
     modifications = tuple(
         msgspec.structs.replace(
-            one,
-            features=tuple(
-                {**feature, "id": request.prefix_id + str(feature.get("id") or generate_ids(1)[0])}
-                for feature in one.features
-            ),
+            one, features=tuple(map(named, one.features)), ids=tuple(prefix + i for i in one.ids)
         )
         for one in request.modifications
     )

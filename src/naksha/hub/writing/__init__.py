@@ -1,9 +1,11 @@
 """What a write to a space means: which features are made, changed, deleted or left alone.
 
 entries      what the request says, feature by feature
+wrapping     geometries over the date line
 places       which line is written to, and the version that it is based on
 opening      the collection, which is made when it is not there yet
 namespaces   what a client says in `@ns:com:here:xyz`
+rules        what a modification asks for
 contents     patch, merge, replace: the feature that is to be written
 bases        the states that three-way merges begin with
 judging      what is to be done with each feature, given what is there

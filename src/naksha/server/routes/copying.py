@@ -35,9 +35,9 @@ _SIDES: Final = ("west", "south", "east", "north")
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
 )
-_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _ORDER: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["targetSpaceId"],

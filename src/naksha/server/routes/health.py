@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-import naksha
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
+from naksha.server import VERSION
 from naksha.server.state import ServerState, server_of
 from naksha.server.visits import visit_of
 
@@ -33,7 +33,7 @@ async def health(
 ) -> dict[str, Any]:
     """The hub answers."""
     said: dict[str, Any] = {
-        "reporter": {"name": "naksha", "version": naksha.__version__},
+        "reporter": {"name": "naksha", "version": VERSION},
         "status": {"result": "OK"},
         "schemaVersion": SCHEMA_VERSION,
     }

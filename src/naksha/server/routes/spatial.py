@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+import msgspec
 import shapely
 from fastapi import APIRouter, Query, Response
 
@@ -81,7 +82,9 @@ def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
 
 def shape_of(geometry: dict[str, Any]) -> shapely.Geometry:
     """A GeoJSON geometry as a client sent it; where it reaches over the date line, it is cut."""
-    shape: shapely.Geometry = shapes_of([mended_geometry(geometry).geometry])[0]
+    shape: shapely.Geometry = shapes_of([msgspec.json.encode(mended_geometry(geometry).geometry)])[
+        0
+    ]
     return shape
 
 

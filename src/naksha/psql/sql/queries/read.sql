@@ -173,7 +173,11 @@ naksha_xyz_txn(jsondata) >= {{value}}
 naksha_xyz_txn(jsondata) < {{value}}
 
 -- name: path
-(jsondata #> {{path}})
+-- Step by step: a path in one piece would take a number for a place in an array.
+(jsondata{{steps}})
+
+-- name: step
+->{{key}}
 
 -- name: test_eq
 {{path}} = {{value}}::jsonb
