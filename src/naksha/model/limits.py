@@ -412,6 +412,19 @@ TAG_GROUPS_MAX: Final = 100
 TRANSFORM_STEPS_MAX: Final = 100
 """Operations of one transformation."""
 
+LOG_CHUNK_STATES: Final = 200
+"""States of an activity log that are joined with those before them at once."""
+
+SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""The JSON Schema of a validation."""
+
+VIOLATION_LENGTH_MAX: Final = 500
+"""Characters of what is told of one broken rule."""
+
+VIOLATIONS_PER_FEATURE_MAX: Final = 20
+VIOLATIONS_MAX: Final = 1_000
+"""Broken rules that are told, of one feature and of one write."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 

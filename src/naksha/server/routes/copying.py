@@ -67,8 +67,7 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        **dict.fromkeys(("failed", "notices", "violations"), _OBJECTS),
-        "parts": _OBJECTS,
+        **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
         "isComplete": {"type": "boolean"},
     },
 }
