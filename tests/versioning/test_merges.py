@@ -429,3 +429,17 @@ async def test_a_session_on_the_branch_that_is_open_during_a_rebase(storage: Sto
     fix = (await open_branch(storage, "fix")).storage
     expected = {"a": {"n": 2}, "b": {}} | ({"slow": {}, "more": {}} if written else {})
     assert await content(fix) == expected
+
+
+async def test_a_merge_of_nothing_is_not_later_than_a_rebase(storage: Storage) -> None:
+    """The branch was merged before it had anything, then put onto the new head of main: that is
+    what both have, although the former overlay was merged up to the same transaction."""
+    await make(storage)
+    await put(storage, place("b"), place("c"))
+    await create_branch(storage, "fix", ANN)
+    await delete(storage, "c")
+    await merge(storage, "fix", "main", ANN)
+    await rebase(storage, "fix", ANN)
+    await put((await open_branch(storage, "fix")).storage, place("c"))
+    done = await merge(storage, "fix", "main", ANN)
+    assert done.created == {"places": ["c"]}

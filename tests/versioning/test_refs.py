@@ -31,6 +31,7 @@ NEW_YEAR_MS = 1_767_225_600_000
         ("", One("main", HEAD)),
         ("HEAD", One("main", HEAD)),
         ("main:HEAD", One("main", HEAD)),
+        ("main", One("main", HEAD)),
         ("0", One("main", AtSeq(0))),
         ("999999999999999", One("main", AtSeq(10**15 - 1))),
         ("1000000000000000", One("main", AtTxn(10**15))),

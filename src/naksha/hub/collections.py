@@ -85,7 +85,9 @@ def _told(space: Space, properties: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _flag(told: dict[str, Any], name: str, default: bool, at: str = "properties.collection") -> bool:
+def _flag(
+    told: dict[str, Any], name: str, default: bool, at: str = "properties.collection"
+) -> bool:
     value = told.get(name, default)
     if not isinstance(value, bool):
         raise InvalidArgument(f"{name} is true or false", field=f"{at}.{name}")
@@ -102,7 +104,5 @@ def _text(told: dict[str, Any], name: str) -> str | None:
 def _days(told: dict[str, Any]) -> int:
     days = told.get("maxAge", CollectionInfo(id="a").max_age)
     if not isinstance(days, int) or isinstance(days, bool) or days < 0:
-        raise InvalidArgument(
-            "maxAge is a number of days", field="properties.collection.maxAge"
-        )
+        raise InvalidArgument("maxAge is a number of days", field="properties.collection.maxAge")
     return days

@@ -47,6 +47,11 @@ class RealmHub:
         self._pipelines: Pipelines | None = None
         self._of: ObjectRef | None = None
 
+    @property
+    def realm_id(self) -> str:
+        """Its name."""
+        return self.opened.realm.id
+
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
         pipeline = await (await self.pipelines()).get(space_id)

@@ -256,6 +256,10 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
             connector_ids=self.event_handler_ids,
         )
 
+    def without_versions_before(self, version: int) -> Space:
+        """Older versions are given up, too; what is given up does not come back."""
+        return msgspec.structs.replace(self, min_version=max(self.min_version, version))
+
 
 @object_type("hub-role")
 class Role(HubObject, frozen=True, kw_only=True, rename="camel"):
@@ -352,7 +356,5 @@ def _invalid(kind: str, error: msgspec.ValidationError) -> InvalidArgument:
     """msgspec says `… - at `$.title``, or which required field is missing."""
     message, _, place = str(error).partition(" - at `$")
     missing = re.search(r"missing required field `([^`]+)`", message)
-    field = ".".join(
-        part for part in (place.strip("`."), missing[1] if missing else "") if part
-    )
+    field = ".".join(part for part in (place.strip("`."), missing[1] if missing else "") if part)
     return InvalidArgument(f"The {kind} is not right: {message}", field=field or kind)

@@ -40,6 +40,10 @@ class Handler(Protocol):
 class Surroundings(Protocol):
     """What a handler may use of the hub."""
 
+    @property
+    def realm_id(self) -> str:
+        """The realm that it serves."""
+
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm."""
 

@@ -183,4 +183,3 @@ async def unused_without(edit: Snapshot, space: Space) -> list[Stored]:
         if other.id != space.id:
             taken |= {each.place for each in places}
     return [each for each in mine if each.place not in taken]
-

@@ -132,9 +132,7 @@ class Registry:
             check_remade(old, made, actor)
             if made == old:
                 return Change(old, old)
-            made = msgspec.structs.replace(
-                made, updated_at=max(self._now_ms(), old.updated_at + 1)
-            )
+            made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
             await check_made(edit, made, actor, old)
             await check_references(edit, made)
             await try_out(edit, made, self._hub)
@@ -163,9 +161,7 @@ class Registry:
 
         return await self._commit(change, f"remove {kind.kind} {id}", actor)
 
-    async def remove_space(
-        self, id: str, actor: Actor, *, if_match: str | None = None
-    ) -> Removed:
+    async def remove_space(self, id: str, actor: Actor, *, if_match: str | None = None) -> Removed:
         """Remove a space; says which collections nobody is stored in any more."""
 
         async def change(edit: Edit) -> Removed:

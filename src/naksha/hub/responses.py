@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -73,6 +74,21 @@ async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 async def _nothing(_: Features) -> AsyncIterator[Sequence[State]]:
     return
     yield
+
+
+async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    """A stream whose first element is there, for the same reason as `Features.begun`."""
+    try:
+        first = await anext(stream)
+    except StopAsyncIteration:
+        return stream
+
+    async def whole() -> AsyncIterator[T]:
+        yield first
+        async for each in stream:
+            yield each
+
+    return whole()
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,3 +162,25 @@ class FixedVersion(msgspec.Struct, frozen=True):
     line: str
     """What tells it from versions of the same number on other branches, also on former ones."""
     seq_number: int
+
+
+class TileBytes(msgspec.Struct, frozen=True):
+    """A Mapbox Vector Tile; empty if nothing is in it."""
+
+    mvt: bytes
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is in a space, and of which versions it is. None is what is not known."""
+
+    statistics: Statistics
+    updated_at: int | None = None
+    """When it was changed last, epoch milliseconds."""
+    min_version: int | None = None
+    max_version: int | None = None
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The storages that a space has features in, by id and number."""
+
+    storages: tuple[str, ...]

@@ -105,6 +105,18 @@ TILE_MARGIN_PIXELS_MAX: Final = 256
 
 HEXAGON_COUNTS_MAX: Final = 1_000_000
 """How often all features of one answer are counted, once in each hexagon that a feature touches."""
+TILE_EXTENT_MAX: Final = 65_536
+"""Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
+
+TILE_LEVEL_MAX: Final = 30
+"""The finest tiles are a few centimetres wide; finer ones would be below what a float can tell."""
+
+STATISTICS_KEYS_MAX: Final = 1_000
+"""Properties and tags that the statistics of a collection count one by one, those of most
+features first."""
+
+STATISTICS_BYTES_MAX: Final = 32 * MIB
+"""What fast statistics read of a collection; of a larger one they look at a part."""
 
 # ---- Messages in the transaction log -------------------------------------------------------------
 
@@ -390,6 +402,9 @@ PIPELINE_HANDLERS_MAX: Final = 32
 EVENT_DEPTH_MAX: Final = 16
 """Spaces that send to each other: a view of views ends here, and so does a circle."""
 
+VIEW_LAYERS_MAX: Final = 32
+"""Spaces of one view."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
@@ -442,6 +457,9 @@ COPY_FAILURES_MAX: Final = 1_000
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
 
+DESCRIPTION_LENGTH_MAX: Final = 255
+"""Characters of what is said about a tag or a branch, and of a message over REST."""
+
 VERSION_REF_LENGTH_MAX: Final = 128
 """Characters of a version reference: two names and a separator at most."""
 
@@ -459,6 +477,9 @@ SORT_KEYS_MAX: Final = 8
 
 PARTS_MAX: Final = 1_000
 """Parts that an iteration is cut into."""
+
+CLUSTERED_FEATURES_MAX: Final = 1_000_000
+"""Features of an area that are counted in cells: their geometries are in memory together."""
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""

@@ -1,7 +1,6 @@
 """The ASGI application: what requests run through, from the outside to the routes.
 
-Observing    stream id, log, metrics
-CORS         pages of any origin may ask
+Observing    stream id, log, metrics, and that pages of any origin may ask
 GZip         answers, when the client likes
 Gate         who asks, his turn, his time, the size of what he sends
 routes
@@ -25,12 +24,42 @@ from naksha.server.gate import Gate
 from naksha.server.metrics import count_event
 from naksha.server.observing import Observing
 from naksha.server.opening import check_default_storage, open_hub
-from naksha.server.routes import features, health, iterate, operation, search, spaces
+from naksha.server.routes import (
+    branches,
+    changesets,
+    features,
+    health,
+    iterate,
+    operation,
+    rewriting,
+    search,
+    spaces,
+    spatial,
+    spatial_batch,
+    statistics,
+    tags,
+    tiles,
+)
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 
-ROUTES: Final = (health, operation, spaces, features, search, iterate)
+ROUTES: Final = (
+    health,
+    operation,
+    spaces,
+    changesets,
+    tags,
+    branches,
+    rewriting,
+    features,
+    search,
+    iterate,
+    spatial,
+    spatial_batch,
+    tiles,
+    statistics,
+)
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""
 

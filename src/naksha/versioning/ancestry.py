@@ -67,7 +67,17 @@ class Ancestry:
             for overlay, txn in one.items()
             if overlay in other and (overlay == MAIN or overlay in self._owners)
         }
-        overlay = max(shared, key=lambda each: (shared[each], each))
+
+        def lateness(overlay: int) -> tuple[int, int, int]:
+            # The one that has all the others in it, be its number larger or not; two lines that
+            # were merged without a change have the same last transaction.
+            found: Contents = {}
+            layers = self._line(overlay).layers
+            self._add(found, layers, shared[overlay], shared[overlay])
+            has = sum(found.get(other, -1) >= txn for other, txn in shared.items())
+            return has, shared[overlay], overlay
+
+        overlay = max(shared, key=lateness)
         return self._line(overlay), shared[overlay]
 
     def _line(self, overlay: int) -> Line:

@@ -5,7 +5,8 @@
     point    = "HEAD" | number | time | uuid | name
 
 A number below 10^15 counts versions (0 is before everything), a larger one is a `txn`. A time is
-ISO 8601 with a `T`; without a zone it is UTC. A name alone is a tag or a branch.
+ISO 8601 with a `T`; without a zone it is UTC. A name alone is a tag or a branch, `main`
+among them.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ MAIN_HEAD: Final = One(MAIN_BRANCH, HEAD)
 def parse_ref(text: str) -> Ref:
     """The version, the versions or the range that is meant; `main:HEAD` for an empty text."""
     if not text:
+        return MAIN_HEAD
+    if text == MAIN_BRANCH:
         return MAIN_HEAD
     branch, rest = _split_branch(text)
     if rest == "*":

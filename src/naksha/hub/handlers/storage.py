@@ -8,20 +8,22 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.handlers.storage_reads import READ_ANSWERS
+from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
-    GetVersion,
+    FindStorages,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Written, closing
+from naksha.hub.responses import Count, Deleted, Features, Whereabouts, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
-from naksha.hub.targets import Target, fixed_version, place
+from naksha.hub.targets import Target, place
 from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
@@ -44,7 +46,10 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
-        self._scope = Scope(space=setup.space.id, collections=(self._collection.id,))
+        # Spaces of several realms may have the same name, and be in the same storage.
+        space = f"{setup.hub.realm_id}/{setup.space.id}"
+        self._scope = Scope(space=space, collections=(self._collection.id,))
+        self._min_version = setup.space.min_version
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -69,7 +74,7 @@ class StorageHandler:
     async def target(self) -> Target:
         """The storage, open, and the collection in it."""
         storage = await self._hub.storage(self._storage_id)
-        return Target(storage, self._collection, self._scope, self._auto_create)
+        return Target(storage, self._collection, self._scope, self._min_version, self._auto_create)
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
@@ -151,21 +156,23 @@ async def write(target: Target, request: WriteFeatures, event: Event) -> Written
     return await write_features(target, request, event.context.actor, event.space.id)
 
 
-async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
-    """Which version is meant."""
-    return await fixed_version(target, request)
-
-
 async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete what a query finds."""
     return await delete_features(target, request, event.context.actor)
 
 
+async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+    """Where the collection is."""
+    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+
+
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    FindStorages: find_storages,
     WriteFeatures: write,
-    GetVersion: version,
     DeleteFeatures: delete,
+    **READ_ANSWERS,
+    **VERSION_ANSWERS,
 }
 """What is answered by which function; whatever is not here is sent upstream."""
