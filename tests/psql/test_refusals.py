@@ -8,6 +8,8 @@ import json
 import asyncpg
 import pytest
 
+from naksha.model.errors import InvalidArgument
+from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
 from naksha.psql.statements import leaf_of
 from naksha.testing.postgres import PostgresCluster
