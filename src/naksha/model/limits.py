@@ -55,6 +55,9 @@ GENERATED_ID_LENGTH: Final = 16
 COLLECTION_ID_LENGTH_MAX: Final = 32
 """PostgreSQL cuts identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and index."""
 
+SCHEMA_BYTES_MAX: Final = 63
+"""The name of a schema in PostgreSQL, which would cut a longer one without a word."""
+
 STORAGE_ID_LENGTH_MAX: Final = 32
 """As long as a collection id, so that a state id has a known largest size."""
 
