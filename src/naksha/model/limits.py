@@ -418,9 +418,6 @@ TRANSFORM_STEPS_MAX: Final = 100
 LOG_CHUNK_STATES: Final = 200
 """States of an activity log that are joined with those before them at once."""
 
-SCHEMA_BYTES_MAX: Final = 256 * KIB
-"""The JSON Schema of a validation."""
-
 VIOLATION_LENGTH_MAX: Final = 500
 """Characters of what is told of one broken rule."""
 
