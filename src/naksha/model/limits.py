@@ -503,6 +503,9 @@ CLUSTERED_FEATURES_MAX: Final = 1_000_000
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""
+JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""The JSON Schema of a validation."""
+
 # ---- The server ----------------------------------------------------------------------------------
 # What has a setting in `naksha.server.settings` has its default here.
 

@@ -130,7 +130,7 @@ class TestConfiguration:
             {"schema": {"$ref": "#/$defs/none"}},
             {"schema": {"$ref": "#"}},
             {"schema": {"pattern": "("}},
-            {"schema": {"description": "x" * limits.SCHEMA_BYTES_MAX}},
+            {"schema": {"description": "x" * limits.JSON_SCHEMA_BYTES_MAX}},
             {"schema": True, "mode": "guess"},
             {"geometry": []},
             {"geometry": {"round": True}},

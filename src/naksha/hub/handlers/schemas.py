@@ -13,7 +13,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.limits import SCHEMA_BYTES_MAX
+from naksha.model.limits import JSON_SCHEMA_BYTES_MAX
 from naksha.model.merge import pointer
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -50,8 +50,8 @@ class Schema:
 def _check(schema: object, field: str) -> None:
     if not isinstance(schema, Mapping | bool):
         raise InvalidArgument("A schema is an object", field=field)
-    if len(msgspec.json.encode(schema)) > SCHEMA_BYTES_MAX:
-        raise InvalidArgument(f"A schema has at most {SCHEMA_BYTES_MAX} bytes", field=field)
+    if len(msgspec.json.encode(schema)) > JSON_SCHEMA_BYTES_MAX:
+        raise InvalidArgument(f"A schema has at most {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
     if isinstance(schema, bool):
         return
     if schema.get("$schema", DRAFT) != DRAFT:
