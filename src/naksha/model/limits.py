@@ -55,6 +55,9 @@ GENERATED_ID_LENGTH: Final = 16
 COLLECTION_ID_LENGTH_MAX: Final = 32
 """PostgreSQL cuts identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and index."""
 
+SCHEMA_BYTES_MAX: Final = 63
+"""The name of a schema in PostgreSQL, which would cut a longer one without a word."""
+
 STORAGE_ID_LENGTH_MAX: Final = 32
 """As long as a collection id, so that a state id has a known largest size."""
 
@@ -412,6 +415,16 @@ TAG_GROUPS_MAX: Final = 100
 TRANSFORM_STEPS_MAX: Final = 100
 """Operations of one transformation."""
 
+LOG_CHUNK_STATES: Final = 200
+"""States of an activity log that are joined with those before them at once."""
+
+VIOLATION_LENGTH_MAX: Final = 500
+"""Characters of what is told of one broken rule."""
+
+VIOLATIONS_PER_FEATURE_MAX: Final = 20
+VIOLATIONS_MAX: Final = 1_000
+"""Broken rules that are told, of one feature and of one write."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
@@ -490,6 +503,9 @@ CLUSTERED_FEATURES_MAX: Final = 1_000_000
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""
+JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""The JSON Schema of a validation."""
+
 # ---- The server ----------------------------------------------------------------------------------
 # What has a setting in `naksha.server.settings` has its default here.
 

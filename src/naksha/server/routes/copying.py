@@ -35,7 +35,6 @@ _SIDES: Final = ("west", "south", "east", "north")
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
 )
-_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _ORDER: Final[dict[str, Any]] = {
