@@ -110,9 +110,7 @@ class RemoteHandler:
             answer = await _send(event, sent, reply.send)
             response = await encode_response(answer)
         except NakshaError as error:
-            return self._event(
-                event, continuation=reply.continuation, error=encode_error(error)
-            )
+            return self._event(event, continuation=reply.continuation, error=encode_error(error))
         return self._event(event, continuation=reply.continuation, response=response)
 
     # ---- The call ----------------------------------------------------------------------------
@@ -195,7 +193,7 @@ class RemoteHandler:
     def _told(self, reply: Reply) -> NakshaError:
         assert reply.error is not None
         error = decode_error(reply.error)
-        if isinstance(error, HandlerFailed):
+        if isinstance(error, HandlerFailed | RemoteFailed):
             _log.warning("remote handler %s failed: %s", self._name, error.message)
         return error
 
@@ -216,5 +214,3 @@ def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
             field=f"properties.{name}",
         )
     return float(value)
-
-
