@@ -190,14 +190,10 @@ class Host:
         hosted = self._handler(event)
         request = decode_request(event.request)
         seconds = min(event.seconds_left, limits.REMOTE_SECONDS_MAX)
-        actor = Actor(
-            app_id=event.app_id, author=event.author, realm=event.realm, rights=NO_RIGHTS
-        )
+        actor = Actor(app_id=event.app_id, author=event.author, realm=event.realm, rights=NO_RIGHTS)
         context = Context.within(actor, event.stream_id, seconds)
         exchange = _Exchange(seconds)
-        exchange.start(
-            hosted.handler, HostedEvent(hosted.pipeline, request, context, exchange)
-        )
+        exchange.start(hosted.handler, HostedEvent(hosted.pipeline, request, context, exchange))
         assert exchange.task is not None
         self._count += 1
         exchange.task.add_done_callback(self._ended)

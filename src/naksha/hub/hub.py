@@ -161,9 +161,7 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(
-                opened, self.storages, self._observe, self._remotes
-            )
+            known = self._realms[id] = RealmHub(opened, self.storages, self._observe, self._remotes)
         return known
 
     async def close(self) -> None:

@@ -164,14 +164,10 @@ class _Looking(httpcore.AsyncNetworkBackend):
         """To the first of the addresses that answers."""
         for address in addresses[:-1]:
             try:
-                return await self._backend.connect_tcp(
-                    address, port, socket_options=socket_options
-                )
+                return await self._backend.connect_tcp(address, port, socket_options=socket_options)
             except httpcore.ConnectError:
                 continue
-        return await self._backend.connect_tcp(
-            addresses[-1], port, socket_options=socket_options
-        )
+        return await self._backend.connect_tcp(addresses[-1], port, socket_options=socket_options)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

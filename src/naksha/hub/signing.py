@@ -1,6 +1,6 @@
 """Signatures of events: who has the secret knows that an event came from the hub, and when.
 
-    Naksha-Signature: t=1700000000,v1=<hex of HMAC-SHA256 of "1700000000." and the body>
+Naksha-Signature: t=1700000000,v1=<hex of HMAC-SHA256 of "1700000000." and the body>
 """
 
 from __future__ import annotations

@@ -110,9 +110,7 @@ class RemoteHandler:
             answer = await _send(event, sent, reply.send)
             response = await encode_response(answer)
         except NakshaError as error:
-            return self._event(
-                event, continuation=reply.continuation, error=encode_error(error)
-            )
+            return self._event(event, continuation=reply.continuation, error=encode_error(error))
         return self._event(event, continuation=reply.continuation, response=response)
 
     # ---- The call ----------------------------------------------------------------------------
@@ -216,5 +214,3 @@ def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
             field=f"properties.{name}",
         )
     return float(value)
-
-
