@@ -71,11 +71,11 @@ class Narrow:
         pass
 
     async def process(self, event: Event) -> Any:
-        request = event.request
+        request: Any = event.request
         if isinstance(request, ReadFeatures | CountFeatures):
             query = msgspec.structs.replace(request.query, tags=(("open",),))
-            return await event.send_upstream(msgspec.structs.replace(request, query=query))
-        return await event.send_upstream()
+            request = msgspec.structs.replace(request, query=query)
+        return await event.send_upstream(request)
 
 
 class Refusing:
@@ -149,5 +149,3 @@ def choose(setup: Setup) -> Handler:
     """The handler that the properties of a connector name, so that one process hosts all."""
     handler: Handler = CLASSES[setup.connector.properties["handler"]](setup)
     return handler
-
-

@@ -53,9 +53,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(params=["inside", "remote"])
-def connector(
-    request: pytest.FixtureRequest, installed: None
-) -> Callable[..., Connector]:
+def connector(request: pytest.FixtureRequest, installed: None) -> Callable[..., Connector]:
     """The connector of a handler, which runs here or elsewhere."""
     if request.param == "inside":
         return lambda handler, **more: ("tests:choose", {"handler": handler, **more})
@@ -68,9 +66,7 @@ def connector(
 async def hub(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[HubUnderTest]:
     allowed = [request.getfixturevalue("url")]
     location = f"file:{tmp_path}/{{realm}}.naksha"
-    opened = await Hub.open(
-        "memory:", DefaultStorage(location=location), remote_handlers=allowed
-    )
+    opened = await Hub.open("memory:", DefaultStorage(location=location), remote_handlers=allowed)
     try:
         yield HubUnderTest(opened, await opened.realm("default"))
     finally:

@@ -193,7 +193,7 @@ class RemoteHandler:
     def _told(self, reply: Reply) -> NakshaError:
         assert reply.error is not None
         error = decode_error(reply.error)
-        if isinstance(error, HandlerFailed):
+        if isinstance(error, HandlerFailed | RemoteFailed):
             _log.warning("remote handler %s failed: %s", self._name, error.message)
         return error
 
