@@ -126,10 +126,8 @@ def test_cells_in_a_tile(client: httpx.Client, suffix: str) -> None:
         ("clustering=quadbin&clustering.relativeResolution=3", None),
     ):
         answer = client.get(f"{space}/tile/web/5_16_15{suffix}?{query}")
-        if suffix:
-            features = [*vector_tile(answer, space).values()]
-        else:
-            features = answer.json()["features"]
+        read = vector_tile(answer, space).values() if suffix else answer.json()["features"]
+        features = [*read]
         assert features
         assert {feature["properties"].get("kind") for feature in features} == {kind}
         assert {feature["geometry"]["type"] for feature in features} <= {"Polygon", "MultiPolygon"}

@@ -115,6 +115,11 @@ class Event:
         """The space that was asked."""
         return self._pipeline.space
 
+    @property
+    def is_last(self) -> bool:
+        """Whether nobody is behind the handler that has the event now."""
+        return self._index + 1 == len(self._pipeline.stages)
+
     async def send_upstream(self, request: Request[R] | None = None) -> Any:
         """The answer of the handlers behind this one, to the same request or to another one."""
         sent = self.request if request is None else request

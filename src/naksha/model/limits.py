@@ -105,11 +105,9 @@ TILE_MARGIN_PIXELS_MAX: Final = 256
 
 HEXAGON_COUNTS_MAX: Final = 1_000_000
 """How often all features of one answer are counted, once in each hexagon that a feature touches."""
+
 TILE_EXTENT_MAX: Final = 65_536
 """Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
-
-TILE_LEVEL_MAX: Final = 30
-"""The finest tiles are a few centimetres wide; finer ones would be below what a float can tell."""
 
 STATISTICS_KEYS_MAX: Final = 1_000
 """Properties and tags that the statistics of a collection count one by one, those of most
@@ -404,6 +402,15 @@ EVENT_DEPTH_MAX: Final = 16
 
 VIEW_LAYERS_MAX: Final = 32
 """Spaces of one view."""
+
+HANDLER_ATTEMPTS_MAX: Final = 10
+"""How often a handler reads again what it is about to change, when others change it meanwhile."""
+
+TAG_GROUPS_MAX: Final = 100
+"""Alternatives of tags that a handler adds to a query."""
+
+TRANSFORM_STEPS_MAX: Final = 100
+"""Operations of one transformation."""
 
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""

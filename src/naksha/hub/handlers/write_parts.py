@@ -17,8 +17,9 @@ from naksha.hub.requests import (
 )
 from naksha.hub.responses import Deleted, Failure, Features, Notice, Written
 from naksha.model import limits
-from naksha.model.errors import Conflict, LimitExceeded
+from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded
 from naksha.model.features import generate_ids
+from naksha.model.problems import readable_id
 from naksha.model.state import XYZ, State
 
 LOCKS: Final = ("uuid", "version")
@@ -31,8 +32,24 @@ T = TypeVar("T", Failure, Notice)
 # ---- Ids -------------------------------------------------------------------------------------
 
 
+def check_objects(request: WriteFeatures) -> None:
+    """InvalidArgument for what is no object, and so cannot be a feature either."""
+    features: list[Any] = [each for one in request.modifications for each in one.features]
+    for position, feature in enumerate(features):
+        if not isinstance(feature, dict):
+            raise InvalidArgument(
+                f"must be a feature object, not {type(feature).__name__}",
+                field=f"features[{position}]",
+            )
+        if not isinstance(feature.get("properties", {}), dict | type(None)):
+            raise InvalidArgument(
+                "must be an object", field="properties", feature_id=readable_id(feature.get("id"))
+            )
+
+
 def with_ids(request: WriteFeatures) -> WriteFeatures:
     """The same with the ids that the features will have."""
+    check_objects(request)
     if not request.prefix_id:
         return request
     modifications = tuple(

@@ -37,6 +37,7 @@ _QUERY: Final = re.compile(
 )
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _ORDER: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["targetSpaceId"],
@@ -66,10 +67,8 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        **dict.fromkeys(
-            ("failed", "notices", "violations"), {"type": "array", "items": {"type": "object"}}
-        ),
-        "parts": {"type": "array", "items": {"type": "object"}},
+        **dict.fromkeys(("failed", "notices", "violations"), _OBJECTS),
+        "parts": _OBJECTS,
         "isComplete": {"type": "boolean"},
     },
 }
