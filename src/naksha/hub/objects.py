@@ -38,6 +38,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """To make, change and remove it."""
     computed: ClassVar[frozenset[str]] = frozenset({"type"})
     """Keys that are shown and not kept: they may come back from a client, and mean nothing."""
+    switches: ClassVar[frozenset[str]] = frozenset()
+    """Keys that older clients send as the texts `true` and `false`."""
     kept: ClassVar[tuple[str, ...]] = ("app_id", "author", "created_at")
     """Fields that stay as they were when the object was made, whatever a client sends."""
 
@@ -78,7 +80,11 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 f"A {cls.kind} has at most {limits.CONFIG_OBJECT_BYTES_MAX} bytes", field=cls.kind
             )
         known = {field.encode_name for field in msgspec.structs.fields(cls)} - {"extra"}
-        given = {name: value[name] for name in value if name in known and value[name] is not None}
+        given = {
+            name: _truth(value[name]) if name in cls.switches else value[name]
+            for name in value
+            if name in known and value[name] is not None
+        }
         extra = {name: value[name] for name in value if name not in known | cls.computed}
         try:
             made = msgspec.convert({**given, "extra": extra}, cls)
@@ -206,6 +212,7 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     computed: ClassVar[frozenset[str]] = frozenset(
         {"type", "rights", "connectors", "contentUpdatedAt", "featureCount", "byteSize"}
     )
+    switches: ClassVar[frozenset[str]] = frozenset({"shared"})
     kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, "collection_id")
 
     event_handler_ids: tuple[str, ...] = ()
@@ -350,6 +357,11 @@ def _merge_patched(old: Any, patch: Any) -> Any:
         else:
             result[name] = _merge_patched(result.get(name), value)
     return result
+
+
+def _truth(value: object) -> object:
+    """The truth that a text says; everything else is as it is."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
 def _invalid(kind: str, error: msgspec.ValidationError) -> InvalidArgument:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import shapely
 
+from naksha.hub.geometries import placed
 from naksha.hub.responses import Features
-from naksha.hub.shaping import shapes_of
 from naksha.model.limits import STATISTICS_KEYS_MAX
 from naksha.model.query import Bbox
-from naksha.model.state import XYZ
+from naksha.model.state import XYZ, State
 from naksha.model.statistics import Figure, KeyCount, Statistics
 
 
@@ -34,17 +34,17 @@ class Tally:
         async for states in found:
             self._count += len(states)
             self._bytes += sum(len(state.raw) for state in states)
-            self._add([state.feature for state in states])
+            self._add(states)
 
-    def _add(self, features: Sequence[dict[str, Any]]) -> None:
-        for feature in features:
-            properties = feature["properties"]
+    def _add(self, states: Sequence[State]) -> None:
+        for state in states:
+            properties = state.feature["properties"]
             self._keys.update(key for key in properties if key != XYZ)
             self._tags.update(properties.get(XYZ, {}).get("tags") or ())
-        geometries = [feature["geometry"] for feature in features if feature["geometry"]]
-        self._types.update(geometry["type"] for geometry in geometries)
-        if geometries:
-            self._bounds = [_around([*self._bounds, shapely.total_bounds(shapes_of(geometries))])]
+        some, shapes = placed(states)
+        self._types.update(state.feature["geometry"]["type"] for state in some)
+        if some:
+            self._bounds = [_around([*self._bounds, shapely.total_bounds(shapes)])]
 
     def statistics(self) -> Statistics:
         """What was found."""

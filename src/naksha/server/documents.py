@@ -84,6 +84,11 @@ def writes(description: str, schema: dict[str, Any]) -> Responses:
     }
 
 
+def deletes() -> Responses:
+    """What an endpoint answers that deletes one thing."""
+    return {204: {"description": "Deleted."}, **_errors(_WRITE_ERRORS)}
+
+
 def takes(*schemas: tuple[str, dict[str, Any]], description: str) -> dict[str, Any]:
     """The body of a request."""
     content = {media: {"schema": schema} for media, schema in schemas}

@@ -10,6 +10,7 @@ import msgspec
 import shapely
 from fastapi import APIRouter, Path, Query, Response
 
+from naksha.hub.geometries import placed
 from naksha.hub.language.clustering import (
     Ensure,
     Sampling,
@@ -24,7 +25,7 @@ from naksha.hub.language.tiles import (
     split_suffix,
 )
 from naksha.hub.requests import ReadTile
-from naksha.hub.shaping import Shaping, shaped, shapes_of
+from naksha.hub.shaping import Shaping, shaped
 from naksha.hub.tweaks import visual_thousands
 from naksha.model.state import State
 from naksha.model.tiles import VectorTile, mercator
@@ -115,11 +116,8 @@ async def _vector_tile(
 
 
 def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:
-    placed = [state for state in states if state.feature.get("geometry") is not None]
-    if not placed:
-        return b""
-    wkbs = shapely.to_wkb(shapes_of([state.feature["geometry"] for state in placed]))
-    return tile_of(placed, wkbs.tolist(), tile)
+    some, shapes = placed(states)
+    return tile_of(some, shapely.to_wkb(shapes).tolist(), tile) if some else b""
 
 
 def _state(feature: dict[str, Any]) -> State:
