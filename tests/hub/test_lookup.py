@@ -77,7 +77,6 @@ async def test_a_second_space_is_enough_to_see_a_state(realm: RealmHub) -> None:
 
 
 async def test_a_space_that_hides_features_hides_their_states(realm: RealmHub) -> None:
-    pytest.importorskip("naksha.hub.handlers.tag_filter")
     (secret,) = (await put(realm, "a", a_feature("x", "secret"))).states
     (public,) = (await put(realm, "a", a_feature("y", "public"))).states
     await realm.registry.create(

@@ -1,7 +1,7 @@
 """The configuration of a realm: what names what, who is still needed, and who may change it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ async def realm(tmp_path: Path) -> AsyncIterator[RealmHub]:
 
 def a_connector(id: str = "c", class_name: str = "storage", **properties: Any) -> Connector:
     return Connector(id=id, class_name=class_name, properties=properties)
+
+
+def becoming(now: Connector) -> Callable[[Connector], Connector]:
+    return lambda _: now
 
 
 # ---- Objects -------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ async def test_views_cannot_be_made_of_each_other(realm: RealmHub) -> None:
     for id in ("one", "two", "three"):
         round_about = a_connector("v1", "view", spaceIds=["base", id])
         with pytest.raises(InvalidArgument) as refused:
-            await registry.change(Connector, "v1", lambda _, now=round_about: now, ADMIN)  # type: ignore[misc]
+            await registry.change(Connector, "v1", becoming(round_about), ADMIN)
         assert refused.value.field == "properties.spaceIds[1]"
     with pytest.raises(InvalidArgument) as refused:
         await registry.change(

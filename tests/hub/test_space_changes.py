@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from naksha.hub.objects import Connector, Space, StorageObject, patched
 from naksha.hub.provenance import add_provenance
 from naksha.hub.registry import Registry
 from naksha.hub.requests import ReadFeatures
-from naksha.hub.space_changes import change_space, create_space, remove_space
+from naksha.hub.space_changes import change_connector, change_space, create_space, remove_space
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InUse, InvalidArgument, NotFound, Unavailable
@@ -39,6 +40,10 @@ async def collection_of(realm: RealmHub, id: str) -> CollectionInfo:
 async def ids_in(realm: RealmHub, space: str) -> list[str]:
     answer = await realm.send(space, ReadFeatures(), AS_ADMIN)
     return sorted(state.id for state in await answer.all())
+
+
+def patching(patch: dict[str, Any]) -> Callable[[Space], Space]:
+    return lambda old: patched(Space, old, patch)
 
 
 # ---- Names ---------------------------------------------------------------------------------------
@@ -142,10 +147,13 @@ async def test_a_collection_is_dropped_with_its_last_space(realm: RealmHub) -> N
     stores = Connector(id="c", class_name="storage", properties={"collection": "a"})
     await realm.registry.create(stores, ADMIN)
     await create_space(realm, Space(id="d", event_handler_ids=("c",)), ADMIN)
+    storage = await realm.storage("default")
+    written = (await storage.publication()).last_txn
     for id in ("a", "d"):
         await remove_space(realm, id, ADMIN)
         assert (await collection_of(realm, "a")).delete_at == 0
-    before = time.time() * 1000
+    assert (await storage.publication()).last_txn == written, "not even for a moment"
+    before = int(time.time() * 1000)
     await remove_space(realm, "b", ADMIN)
     delete_at = (await collection_of(realm, "a")).delete_at
     grace_ms = limits.SPACE_GRACE_SECONDS * 1000
@@ -278,10 +286,10 @@ async def test_history_is_switched_with_the_versions_to_keep(realm: RealmHub) ->
     await put(realm, "a", a_feature("x"))
     for versions, is_on in [(1, False), (100, True), (None, True), (1, False)]:
         patch = {"versionsToKeep": versions}
-        await change_space(realm, "a", lambda old, p=patch: patched(Space, old, p), ADMIN)  # type: ignore[misc]
+        await change_space(realm, "a", patching(patch), ADMIN)
         assert (await collection_of(realm, "a")).history_enabled is is_on
     days = {"properties": {"collection": {"maxAge": 30}}}
-    await change_space(realm, "a", lambda old: patched(Space, old, days), ADMIN)
+    await change_space(realm, "a", patching(days), ADMIN)
     assert (await collection_of(realm, "a")).max_age == 30
 
 
@@ -297,6 +305,28 @@ async def test_a_change_that_the_storage_refuses_is_not_made(realm: RealmHub) ->
         )
     assert await realm.registry.get(Space, "a") == before
     assert (await collection_of(realm, "a")).history_enabled is True
+
+
+async def test_a_connector_changes_the_collections_of_all_who_have_it(realm: RealmHub) -> None:
+    def storing(**settings: Any) -> Connector:
+        return Connector(id="c", class_name="storage", properties={"collection": settings})
+
+    await realm.registry.create(storing(), ADMIN)
+    for id in ("a", "b"):
+        await create_space(realm, Space(id=id, event_handler_ids=("c",)), ADMIN)
+    await change_connector(realm, "c", lambda _: storing(maxAge=9), ADMIN)
+    assert [(await collection_of(realm, id)).max_age for id in ("a", "b")] == [9, 9]
+    await change_connector(realm, "c", lambda _: storing(id="shared"), ADMIN)
+    assert (await collection_of(realm, "shared")).id == "shared"
+    await put(realm, "a", a_feature("x"))
+    assert await ids_in(realm, "b") == ["x"]
+    scope = Scope(space=scope_of("default", "a"), collections=("shared",))
+    await create_tag(await realm.storage("default"), "summer", SIGNED, scope=scope)
+    off = storing(id="shared", historyEnabled=False)
+    with pytest.raises(InUse):
+        await change_connector(realm, "c", lambda _: off, ADMIN)
+    kept = await realm.registry.get(Connector, "c")
+    assert kept.properties == {"collection": {"id": "shared"}}
 
 
 async def test_a_space_gets_a_collection_where_it_is_moved_to(
@@ -326,7 +356,7 @@ async def test_it_is_known_when_the_content_was_changed(realm: RealmHub) -> None
     # Another setting is no other content.
     for days in range(limits.LOG_LOOKBACK_PAGE + 2):
         patch = {"properties": {"collection": {"maxAge": days}}}
-        await change_space(realm, "a", lambda old, p=patch: patched(Space, old, p), ADMIN)  # type: ignore[misc]
+        await change_space(realm, "a", patching(patch), ADMIN)
     assert await content_updated_at(realm, made) == changed
     await put(realm, "a", a_feature("x"))
     assert await content_updated_at(realm, made) == changed, "nothing was changed"

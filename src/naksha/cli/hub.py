@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from naksha.catalog.realms import check_realm_id
 from naksha.hub.hub import Hub
+from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.server.main import make_data_directory, serve
 from naksha.server.opening import open_hub
 from naksha.server.sources import read_settings
@@ -27,7 +28,8 @@ def make_realm(id: str, arguments: Sequence[str]) -> str:
     async def make(hub: Hub) -> str:
         check_realm_id(id)
         known = {realm.id for realm in await hub.catalog.realms.list()}
-        await hub.set_up_realm(id)
+        realm = await hub.set_up_realm(id)
+        await realm.storage(DEFAULT_STORAGE)  # a mistake in its location shows now
         return f"The realm {id!r} {'was there already' if id in known else 'was made'}."
 
     return _with_hub(arguments, make, "naksha realm create")

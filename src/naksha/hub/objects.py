@@ -175,6 +175,12 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
     def type_name(self) -> str:
         return "EventHandler"
 
+    def to_json(self) -> dict[str, Any]:
+        """Without what it shares with a remote handler only."""
+        plain = self.whole_json()
+        plain["properties"] = without_secret(self.properties)
+        return plain
+
     def resource(self) -> Resource:
         return resources.connector(
             self.id,
@@ -184,6 +190,15 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
             app_id=self.app_id,
             author=self.author,
         )
+
+
+SECRET: Final = "secret"  # noqa: S105 - the name of a property
+"""Of a connector: never shown to anybody."""
+
+
+def without_secret(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the properties of a connector may be shown."""
+    return {name: value for name, value in properties.items() if name != SECRET}
 
 
 class StorageChoice(msgspec.Struct, frozen=True, rename="camel"):

@@ -141,6 +141,16 @@ class Registry:
 
         return await self._commit(change, f"change {kind.kind} {id}", actor)
 
+    async def take_back(self, old: O, new: O, actor: Actor) -> None:
+        """Put back what an object was, unless it was changed once more."""
+
+        async def change(edit: Edit) -> None:
+            now = await _found(edit, type(new), new.id, None)
+            if now == new:
+                edit.put(old.key, old)
+
+        await self._commit(change, f"take back {new.kind} {new.id}", actor)
+
     async def note(self, space_id: str, changed: Callable[[Space], Space], actor: Actor) -> Space:
         """Change a space in what the hub itself notes of it: no right to manage it is needed."""
 

@@ -12,15 +12,15 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from naksha.hub.collections import Stored, derived_collection_id
 from naksha.hub.context import Actor
-from naksha.hub.objects import Space, StorageObject, key_of
-from naksha.hub.references import spaces_with_storage, stored_in
-from naksha.hub.registry import Realm, Removed
+from naksha.hub.objects import Connector, HubObject, Space, StorageObject, key_of
+from naksha.hub.references import spaces_with_storage, stored_by, stored_in
+from naksha.hub.registry import Change, Realm, Removed
 from naksha.hub.rights import Right
 from naksha.hub.space_names import forget_names
 from naksha.model import limits
@@ -29,6 +29,7 @@ from naksha.model.errors import CollectionNotFound, InUse, NakshaError, Unavaila
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 
+O = TypeVar("O", bound=HubObject)  # noqa: E741
 _log: Final = logging.getLogger(__name__)
 _SETTINGS: Final = ("history_enabled", "max_age", "id_prefix", "author", "optimal_partitioning")
 """What can be changed of a collection that is there."""
@@ -55,19 +56,27 @@ async def change_space(
 ) -> Space:
     """Change a space, and the settings of its collections with it."""
     old, new = await realm.registry.exchange(Space, id, changed, actor, if_match=if_match)
-    if new is old:
-        return new
-    before = {each.place: each.collection for each in await _stored(realm, old)}
-    try:
-        for each in await _stored(realm, new):
-            earlier = before.get(each.place)
-            if earlier is None:
-                await _ensure(realm, [each], actor)
-            else:
-                await _change_settings(realm, each, earlier, actor)
-    except NakshaError:
-        await _take_back(realm, old, new, actor)
-        raise
+    if new is not old:
+        before, after = await _stored(realm, old), await _stored(realm, new)
+        await _follow_or_take_back(realm, Change(old, new), before, after, actor)
+    return new
+
+
+async def change_connector(
+    realm: Realm,
+    id: str,
+    changed: Callable[[Connector], Connector],
+    actor: Actor,
+    *,
+    if_match: Collection[str] | None = None,
+) -> Connector:
+    """Change a connector, and the settings of the collections that spaces have by it."""
+    old, new = await realm.registry.exchange(Connector, id, changed, actor, if_match=if_match)
+    if new is not old:
+        spaces = [one for one in await realm.registry.list(Space) if id in one.event_handler_ids]
+        before = [each for space in spaces for each in stored_by(space, [old])]
+        after = [each for space in spaces for each in stored_by(space, [new])]
+        await _follow_or_take_back(realm, Change(old, new), before, after, actor)
     return new
 
 
@@ -174,16 +183,26 @@ async def _change_settings(
     await storage.run(work, actor.app_id, actor.author)
 
 
-async def _take_back(realm: Realm, old: Space, new: Space, actor: Actor) -> None:
-    """The storage did not follow: the space is what it was, unless it was changed again."""
-
-    def back(now: Space) -> Space:
-        return old if now.etag() == new.etag() else now
-
+async def _follow_or_take_back(
+    realm: Realm, change: Change[O], before: list[Stored], after: list[Stored], actor: Actor
+) -> None:
+    """The storages follow a change of the configuration. If one refuses, the object is what it was,
+    unless it was changed again."""
+    known = {each.place: each.collection for each in before}
     try:
-        await realm.registry.note(new.id, back, actor)
-    except NakshaError as error:
-        _log.warning("The change of the space %s could not be taken back: %s", new.id, error)
+        for each in after:
+            earlier = known.get(each.place)
+            if earlier is None:
+                await _ensure(realm, [each], actor)
+            else:
+                await _change_settings(realm, each, earlier, actor)
+    except NakshaError:
+        old, new = change
+        try:
+            await realm.registry.take_back(old, new, actor)
+        except NakshaError as error:
+            _log.warning("The change of %s could not be taken back: %s", new.key, error)
+        raise
 
 
 async def _check_reachable(realm: Realm, places: Iterable[Stored]) -> None:

@@ -55,6 +55,9 @@ GENERATED_ID_LENGTH: Final = 16
 COLLECTION_ID_LENGTH_MAX: Final = 32
 """PostgreSQL cuts identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and index."""
 
+SCHEMA_BYTES_MAX: Final = 63
+"""The name of a schema in PostgreSQL, which would cut a longer one without a word."""
+
 STORAGE_ID_LENGTH_MAX: Final = 32
 """As long as a collection id, so that a state id has a known largest size."""
 
@@ -412,6 +415,16 @@ TAG_GROUPS_MAX: Final = 100
 TRANSFORM_STEPS_MAX: Final = 100
 """Operations of one transformation."""
 
+LOG_CHUNK_STATES: Final = 200
+"""States of an activity log that are joined with those before them at once."""
+
+VIOLATION_LENGTH_MAX: Final = 500
+"""Characters of what is told of one broken rule."""
+
+VIOLATIONS_PER_FEATURE_MAX: Final = 20
+VIOLATIONS_MAX: Final = 1_000
+"""Broken rules that are told, of one feature and of one write."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
@@ -490,6 +503,9 @@ CLUSTERED_FEATURES_MAX: Final = 1_000_000
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""
+JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""The JSON Schema of a validation."""
+
 # ---- The server ----------------------------------------------------------------------------------
 # What has a setting in `naksha.server.settings` has its default here.
 
@@ -549,6 +565,62 @@ HEALTH_SECONDS_MAX: Final = 5.0
 
 METRICS_SAMPLE_SECONDS: Final = 5.0
 """How often the state of storages and catalog is measured."""
+
+# ---- Handlers that run elsewhere -----------------------------------------------------------------
+
+REMOTE_BODY_BYTES_MAX: Final = 32 * MIB
+"""An event, or an answer to one, on its way to a remote handler or back. It is in memory at both
+ends."""
+
+REMOTE_HEAD_BYTES_MAX: Final = 16 * KIB
+"""Line and header fields of such a request."""
+
+REMOTE_CONNECT_SECONDS: Final = 5.0
+REMOTE_SECONDS: Final = 30.0
+"""How long a remote handler may take to be reached, and to answer, unless its connector says so."""
+
+REMOTE_SECONDS_MAX: Final = 300.0
+"""More than this a connector cannot grant; nor more than the request itself has."""
+
+REMOTE_ATTEMPTS: Final = 3
+"""How often a remote handler is called that cannot be reached, or does not answer a read."""
+
+REMOTE_PAUSE_SECONDS: Final = 0.1
+"""Between two such calls; twice as long every time."""
+
+REMOTE_CONNECTIONS_MAX: Final = 100
+"""Open connections of a hub to remote handlers; a call waits for one."""
+
+REMOTE_KEEPALIVE_SECONDS: Final = 20.0
+"""How long a connection is kept that nobody uses: a good deal less than hosts do."""
+
+REMOTE_STEPS_MAX: Final = 100
+"""How often a remote handler may send something on while it handles one event."""
+
+REMOTE_TARGETS_MAX: Final = 1_000
+"""Targets that a server may be told."""
+
+HOST_IDLE_SECONDS: Final = 75.0
+"""How long a host of handlers keeps a connection that nobody uses."""
+
+HOST_READ_SECONDS: Final = 30.0
+"""How long a request may take to come to a host, once it has begun."""
+
+HOST_CONNECTIONS_MAX: Final = 500
+"""Open connections of a host; one more is told to come later."""
+
+HOST_EVENTS_MAX: Final = 1_000
+"""Events that a host handles at once, those included that wait for an answer of the hub."""
+
+HOST_HANDLERS_MAX: Final = 256
+"""Handlers that a host keeps, one for each configuration; the one not used for longest goes."""
+
+HOST_DRAIN_SECONDS: Final = 10.0
+"""How long events may take to end when a host is stopped."""
+
+SIGNATURE_SECONDS_MAX: Final = 300
+"""How old a signed event may be, and how far clocks may differ."""
+
 # ---- Who may do what -----------------------------------------------------------------------------
 
 TOKEN_BYTES_MAX: Final = 16 * KIB

@@ -361,8 +361,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
     path = sql("path", steps="".join(steps))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
-    if test.op is Op.STARTS_WITH:
-        return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
+        return sql(f"test_{test.op.value}", path=path, value=statement.value(test.value, "text"))
     if test.op in ORDER:
         return _ordering(statement, path, test)
     return sql(

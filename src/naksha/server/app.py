@@ -1,7 +1,6 @@
 """The ASGI application: what requests run through, from the outside to the routes.
 
-Observing    stream id, log, metrics
-CORS         pages of any origin may ask
+Observing    stream id, log, metrics, and that pages of any origin may ask
 GZip         answers, when the client likes
 Gate         who asks, his turn, his time, the size of what he sends
 routes

@@ -29,6 +29,7 @@ async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
         observe=observe,
         files=settings.data_directory,
         allowed_locations=settings.allowed_locations or None,
+        remote_handlers=settings.remote_handlers,
     )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
+from naksha.hub.remote_targets import Targets
 from naksha.hub.setting_up import DefaultStorage
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -110,6 +111,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     config_seconds: Annotated[
         Seconds, _told("How old the configuration may be that a worker uses.")
     ] = limits.CONFIG_SECONDS_MAX
+    remote_handlers: Annotated[
+        tuple[str, ...],
+        _told(
+            "Where handlers may be that run elsewhere: https://host/path and what is below it; "
+            "networks such as 10.20.0.0/16, if names mean addresses there; several with commas "
+            "between them."
+        ),
+    ] = ()
     peers: Annotated[
         str,
         _told(
@@ -185,6 +194,7 @@ def check(settings: Settings) -> Settings:
             f"{settings.host!r}; give it --keys, or --host 127.0.0.1",
             field="keys",
         )
+    Targets(settings.remote_handlers)
     if settings.workers > 1:
         for name, location, backends in (
             ("catalog", settings.catalog_location, CATALOGS),

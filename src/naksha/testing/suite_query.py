@@ -101,6 +101,9 @@ class TestPredicates:
             (q.Op.EXISTS, None, ["list", "null", "one", "text", "true", "two"]),
             (q.Op.IS_NULL, None, ["null"]),
             (q.Op.STARTS_WITH, "", ["text"]),
+            (q.Op.ANY_STARTS_WITH, "", ["list"]),
+            (q.Op.ANY_STARTS_WITH, "b", ["list"]),
+            (q.Op.ANY_STARTS_WITH, "1", []),
             (q.Op.CONTAINS, "b", ["list", "text"]),
             (q.Op.CONTAINS, [1], ["list"]),
         ]
@@ -139,6 +142,7 @@ class TestPredicates:
             asking(q.Op.EQ, text, ("properties", "value")),
             asking(q.Op.STARTS_WITH, text, ("properties", "value")),
             asking(q.Op.CONTAINS, [text], ("properties", "list")),
+            asking(q.Op.ANY_STARTS_WITH, text, ("properties", "list")),
             asking(q.Op.EXISTS, None, ("properties", text)),
             asking(q.Op.EQ, 1, ("properties", text)),
             asking(q.Op.EQ, 1, ("properties", "deep", text)),

@@ -6,8 +6,8 @@ import pytest
 
 from naksha.hub.handlers.transform import changed
 from naksha.hub.handlers.transformation import steps_of
-from naksha.hub.requests import ReadFeatures
-from naksha.hub.version_requests import ReadChangesets
+from naksha.hub.requests import GetStatistics, ReadFeatures, Request
+from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory
 from naksha.model.errors import InvalidArgument, NotImplementedHere, NotSupported
 from naksha.model.query import And, Not, Op, Or, Query
 from naksha.model.query import Test as PropertyTest
@@ -165,5 +165,7 @@ class TestOnRead:
             where = Not(PropertyTest(("properties", *path), Op.EXISTS))
             with pytest.raises(NotSupported, match="not stored"):
                 await hub.read("shown", Query(where=where))
-        with pytest.raises(NotImplementedHere):
-            await hub.realm.send("shown", ReadChangesets(), CONTEXT)
+        refused: list[Request[Any]] = [ReadChangesets(), ReadHistory(), ReadDiff(ref="0..1")]
+        for request in [*refused, GetStatistics()]:
+            with pytest.raises(NotImplementedHere):
+                await hub.realm.send("shown", request, CONTEXT)

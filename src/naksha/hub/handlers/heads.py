@@ -3,7 +3,7 @@ out only over what it has read. When somebody else was faster it reads again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ async def write_over_heads(
     event: Event,
     request: WriteFeatures,
     ids: Collection[str],
-    change: Callable[[Heads], WriteFeatures],
+    change: Callable[[Heads], Awaitable[WriteFeatures]],
 ) -> Written:
     """Send upstream what `change` makes of a write, given what is there. It locks what it decides
     about; a lock that the client has set itself is the client's conflict."""
@@ -49,7 +49,7 @@ async def write_over_heads(
         if namespace_of(feature).get("uuid") is not None
     }
     for _ in range(HANDLER_ATTEMPTS_MAX):
-        sent = change(await heads_of(event, ids, request.ref) if ids else {})
+        sent = await change(await heads_of(event, ids, request.ref) if ids else {})
         try:
             written: Written = await event.send_upstream(sent)
         except Conflict as error:

@@ -151,7 +151,7 @@ async def _merged(
             yield [one.state for one in given]
         if len(shown) > len(given):  # one more than was asked for
             assert last is not None
-            answer.cursor = _cursor_after(last, layers, hiding)
+            answer.cursor = _cursor_after(last, layers, hiding, stack.pins)
             return
 
 
@@ -178,13 +178,15 @@ async def _topmost(stack: Stack, placed: Sequence[_Placed]) -> list[_Placed]:
     return [one for one in first.values() if one.id not in hidden]
 
 
-def _cursor_after(last: _Placed, layers: Sequence[_Pages], hiding: bool) -> str:
+def _cursor_after(
+    last: _Placed, layers: Sequence[_Pages], hiding: bool, pins: tuple[str, ...]
+) -> str:
     """Behind the last feature, and behind whatever it hides."""
     place = len(layers) if hiding else last.place
     cursors = tuple(
         layer.cursor_at(last.id, after=number <= place) for number, layer in enumerate(layers)
     )
-    return ViewCursor(last.id, place, cursors).encoded()
+    return ViewCursor(last.id, place, cursors, pins).encoded()
 
 
 # ---- Counting --------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from naksha.hub.handlers.write_parts import (
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
 from naksha.hub.responses import Failure, Written
 from naksha.hub.writing.failures import failure_of
+from naksha.hub.writing.permits import Permits
 from naksha.model.errors import FeatureExists, NakshaError
 from naksha.model.state import State
 
@@ -42,8 +43,12 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     looks = request.conflict_detection and len(stack.layers) > 1
     if not looks and all(place == 0 for place, _ in heads.values()):
         return await top.ask(stack.event, request)
+    below = {id: state for id, (place, state) in heads.items() if place > 0}
+    permits = Permits(stack.event.context)
     plan = _Plan(heads, request)
     for one in request.modifications:
+        if permits:
+            _check_below(permits, one, below)
         plan.add(one)
     if not plan.modifications:
         return plan.told(Written())
@@ -51,6 +56,19 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
         request, modifications=tuple(plan.modifications), conflict_detection=False
     )
     return plan.told(await top.ask(stack.event, sent))
+
+
+def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
+    """Rights to some features of the view are about what it shows. The top layer sees a feature
+    that is brought up as a new one, of whoever writes."""
+    if one.if_exists in (IfExists.RETAIN, IfExists.ERROR):
+        return
+    sent = {feature.get("id"): feature for feature in one.features}
+    for id in ids_of(one):
+        state = below.get(id)
+        if state is not None:
+            content = sent.get(id) if one.if_exists is IfExists.REPLACE else state.feature
+            permits.check(state, None if one.if_exists is IfExists.DELETE else content)
 
 
 class _Kept(NamedTuple):

@@ -12,6 +12,8 @@ from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from naksha.hub.pipeline import Event
 from naksha.hub.requests import ReadFeatures, Request
 from naksha.model.limits import READ_CHUNK_FEATURES
@@ -45,12 +47,32 @@ class OwnLayer(NamedTuple):
         return answer
 
 
+class PinnedLayer(NamedTuple):
+    """A layer as it was at a version."""
+
+    layer: Layer
+    ref: str
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        return await self.layer.ask(event, msgspec.structs.replace(request, ref=self.ref))
+
+
 class Stack(NamedTuple):
-    """Layers, topmost first, as one event reads them: all at the same version, if any is named."""
+    """Layers, topmost first, as one event reads them: all at the same version, if any is named.
+    `pins` are the versions that they are pinned to, if each is to one of its own."""
 
     event: Event
     layers: Sequence[Layer]
     ref: str
+    pins: tuple[str, ...] = ()
+
+    def pinned(self, pins: tuple[str, ...]) -> Stack:
+        """The same, with each layer as it was at its version; an empty one is the present."""
+        layers = [
+            PinnedLayer(layer, pin) if pin else layer
+            for layer, pin in zip(self.layers, pins, strict=True)
+        ]
+        return self._replace(layers=layers, pins=pins)
 
     def above(self, place: int) -> Stack:
         """Those that hide something of the layer at a place."""

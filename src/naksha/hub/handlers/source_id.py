@@ -107,7 +107,7 @@ async def _write(event: Event, request: WriteFeatures) -> Any:
     }
     ids = {request.prefix_id + id for id in asked}
 
-    def change(heads: Heads) -> WriteFeatures:
+    async def change(heads: Heads) -> WriteFeatures:
         def tagged(feature: Feature, one: Modification) -> Feature:
             head = heads.get(f"{request.prefix_id}{feature.get('id')}")
             if head is None or not _needs_head(feature, one):

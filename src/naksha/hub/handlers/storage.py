@@ -157,12 +157,12 @@ async def count_features(target: Target, request: CountFeatures, event: Event) -
 
 async def write(target: Target, request: WriteFeatures, event: Event) -> Written:
     """Modify features."""
-    return await write_features(target, request, event.context.actor, event.space.id)
+    return await write_features(target, request, event.context, event.space.id)
 
 
 async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete what a query finds."""
-    return await delete_features(target, request, event.context.actor)
+    return await delete_features(target, request, event.context)
 
 
 async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:

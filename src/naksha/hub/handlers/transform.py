@@ -12,7 +12,7 @@ features and stores nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,13 +21,27 @@ from naksha.hub.handlers.passing import Feature, with_features, with_query, with
 from naksha.hub.handlers.transformation import Step, Unconvertible, steps_of, stored_path
 from naksha.hub.handlers.write_parts import with_ids
 from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import WriteFeatures
+from naksha.hub.requests import (
+    CountFeatures,
+    DeleteFeatures,
+    FindStorages,
+    GetVersion,
+    ReadFeatures,
+    WriteFeatures,
+)
 from naksha.hub.responses import Features, Written
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import InvalidArgument, NotImplementedHere
 from naksha.model.features import generate_ids
 from naksha.model.query import And, Not, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import State
+
+_UNDERSTOOD: Final = (
+    *(ReadFeatures, CountFeatures, DeleteFeatures),
+    *(GetVersion, FindStorages),
+)
+"""Requests that are answered although what is read is changed; answers to others would show it as
+it is stored."""
 
 
 class TransformHandler:
@@ -45,6 +59,11 @@ class TransformHandler:
             return self._shown_after(await self._write(event, request))
         if not self._on_read:
             return await event.send_upstream()
+        if not isinstance(request, _UNDERSTOOD):
+            raise NotImplementedHere(
+                f"What this space stores is not what it shows, so it does not answer"
+                f" {type(request).__name__}; ask the space that it is made from"
+            )
         answer = await event.send_upstream(with_query(request, self._stored_query))
         return await with_states(answer, self._shown) if isinstance(answer, Features) else answer
 
@@ -94,14 +113,12 @@ class TransformHandler:
         if self._needs_whole:
             patches = [one for one in request.modifications if is_patch(one)]
             ids = {f["id"] for one in patches for f in one.features if isinstance(f.get("id"), str)}
-        return await write_over_heads(
-            event, request, ids, lambda heads: self._written(request, heads)
-        )
 
-    def _written(self, request: WriteFeatures, heads: Heads) -> WriteFeatures:
-        return with_features(
-            with_wholes(request, heads), lambda feature, _: changed(self._on_write, feature)
-        )
+        async def change(heads: Heads) -> WriteFeatures:
+            wholes = with_wholes(request, heads)
+            return with_features(wholes, lambda feature, _: self._changed(feature))
+
+        return await write_over_heads(event, request, ids, change)
 
     def _changed(self, feature: Feature) -> Feature:
         return changed(self._on_write, feature)

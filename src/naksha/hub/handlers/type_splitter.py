@@ -164,7 +164,13 @@ class TypeSplitterHandler:
             await session.close_gates(await self._present(session))
             plan = self._plan(await self._heads(session, _all_ids(request)), request)
             answers = [
-                await write_in(session, targets[part.place], _told(request, part), event.space.id)
+                await write_in(
+                    session,
+                    targets[part.place],
+                    _told(request, part),
+                    event.context,
+                    event.space.id,
+                )
                 for part in plan.parts
             ]
             return plan.told(answers)

@@ -21,6 +21,7 @@ import msgspec
 
 from naksha.hub.handlers import layered_reads, layered_writes
 from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.view_cursor import decode_view_cursor
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
@@ -98,6 +99,8 @@ class ViewHandler:
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
         stack = await self._stack(event, request.context, request.ref)
         query = self._query(event, request.query)
+        if request.paged and self._is_layered and is_head(request.ref):
+            stack = stack.pinned(await _pins(stack, query.cursor))
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
 
     async def _count(self, event: Event, request: CountFeatures) -> Count:
@@ -236,6 +239,27 @@ async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None
             f"({', '.join(storages)}), which have no versions in common; ask one of the spaces",
             field="versionRef",
         )
+
+
+async def _pins(stack: Stack, cursor: str | None) -> tuple[str, ...]:
+    """The versions that all pages are read at. What hides something must be as old as what is
+    hidden: a feature that is brought up between two pages would be seen in neither place."""
+    given = decode_view_cursor(cursor, len(stack.layers))
+    if given is not None:
+        return given.pins or ("",) * len(stack.layers)
+    versions = [await _present(stack.event, layer) for layer in stack.layers]
+    if None not in versions and len(await storages_of(stack.event, stack.layers)) == 1:
+        first = min((each for each in versions if each is not None), key=lambda v: v.seq_number)
+        return (first.ref,) * len(versions)
+    return tuple("" if each is None else each.ref for each in versions)
+
+
+async def _present(event: Event, layer: Layer) -> FixedVersion | None:
+    """The last published version of a layer, if it has versions."""
+    try:
+        return await layer.ask(event, GetVersion(published=True))
+    except NotImplementedHere:
+        return None
 
 
 async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:

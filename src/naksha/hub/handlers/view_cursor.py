@@ -22,11 +22,13 @@ _MARK = "v."
 
 class ViewCursor(msgspec.Struct, frozen=True, array_like=True):
     """The last feature that was given, the place of its layer (one behind the last layer, when no
-    other layer counts), and the cursors of the layers; None for the beginning of a layer."""
+    other layer counts), and the cursors of the layers; None for the beginning of a layer. `pins`
+    are the versions that the layers are read at, if they are."""
 
     id: str
     place: int
     layers: tuple[str | None, ...]
+    pins: tuple[str, ...] = ()
 
     def encoded(self) -> str:
         """The cursor as text for the client."""
@@ -46,7 +48,7 @@ def decode_view_cursor(text: str | None, layers: int) -> ViewCursor | None:
     if text is None:
         return None
     cursor = _decoded(text)
-    if cursor is None or len(cursor.layers) != layers:
+    if cursor is None or len(cursor.layers) != layers or len(cursor.pins) not in (0, layers):
         raise InvalidArgument(
             "Not a cursor of this view, or its layers were changed meanwhile; begin anew",
             field="cursor",
@@ -67,7 +69,7 @@ def moved(cursor: str, id: str, *, after: bool) -> str:
         return Cursor(plain.at, id, INT8_MAX if after else 0).encoded()
     # A layer that had nothing more there may have something here.
     layers = tuple(moved(each, id, after=after) if each else None for each in view.layers)
-    return ViewCursor(id, len(layers) if after else -1, layers).encoded()
+    return ViewCursor(id, len(layers) if after else -1, layers, view.pins).encoded()
 
 
 def _decoded(text: str) -> ViewCursor | None:

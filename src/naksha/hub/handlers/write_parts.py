@@ -47,18 +47,24 @@ def check_objects(request: WriteFeatures) -> None:
             )
 
 
-def with_ids(request: WriteFeatures) -> WriteFeatures:
-    """The same with the ids that the features will have."""
+def with_ids(request: WriteFeatures, *, everywhere: bool = False) -> WriteFeatures:
+    """The same with the ids that the features will have: with the prefix, numbers as texts. Those
+    without get one when there is a prefix, or `everywhere`."""
     check_objects(request)
-    if not request.prefix_id:
-        return request
+    prefix = request.prefix_id
+
+    def named(feature: Feature) -> Feature:
+        id = feature.get("id")
+        if isinstance(id, int) and not isinstance(id, bool):
+            id = str(id)
+        if id is None and (prefix or everywhere):
+            id = generate_ids(1)[0]
+        whole = prefix + id if isinstance(id, str) and id else id
+        return feature if whole is feature.get("id") else {**feature, "id": whole}
+
     modifications = tuple(
         msgspec.structs.replace(
-            one,
-            features=tuple(
-                {**feature, "id": request.prefix_id + str(feature.get("id") or generate_ids(1)[0])}
-                for feature in one.features
-            ),
+            one, features=tuple(map(named, one.features)), ids=tuple(prefix + i for i in one.ids)
         )
         for one in request.modifications
     )

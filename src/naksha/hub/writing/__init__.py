@@ -9,6 +9,7 @@ rules        what a modification asks for
 contents     patch, merge, replace: the feature that is to be written
 bases        the states that three-way merges begin with
 judging      what is to be done with each feature, given what is there
+permits      whether that may be done, where rights are to some features only
 steps        a modification as a few set-based calls of a session
 failures     what went wrong, and with which feature
 reports      what was done

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from naksha.hub.objects import Connector, patched, replaced
 from naksha.hub.permissions import check_seen, is_seen
+from naksha.hub.space_changes import change_connector
 from naksha.server.answers import json_answer
 from naksha.server.bodies import json_object
 from naksha.server.config_documents import ConnectorDocument, answers, body_of, changes, patch_of
@@ -86,8 +87,8 @@ async def patch_connector(
 ) -> Response:
     """Change a connector by a merge patch; it is tried out first, with every space that has it."""
     patch = await json_object(request)
-    changed = await realm.registry.change(
-        Connector,
+    changed = await change_connector(
+        realm,
         connector_id,
         lambda old: patched(Connector, old, patch),
         context.actor,
@@ -107,8 +108,8 @@ async def put_handler(
 ) -> Response:
     """Replace a connector that is there; the new one is tried out first."""
     body = await json_object(request)
-    changed = await realm.registry.change(
-        Connector,
+    changed = await change_connector(
+        realm,
         connector_id,
         lambda old: replaced(Connector, old, body),
         context.actor,

@@ -37,7 +37,6 @@ _QUERY: Final = re.compile(
 )
 _COUNT: Final = {"type": "integer"}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
-_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _ORDER: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["targetSpaceId"],
@@ -67,8 +66,7 @@ _REPORT: Final[dict[str, Any]] = {
         "sourceVersion": {"type": ["integer", "null"]},
         **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
         "failedCount": _COUNT,
-        **dict.fromkeys(("failed", "notices", "violations"), _OBJECTS),
-        "parts": _OBJECTS,
+        **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
         "isComplete": {"type": "boolean"},
     },
 }
