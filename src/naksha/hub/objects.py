@@ -75,6 +75,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         problem = json_problem(value)
         if problem is not None:
             raise InvalidArgument(f"{problem.path} {problem.message}", field=problem.path)
+        check_numbers(value, cls.kind)
         if len(msgspec.json.encode(value)) > limits.CONFIG_OBJECT_BYTES_MAX:
             raise LimitExceeded(
                 f"A {cls.kind} has at most {limits.CONFIG_OBJECT_BYTES_MAX} bytes", field=cls.kind
@@ -331,13 +332,38 @@ def check_field_text(value: str, bytes_max: int, field: str) -> None:
         raise InvalidArgument(f"{field} {problem}", field=field)
 
 
+class _Provenance(msgspec.Struct):
+    """What is known of an entry; it may say more."""
+
+    source: str
+    at: int = 0
+    tool: str = ""
+    by: str = ""
+    counts: dict[str, int] = {}
+
+
+def check_numbers(value: dict[str, Any], field: str) -> None:
+    """Numbers in the configuration are those that the catalog can keep."""
+    try:
+        msgspec.msgpack.encode(value)
+    except OverflowError:
+        raise InvalidArgument(
+            "Whole numbers are from -2^63 to 2^64-1; write others as texts", field=field
+        ) from None
+
+
 def check_provenance(entry: dict[str, Any], field: str) -> None:
     """An entry says its source, and not too much."""
     problem = json_problem(entry)
     if problem is not None:
         raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
-    if not isinstance(entry.get("source"), str) or not entry["source"]:
+    try:
+        said = msgspec.convert(entry, _Provenance)
+    except msgspec.ValidationError as error:
+        raise _invalid("entry", error, field) from None
+    if not said.source:
         raise InvalidArgument("An entry has a source, which is a text", field=f"{field}.source")
+    check_numbers(entry, field)
     if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
         raise LimitExceeded(
             f"An entry has at most {limits.PROVENANCE_BYTES_MAX} bytes", field=field
@@ -379,9 +405,11 @@ def _truth(value: object) -> object:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-def _invalid(kind: str, error: msgspec.ValidationError) -> InvalidArgument:
+def _invalid(kind: str, error: msgspec.ValidationError, outer: str = "") -> InvalidArgument:
     """msgspec says `… - at `$.title``, or which required field is missing."""
     message, _, place = str(error).partition(" - at `$")
     missing = re.search(r"missing required field `([^`]+)`", message)
-    field = ".".join(part for part in (place.strip("`."), missing[1] if missing else "") if part)
+    field = ".".join(
+        part for part in (outer, place.strip("`."), missing[1] if missing else "") if part
+    )
     return InvalidArgument(f"The {kind} is not right: {message}", field=field or kind)
