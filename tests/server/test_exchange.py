@@ -122,10 +122,11 @@ def test_a_packed_body_is_unpacked(client: httpx.Client) -> None:
     ("content", "encoding"),
     [
         (b"no gzip", "gzip"),
-        (gzip.compress(b'{"id":"cut"}')[:-9], "gzip"),
+        (gzip.compress(b'{"id":"cut"}', mtime=0)[:-9], "gzip"),
         (zlib.compress(b"{}"), "deflate"),
         (b"{}", "br"),
     ],
+    ids=["no-gzip", "cut-off", "deflate", "brotli"],
 )
 def test_a_body_that_is_packed_badly(client: httpx.Client, content: bytes, encoding: str) -> None:
     answer = client.post("/spaces", content=content, headers={"Content-Encoding": encoding})

@@ -38,6 +38,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """To make, change and remove it."""
     computed: ClassVar[frozenset[str]] = frozenset({"type"})
     """Keys that are shown and not kept: they may come back from a client, and mean nothing."""
+    switches: ClassVar[frozenset[str]] = frozenset()
+    """Keys that older clients send as the texts `true` and `false`."""
     kept: ClassVar[tuple[str, ...]] = ("app_id", "author", "created_at")
     """Fields that stay as they were when the object was made, whatever a client sends."""
 
@@ -73,12 +75,17 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         problem = json_problem(value)
         if problem is not None:
             raise InvalidArgument(f"{problem.path} {problem.message}", field=problem.path)
+        check_numbers(value, cls.kind)
         if len(msgspec.json.encode(value)) > limits.CONFIG_OBJECT_BYTES_MAX:
             raise LimitExceeded(
                 f"A {cls.kind} has at most {limits.CONFIG_OBJECT_BYTES_MAX} bytes", field=cls.kind
             )
         known = {field.encode_name for field in msgspec.structs.fields(cls)} - {"extra"}
-        given = {name: value[name] for name in value if name in known and value[name] is not None}
+        given = {
+            name: _truth(value[name]) if name in cls.switches else value[name]
+            for name in value
+            if name in known and value[name] is not None
+        }
         extra = {name: value[name] for name in value if name not in known | cls.computed}
         try:
             made = msgspec.convert({**given, "extra": extra}, cls)
@@ -221,6 +228,7 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     computed: ClassVar[frozenset[str]] = frozenset(
         {"type", "rights", "connectors", "contentUpdatedAt", "featureCount", "byteSize"}
     )
+    switches: ClassVar[frozenset[str]] = frozenset({"shared"})
     kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, "collection_id")
 
     event_handler_ids: tuple[str, ...] = ()
@@ -324,13 +332,38 @@ def check_field_text(value: str, bytes_max: int, field: str) -> None:
         raise InvalidArgument(f"{field} {problem}", field=field)
 
 
+class _Provenance(msgspec.Struct):
+    """What is known of an entry; it may say more."""
+
+    source: str
+    at: int = 0
+    tool: str = ""
+    by: str = ""
+    counts: dict[str, int] = {}
+
+
+def check_numbers(value: dict[str, Any], field: str) -> None:
+    """Numbers in the configuration are those that the catalog can keep."""
+    try:
+        msgspec.msgpack.encode(value)
+    except OverflowError:
+        raise InvalidArgument(
+            "Whole numbers are from -2^63 to 2^64-1; write others as texts", field=field
+        ) from None
+
+
 def check_provenance(entry: dict[str, Any], field: str) -> None:
     """An entry says its source, and not too much."""
     problem = json_problem(entry)
     if problem is not None:
         raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
-    if not isinstance(entry.get("source"), str) or not entry["source"]:
+    try:
+        said = msgspec.convert(entry, _Provenance)
+    except msgspec.ValidationError as error:
+        raise _invalid("entry", error, field) from None
+    if not said.source:
         raise InvalidArgument("An entry has a source, which is a text", field=f"{field}.source")
+    check_numbers(entry, field)
     if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
         raise LimitExceeded(
             f"An entry has at most {limits.PROVENANCE_BYTES_MAX} bytes", field=field
@@ -367,9 +400,16 @@ def _merge_patched(old: Any, patch: Any) -> Any:
     return result
 
 
-def _invalid(kind: str, error: msgspec.ValidationError) -> InvalidArgument:
+def _truth(value: object) -> object:
+    """The truth that a text says; everything else is as it is."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _invalid(kind: str, error: msgspec.ValidationError, outer: str = "") -> InvalidArgument:
     """msgspec says `… - at `$.title``, or which required field is missing."""
     message, _, place = str(error).partition(" - at `$")
     missing = re.search(r"missing required field `([^`]+)`", message)
-    field = ".".join(part for part in (place.strip("`."), missing[1] if missing else "") if part)
+    field = ".".join(
+        part for part in (outer, place.strip("`."), missing[1] if missing else "") if part
+    )
     return InvalidArgument(f"The {kind} is not right: {message}", field=field or kind)

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from naksha.model import limits
-from naksha.server import VERSION
+from naksha.server import VERSION, version_documents
 from naksha.server.auth import Doorkeeper
 from naksha.server.documents import complete_document
 from naksha.server.errors import add_error_handlers
@@ -63,7 +63,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observing)
     for routes in ROUTES:
         app.include_router(routes.router)
-    complete_document(app)
+    complete_document(
+        app, version_documents.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
+    )
     return app
 
 

@@ -32,7 +32,7 @@ class Doorkeeper:
     def __init__(self, settings: Settings) -> None:
         """Raises InvalidArgument when keys cannot be used."""
         self.tokens: Final = _tokens(settings)
-        self._lets_in_anonymous = self.tokens is None or settings.anonymous
+        self.lets_in_anonymous: Final = self.tokens is None or settings.anonymous
         self._anonymous: Final = anonymous()
 
     def actor(self, scope: Scope, visit: Visit) -> Actor:
@@ -48,7 +48,7 @@ class Doorkeeper:
         return self.tokens.actor(token)
 
     def _without_token(self, scope: Scope, visit: Visit) -> Actor:
-        if not self._lets_in_anonymous:
+        if not self.lets_in_anonymous:
             raise Unauthorized(
                 "A token is needed: Authorization: Bearer …, or the parameter access_token"
             )
