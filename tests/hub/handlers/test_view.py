@@ -1,5 +1,6 @@
 """Views: layers that hide each other, unions, composite spaces, pages, counts and versions."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -411,3 +412,15 @@ class TestConfiguration:
         with pytest.raises(InvalidArgument) as refused:
             await hub.space("map", ("view", properties))
         assert (refused.value.field or "").startswith("properties.")
+
+
+async def test_readers_of_a_view_do_not_wait_for_each_other(any_hub: HubUnderTest) -> None:
+    """Each streams the base, and asks what is hidden of it meanwhile; there are more of them than
+    the storage has connections."""
+    hub = any_hub
+    await two_layers(hub)
+    await hub.put("base", *(feature(f"f{number:04}") for number in range(2_500)))
+    await hub.put("map", feature("f0001", n=2))
+    async with asyncio.timeout(25):
+        found = await asyncio.gather(*(hub.states("map") for _ in range(24)))
+    assert {len(states) for states in found} == {2_500}

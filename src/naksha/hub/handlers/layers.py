@@ -107,7 +107,14 @@ class Stack(NamedTuple):
         return found
 
     async def stream(self, layer: Layer, query: Query) -> AsyncGenerator[Sequence[State], None]:
-        """All features that a layer has for a query, some at a time."""
+        """All features that a layer has for a query, some at a time. Those of some ids are read
+        before anybody asks for more: only streams may keep a connection that long."""
+        if query.ids is not None:
+            for ids in [*chunks(dict.fromkeys(query.ids))] or [[]]:
+                part = msgspec.structs.replace(query, ids=tuple(ids))
+                found = await layer.ask(self.event, ReadFeatures(query=part, ref=self.ref))
+                yield await found.all()
+            return
         async with aclosing(
             await layer.ask(self.event, ReadFeatures(query=query, ref=self.ref))
         ) as answer:
