@@ -47,7 +47,7 @@ from naksha.model.errors import (
     NotImplementedHere,
     NotSupported,
 )
-from naksha.model.query import Query, States
+from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.spi.storage import WriteSession
 
@@ -211,7 +211,7 @@ class TypeSplitterHandler:
         heads = {
             state.id: (place, state)
             for place, layer in enumerate(self._layers)
-            for state in await stack.find(layer, ids, States.LIVE)
+            for state in await stack.find(layer, ids)
         }
         plan = self._plan(heads, request)
         parts = sorted(plan.parts, key=lambda part: not part.modification.features)
