@@ -414,6 +414,23 @@ class TestConfiguration:
         assert (refused.value.field or "").startswith("properties.")
 
 
+async def test_what_is_right_is_written_whatever_is_wrong(hub: HubUnderTest) -> None:
+    await two_layers(hub)
+    await hub.put("base", feature("a", n=1), feature("p", n=1))
+    nowhere = {"type": "Point", "coordinates": []}
+    wrong = {**feature("b"), "geometry": nowhere}
+    kept = await hub.write("map", feature("a"), wrong, e=IfExists.RETAIN, transactional=False)
+    assert (kept.retained, [one.id for one in kept.failed]) == (("a",), ["b"])
+    with pytest.raises(FeatureExists) as refused:
+        await hub.write("map", feature("a"), wrong, e=IfExists.ERROR, transactional=False)
+    assert [one.id for one in refused.value.failures] == ["a", "b"]
+    patch = {**feature("p", n=2), "geometry": nowhere}
+    done = await hub.write("map", patch, feature("c"), transactional=False)
+    assert (done.inserted, done.updated) == (("c",), ())
+    assert [one.id for one in done.failed] == ["p"]
+    assert (await hub.read("map"))["p"] == {"n": 1}
+
+
 async def test_readers_of_a_view_do_not_wait_for_each_other(any_hub: HubUnderTest) -> None:
     """Each streams the base, and asks what is hidden of it meanwhile; there are more of them than
     the storage has connections."""
