@@ -23,6 +23,7 @@ from naksha.hub.resources import features
 from naksha.hub.responses import Features
 from naksha.hub.rights import Rights, parse_rights
 from naksha.model.errors import FeatureExists, Forbidden, NotFound
+from naksha.model.query import Query
 from naksha.model.state import State
 from tests.hub.handlers.support import ACTOR, HubUnderTest, feature, open_hub
 
@@ -158,6 +159,41 @@ async def test_rights_to_some_features_of_a_space_count_in_its_views(view: HubUn
     context = acting({"useSpaces": [{}], "readFeatures": some})
     assert await ids(view, "all", context) == ["a", "c"]
     assert await ids(view, "base", context) == ["a", "b"]
+
+
+@pytest.mark.parametrize("paged", [False, True])
+async def test_what_somebody_may_not_read_hides_what_lies_below(
+    view: HubUnderTest, *, paged: bool
+) -> None:
+    """Of a feature that is secret by now its former state must not come to light; nor of a view
+    over the view."""
+    await view.space("mine")
+    await view.space("my-all", ("view", {"spaceIds": ["mine", "all"]}))
+    await view.space("old")
+    await view.space("over-all", ("view", {"spaceIds": ["all", "old"]}))
+    await view.put("base", feature("gone", tags=["open"]), feature("left", tags=["open"]))
+    await view.put("old", feature("a", tags=["open"]), feature("gone", tags=["open"]))
+    await view.put("all", feature("a", tags=["secret"], n=2))
+    await view.delete("all", "gone")
+    context = acting({"useSpaces": [{}], "readFeatures": [{"tags": "open"}]})
+    for space in ("all", "my-all", "over-all"):
+        answer = await view.realm.send(space, ReadFeatures(paged=paged), context)
+        assert sorted(state.id for state in await answer.all()) == ["c", "left"]
+        assert (await view.realm.send(space, CountFeatures(), context)).count == 2
+
+
+async def test_who_asks_for_ids_alone_is_told_nothing_else(view: HubUnderTest) -> None:
+    context = acting({"useSpaces": [{}], "readFeatures": [{"tags": "open"}]})
+    by_id = ReadFeatures(query=Query(ids=("a", "b", "x")), only_ids=True)
+    found = await (await view.realm.send("base", by_id, context)).all()
+    assert sorted(state.id for state in found) == ["a", "b"]
+    assert all(state.feature.keys() == {"id", "type"} for state in found)
+    # Nor can anybody find out more by asking for ids with certain properties.
+    other = Query(ids=("a", "b"), tags=(("open",),))
+    for query in (Query(), other):
+        asked = ReadFeatures(query=query, only_ids=True)
+        found = await (await view.realm.send("base", asked, context)).all()
+        assert [state.id for state in found] == ["a"]
 
 
 @pytest.mark.parametrize("e", [IfExists.PATCH, IfExists.REPLACE, IfExists.DELETE])
