@@ -12,6 +12,7 @@ from shapely.geometry import shape
 
 from naksha.hub.language.selection import Selection, parse_selection
 from naksha.hub.shaping import Shaping, box_shape, shaped, shapes_of
+from naksha.model.geometry import encode_geometries
 from naksha.model.query import Bbox
 from naksha.model.state import XYZ, State
 from naksha.testing.json_values import ABSENT, get_path
@@ -167,17 +168,39 @@ def test_clipping_repairs_first_and_cuts_collections_one_by_one() -> None:
     assert nowhere.feature == feature(None)
 
 
+def test_what_is_not_valid_is_repaired_also_if_nothing_is_cut() -> None:
+    bow_tie = {
+        "type": "Polygon",
+        "coordinates": [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]],
+    }
+    (found,) = shaped([state(feature(bow_tie))], Shaping(clip=shapely.box(-1, -1, 3, 3)))
+    assert shape(found.feature["geometry"]).is_valid
+    assert shape(found.feature["geometry"]).area == pytest.approx(2.0)
+
+
 def test_what_is_inside_keeps_its_coordinates_exactly() -> None:
     ring = [[0.1, 0.1], [0.30000000000000004, 0.1], [0.2, 0.7], [0.1, 0.1]]
     polygon = {"type": "Polygon", "coordinates": [ring]}
     (found,) = shaped([state(feature(polygon))], Shaping(clip=shapely.box(0, 0, 1, 1)))
     assert found.raw == msgspec.json.encode(feature(polygon))
+    flat = state(feature(polygon))
+    shaping = Shaping(force_2d=True, clip=shapely.box(0, 0, 1, 1))
+    assert shaped([flat], shaping)[0] is flat
 
 
 def test_heights_are_interpolated_where_a_line_is_cut() -> None:
     line = {"type": "LineString", "coordinates": [[-1, 1, 5], [3, 1, 9]]}
     (found,) = shaped([state(feature(line))], Shaping(clip=shapely.box(0, 0, 1, 2)))
     assert found.feature["geometry"]["coordinates"] == [[0, 1, 6], [1, 1, 7]]
+
+
+def test_what_becomes_nothing_by_simplifying_is_left_out() -> None:
+    def without_points(those: Any) -> Any:
+        return np.where(shapely.get_dimensions(those) == 0, shapely.Point(), those)
+
+    line = {"type": "LineString", "coordinates": [[-1, 1], [3, 1]]}
+    states = [state(feature(POINT)), state(feature(line)), state(feature(None))]
+    assert shaped(states, Shaping(simplify=without_points)) == states[1:]
 
 
 def test_all_of_it_together() -> None:
@@ -191,6 +214,9 @@ def test_all_of_it_together() -> None:
     }
 
 
-def test_shapes_keep_their_doubles() -> None:
-    (found,) = shapes_of([{"type": "Point", "coordinates": [0.1, 1 / 3, 1e-9]}])
-    assert np.array_equal(shapely.get_coordinates(found, include_z=True), [[0.1, 1 / 3, 1e-9]])
+@given(geometries())
+def test_shapes_keep_their_doubles(geometry: Json) -> None:
+    (found,) = shapes_of([msgspec.json.encode(geometry)])
+    (expected,) = encode_geometries([{"geometry": geometry}]).wkb
+    flavor = {"output_dimension": 3, "byte_order": 1, "flavor": "iso"}
+    assert shapely.to_wkb(found, **flavor) == expected

@@ -203,7 +203,7 @@ def test_rules_for_what_exists_and_what_does_not(client: httpx.Client) -> None:
     patched = client.post(path, json=point("a", name="x"))
     assert {"size": 1, "name": "x"}.items() <= patched.json()["features"][0]["properties"].items()
     error(client.post(f"{path}?e=error", json=point("a", size=9)), 409)
-    error(client.post(f"{path}?ne=error", json=point("new")), 409)
+    error(client.post(f"{path}?ne=error", json=point("new")), 404)
     client.post(f"{path}?e=retain", json=point("a", size=9))
     assert client.get(f"{path}/a").json()["properties"]["size"] == 1
     client.post(f"{path}?ne=retain", json=point("new"))
@@ -272,12 +272,21 @@ def test_what_failed_cannot_be_overlooked(client: httpx.Client, accept: str) -> 
         headers={"Accept": accept},
     )
     assert answer.status_code == 200
-    assert answer.headers["Naksha-Failed"] == "1"
+    assert answer.headers["Failed-Features"] == "1"
     body = answer.json()
     assert body["inserted"] == ["first", "last"]
+    assert body["failedCount"] == 1
     (failure,) = body["failed"]
     assert (failure["id"], failure["position"]) == ("broken", 1)
     assert failure["message"]
+
+
+def test_if_everything_failed_it_is_an_error(client: httpx.Client) -> None:
+    space = new_space(client)
+    broken = point("broken") | {"geometry": {"type": "Point", "coordinates": ["east", 1]}}
+    answer = client.post(f"{space}/features?transactional=false", json=collection(broken, broken))
+    body = error(answer, 400)
+    assert body["failedCount"] == len(body["failed"]) >= 1
 
 
 # ---- Deleting ------------------------------------------------------------------------------------

@@ -25,7 +25,12 @@ def id_of(space: str) -> str:
 
 
 def point(
-    id: str | None, lon: float = 0.0, lat: float = 0.0, *, tags: Sequence[str] = (), **properties: Any
+    id: str | None,
+    lon: float = 0.0,
+    lat: float = 0.0,
+    *,
+    tags: Sequence[str] = (),
+    **properties: Any,
 ) -> dict[str, Any]:
     """A feature."""
     feature: dict[str, Any] = {

@@ -162,12 +162,16 @@ def _cut_line(path: Path, _: bool) -> list[list[Position]]:
     lines: list[list[Position]] = []
     last_world: int | None = None
     for start, end in _pieces(unrolled):
-        world = _world((start[0] + end[0]) / 2.0)
-        if world != last_world:
-            lines.append([_moved(start, world)])
-            last_world = world
-        lines[-1].append(_moved(end, world))
+        if last_world is None or not (_is_in(start, last_world) and _is_in(end, last_world)):
+            last_world = _world((start[0] + end[0]) / 2.0)
+            lines.append([_moved(start, last_world)])
+        lines[-1].append(_moved(end, last_world))
     return lines
+
+
+def _is_in(position: Position, world: int) -> bool:
+    """Whether it is in a copy of the world, the edges included."""
+    return abs(position[0] - 360.0 * world) <= 180.0
 
 
 def _pieces(path: Path) -> Iterator[tuple[Position, Position]]:
@@ -198,6 +202,8 @@ def _unrolled(path: Path, *, full_turns: bool) -> list[Position]:
         step = position[0] - before[0]
         if abs(step) > 180.0 and (full_turns or step % 360.0 != 0.0):
             turns -= round(step / 360.0)
+            if step % 360.0 == 0.0 and position[1:] == before[1:]:
+                continue  # One place on the date line, named from both sides.
         unrolled.append(position if turns == 0 else _moved(position, -turns, bounded=False))
     return unrolled
 

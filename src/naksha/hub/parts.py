@@ -71,8 +71,10 @@ async def _pages(
 ) -> AsyncIterator[Sequence[State]]:
     wanted = read.query.limit or limits.PAGE_DEFAULT
     cursor, done = (None, 0) if left is None else (left.cursor, left.done)
-    # The first page has no cursor yet, so it must not hold more than is wanted.
-    size = min(wanted, limits.READ_CHUNK_FEATURES)
+    size = limits.READ_CHUNK_FEATURES
+    if left is None:
+        # The first page has no cursor yet, so it must not hold more than is wanted.
+        size = min(wanted, size)
     while True:
         query = msgspec.structs.replace(read.query, cursor=cursor, limit=size)
         page = await send(msgspec.structs.replace(read, query=query, paged=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,6 @@ import numpy.typing as npt
 import shapely
 
 from naksha.hub.language.selection import Selection
-from naksha.model.geometry import encode_geometries
 from naksha.model.query import Bbox
 from naksha.model.state import State
 
@@ -62,22 +61,38 @@ def shaped(states: Sequence[State], shaping: Shaping) -> list[State]:
     selects = selection is not None and not selection.keeps_all
     if not selects and not shaping.changes_geometry:
         return [*states]
-    members = [_decode_members(state.raw) for state in states]
-    kept = _reshape(members, shaping) if shaping.changes_geometry else range(len(states))
-    if selects:
-        assert selection is not None
-        tree = _tree_of(selection)
-        members = [_selected(each, selection, tree) for each in members]
-    return [State(states[place].id, _encode(members[place])) for place in kept]
+    features = [_decode_members(state.raw) for state in states]
+    reshaped = _reshape(features, shaping) if shaping.changes_geometry else _Reshaped(set(), set())
+    kept = [place for place in range(len(states)) if place not in reshaped.vanished]
+    if not selects:
+        return [
+            State(states[place].id, _encode(features[place]))
+            if place in reshaped.changed
+            else states[place]
+            for place in kept
+        ]
+    assert selection is not None
+    tree = _tree_of(selection)
+    return [
+        State(states[place].id, _encode(_selected(features[place], selection, tree)))
+        for place in kept
+    ]
 
 
 # ---- Geometries ----------------------------------------------------------------------------------
 
 
-def _reshape(features: list[Members], shaping: Shaping) -> list[int]:
-    """Replaces geometries where they lie; returns the places of the features that are left."""
+class _Reshaped(NamedTuple):
+    """The places of features that have another geometry now, and of those that have none."""
+
+    changed: set[int]
+    vanished: set[int]
+
+
+def _reshape(features: list[Members], shaping: Shaping) -> _Reshaped:
+    """Replaces geometries where they lie."""
     places = [place for place, each in enumerate(features) if _has_geometry(each)]
-    before = shapes_of([msgspec.json.decode(features[place]["geometry"]) for place in places])
+    before = shapes_of([bytes(features[place]["geometry"]) for place in places])
     after = before
     if shaping.clip is not None:
         after = clipped(after, shaping.clip)
@@ -86,21 +101,19 @@ def _reshape(features: list[Members], shaping: Shaping) -> list[int]:
     if shaping.force_2d:
         after = np.where(shapely.has_z(after), shapely.force_2d(after), after)
     changed = np.flatnonzero([one is not other for one, other in zip(before, after, strict=True)])
-    texts = shapely.to_geojson(after[changed])
-    for place, text in zip(changed, texts, strict=True):
-        features[places[place]]["geometry"] = msgspec.Raw(text.encode())
-    gone = {places[place] for place in np.flatnonzero(shapely.is_empty(after))}
-    return [place for place in range(len(features)) if place not in gone]
+    for at, text in zip(changed, shapely.to_geojson(after[changed]), strict=True):
+        features[places[at]]["geometry"] = msgspec.Raw(text.encode())
+    empty = np.flatnonzero(shapely.is_empty(after))
+    return _Reshaped({places[at] for at in changed}, {places[at] for at in empty})
 
 
 def _has_geometry(feature: Members) -> bool:
     return feature.get("geometry", _NULL) != _NULL
 
 
-def shapes_of(geometries: Sequence[dict[str, Any]]) -> Shapes:
-    """GeoJSON geometries as shapes, with every double as it is."""
-    encoded = encode_geometries([{"geometry": geometry} for geometry in geometries])
-    shapes: Shapes = shapely.from_wkb(np.array(encoded.wkb, dtype=object))
+def shapes_of(geometries: Sequence[bytes]) -> Shapes:
+    """GeoJSON geometries of a storage as shapes, with every double as it is."""
+    shapes: Shapes = shapely.from_geojson(np.array(geometries, dtype=object))
     return shapes
 
 
@@ -145,7 +158,7 @@ def _plant(tree: Tree, path: tuple[str, ...]) -> None:
     tree[path[-1]] = None
 
 
-def _selected(feature: Members, selection: Selection, tree: Tree) -> Members:
+def _selected(feature: Members, selection: Selection, tree: Tree) -> dict[str, Any]:
     if selection.everything:
         return {name: value for name, value in feature.items() if name != "geometry"}
     selected = _pruned(feature, tree)
@@ -153,8 +166,8 @@ def _selected(feature: Members, selection: Selection, tree: Tree) -> Members:
     return selected
 
 
-def _pruned(members: Members, tree: Tree) -> Members:
-    kept = {}
+def _pruned(members: Members, tree: Tree) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
     for name, value in members.items():
         if name not in tree:
             continue
@@ -164,5 +177,5 @@ def _pruned(members: Members, tree: Tree) -> Members:
         elif bytes(memoryview(value)[:1]) == b"{":
             inner = _pruned(_decode_members(value), below)
             if inner:
-                kept[name] = msgspec.Raw(_encode(inner))
+                kept[name] = inner
     return kept

@@ -105,6 +105,18 @@ TILE_MARGIN_PIXELS_MAX: Final = 256
 
 HEXAGON_COUNTS_MAX: Final = 1_000_000
 """How often all features of one answer are counted, once in each hexagon that a feature touches."""
+TILE_EXTENT_MAX: Final = 65_536
+"""Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
+
+TILE_LEVEL_MAX: Final = 30
+"""The finest tiles are a few centimetres wide; finer ones would be below what a float can tell."""
+
+STATISTICS_KEYS_MAX: Final = 1_000
+"""Properties and tags that the statistics of a collection count one by one, those of most
+features first."""
+
+STATISTICS_BYTES_MAX: Final = 32 * MIB
+"""What fast statistics read of a collection; of a larger one they look at a part."""
 
 # ---- Messages in the transaction log -------------------------------------------------------------
 
@@ -462,6 +474,9 @@ SORT_KEYS_MAX: Final = 8
 
 PARTS_MAX: Final = 1_000
 """Parts that an iteration is cut into."""
+
+CLUSTERED_FEATURES_MAX: Final = 1_000_000
+"""Features of an area that are counted in cells: their geometries are in memory together."""
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""

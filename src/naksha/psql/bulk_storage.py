@@ -14,6 +14,8 @@ from naksha.model.errors import InvalidArgument, NakshaError, Retryable
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql import bulk, splits, versions
 from naksha.psql.driver import Connection
@@ -73,6 +75,26 @@ class BulkStorage(PsqlReader):
             except Retryable:
                 continue
         return await super().count(collection, query, at)
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        for _ in self._servers.replicas:
+            try:
+                return await super().tile(collection, query, at, tile)
+            except Retryable:
+                continue
+        return await super().tile(collection, query, at, tile)
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        for _ in self._servers.replicas:
+            try:
+                return await super().statistics(collection, at, fast=fast)
+            except Retryable:
+                continue
+        return await super().statistics(collection, at, fast=fast)
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD

@@ -15,6 +15,8 @@ from naksha.model.errors import CollectionNotFound, NotFound
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.uuids import Uuid, parse_state_id
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.psql import statements
@@ -23,7 +25,9 @@ from naksha.psql.errors import translated
 from naksha.psql.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.sql import ident, queries, sql
 from naksha.psql.statements import Source
+from naksha.psql.statistics import part_to_read, statistics_of, statistics_statement
 from naksha.psql.steady import SteadyHistory
+from naksha.psql.tiles import tile_statement
 from naksha.psql.versions import check_histories, check_history, check_log, resolve
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.query_parts import end_of_prefix
@@ -182,6 +186,41 @@ class PsqlReader(ABC):
             return await self._steady(
                 connection, query, moment, lambda: _number(connection, text, values)
             )
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        # It is no page that others follow, so HEAD need not be pinned.
+        whole = msgspec.structs.replace(query, limit=None)
+        moment = await self._moment(collection, whole, at, None)
+        made, found = await self._tile(moment, query, tile, ordered=False)
+        if query.limit is not None and found > query.limit:
+            # Sorting costs, and is for nothing where all of them are within the limit.
+            made, _ = await self._tile(moment, query, tile, ordered=True)
+        return made
+
+    async def _tile(
+        self, moment: Moment, query: Query, tile: VectorTile, *, ordered: bool
+    ) -> tuple[bytes, int]:
+        text, values = tile_statement(moment.sources, query, tile, ordered=ordered)
+        async with self._reading(moment.txn) as connection, planned(connection, query):
+            ((made, found),) = await self._steady(
+                connection, query, moment, lambda: connection.fetch(text, *values)
+            )
+        return made, found
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        query = Query()
+        moment = await self._moment(collection, query, at, None)
+        async with self._reading(moment.txn) as connection:
+            part = await part_to_read(connection, moment.sources) if fast else 1.0
+            text, values = statistics_statement(moment.sources, part)
+            rows = await self._steady(
+                connection, query, moment, lambda: connection.fetch(text, *values)
+            )
+        return statistics_of(rows, part)
 
     async def state(self, state_id: str) -> State:
         reference = parse_state_id(state_id)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Intersects, Op, Query, Spatial, States
+from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
@@ -87,14 +87,14 @@ def layered_states(
     if query.space is None:
         sources, order = rows_of(statement, layers, query, "feature", cursor=cursor, limit=limit)
         return sql("select_states", sources=sources, order=order), statement.values
-    sources, order = rows_of(statement, layers, query, "document", cursor=cursor, limit=limit)
+    sources, order = rows_of(statement, layers, query, "row", cursor=cursor, limit=limit)
     check_text(query.space)
     space = json_text(query.space)
     text = sql(
         "select_states_in_space",
         sources=sources,
         order=order,
-        again=sql("by_id") if order else "",
+        document=sql("document"),
         space=statement.value(space, "text"),
         splice=statement.value(f'"{XYZ}": {{"space": {space}, ', "text"),
     )
@@ -115,11 +115,20 @@ def rows_of(
     if limit is None:
         return _sources(statement, layers, query, cursor, "source", given, conditions), ""
     # Live or dead, a feature is found once; only of all its states there are several.
-    then = sql("then_txn") if query.states is States.ALL else ""
+    several = query.states is States.ALL
     # As text: with an unknown limit the planner might sort the whole collection.
-    cut = {"then": then, "limit": str(limit)}
+    cut = {"then": sql("then_txn") if several else "", "limit": str(limit)}
     sources = _sources(statement, layers, query, cursor, "source_page", given, conditions, **cut)
-    return sources, sql("order_page", order=sql("by_id"), limit=str(limit))
+    then = sql("then_txn_of_page") if several else ""
+    return sources, sql("order_page", then=then, limit=str(limit))
+
+
+def sampled_rows(
+    statement: Statement, layers: Sequence[Source], query: Query, given: str, percent: float
+) -> str:
+    """The same rows, of about so many percent of the pages."""
+    part = f"{percent:.9f}"
+    return _sources(statement, layers, query, None, "source_sample", given, (), percent=part)
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
@@ -329,6 +338,11 @@ def _spatial(statement: Statement, spatial: Spatial) -> str:
     rough = _box(statement, boxes[0], "rough_box")
     near = sql("near", wkb=wkb, radius=statement.value(spatial.radius, "float8"))
     return f"{rough} AND {near}"
+
+
+def box_of(statement: Statement, box: Bbox) -> str:
+    """The condition that a feature's box meets this one."""
+    return _spatial(statement, box)
 
 
 def _exact_box(statement: Statement, box: Box) -> str:

@@ -16,14 +16,14 @@ import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from naksha.hub.responses import Features, Written
+from naksha.hub.responses import Deleted, Features, Written
 from naksha.hub.shaping import Shaping, shaped
 from naksha.model.state import State
 
 GEO_JSON: Final = "application/geo+json"
 JSON: Final = "application/json"
 NO_BODY: Final = "application/x-empty"
-FAILED: Final = "Naksha-Failed"
+FAILED: Final = "Failed-Features"
 """How many features were not written: also who looks at no body sees it."""
 
 _BEGIN: Final = b'{"type":"FeatureCollection","features":[\n'
@@ -130,6 +130,15 @@ def written(result: Written, *, empty: bool) -> Response:
     return Response(body, media_type=GEO_JSON, headers=headers)
 
 
+def deleted(result: Deleted, *, empty: bool) -> Response:
+    """What a deletion by query did; when it were very many, the first ids and their number."""
+    if empty:
+        return Response(status_code=204)
+    told = Written(deleted=result.ids, version=result.version)
+    count = {} if result.count == len(result.ids) else {"deletedCount": result.count}
+    return Response(_BEGIN + _ended(_envelope(told) | count), media_type=GEO_JSON)
+
+
 def _envelope(result: Written) -> dict[str, Any]:
     """Beside the features; what is empty is left out."""
     parts: dict[str, Any] = {
@@ -137,6 +146,7 @@ def _envelope(result: Written) -> dict[str, Any]:
         "updated": result.updated,
         "deleted": result.deleted,
         "failed": result.failed,
+        "failedCount": len(result.failed),
         "notices": result.notices,
         "violations": result.violations,
     }

@@ -42,6 +42,8 @@ from naksha.server.routes import (
     rewriting,
     search,
     spaces,
+    spatial,
+    spatial_batch,
     tags,
 )
 from naksha.server.settings import Settings
@@ -61,6 +63,8 @@ ROUTES: Final = (
     features,
     search,
     iterate,
+    spatial,
+    spatial_batch,
 )
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4

@@ -26,6 +26,8 @@ class ErrorResponse(BaseModel):
     code: str | None = None
     field: str | None = None
     featureId: str | None = None  # noqa: N815
+    failed: list[dict[str, Any]] | None = None
+    failedCount: int | None = None  # noqa: N815
 
 
 _ERRORS: Final = {
@@ -164,7 +166,9 @@ SCHEMAS: Final[dict[str, Any]] = {
         inserted=_TEXTS,
         updated=_TEXTS,
         deleted=_TEXTS,
+        deletedCount={**_INTEGER, "description": "How many, when not all of them are listed."},
         failed=_list(_REPORT),
+        failedCount=_INTEGER,
         notices=_list(_REPORT),
         violations=_list({"type": "object"}),
         version=_INTEGER,

@@ -71,6 +71,8 @@ def error_json(error: NakshaError, stream_id: str) -> tuple[int, dict[str, Any]]
         featureId=error.feature_id,
         collectionId=error.collection_id,
         handler=error.handler,
+        failed=error.failures or None,
+        failedCount=len(error.failures) or None,
         **_particulars(error),
     )
 

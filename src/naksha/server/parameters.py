@@ -20,7 +20,7 @@ from naksha.hub.language.tags import tag_query
 from naksha.hub.requests import IfExists, IfNotExists, OnConflict
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Query
+from naksha.model.query import Bbox, Query
 
 
 def _lower(value: Any) -> Any:
@@ -138,7 +138,7 @@ class StatisticsParameters(PlaceParameters):
 
 # ---- Areas ---------------------------------------------------------------------------------------
 
-Strength = Annotated[int | Literal["low", "lowmed", "med", "medhigh", "high"], AnyCase]
+Degree = Literal["low", "lowmed", "med", "medhigh", "high"]
 
 
 class AreaParameters(FilterParameters):
@@ -150,33 +150,66 @@ class AreaParameters(FilterParameters):
     clustering: Annotated[Literal["hexbin", "quadbin"] | None, AnyCase] = Field(
         None, description="Answer cells with figures instead of features."
     )
-    resolution: int | None = Field(None, alias="clustering.resolution", ge=0, le=18)
+    resolution: int | None = Field(
+        None,
+        alias="clustering.resolution",
+        ge=0,
+        le=15,
+        description="The older name: of hexagons the absolute, of quads the relative resolution.",
+    )
     absolute_resolution: int | None = Field(
-        None, alias="clustering.absoluteResolution", ge=0, le=18
+        None, alias="clustering.absoluteResolution", ge=0, le=30, description="Hexagons: 0 to 15."
     )
     relative_resolution: int | None = Field(
-        None, alias="clustering.relativeResolution", ge=-2, le=5
+        None,
+        alias="clustering.relativeResolution",
+        ge=-2,
+        le=4,
+        description="Hexagons: -2 to 2, quads: 0 to 4.",
     )
     clustering_property: str | None = Field(
         None,
         alias="clustering.property",
         max_length=limits.PROPERTY_PATH_LENGTH_MAX,
-        description="A number that is summed up in each cell, such as `p.population`.",
+        description="A number that is summed up in each hexagon, such as `p.population`.",
     )
-    point_mode: bool = Field(False, alias="clustering.pointmode")
-    single_coordinate: bool = Field(False, alias="clustering.singlecoord")
-    clustering_sampling: Annotated[
-        Literal["low", "lowmed", "med", "medhigh", "high", "off"], AnyCase
-    ] = Field("off", alias="clustering.sampling")
-    no_buffer: bool = Field(False, alias="clustering.noBuffer")
-    count_mode: Annotated[Literal["real", "estimated", "mixed"], AnyCase] = Field(
-        "mixed", alias="clustering.countmode"
+    point_mode: bool = Field(
+        False, alias="clustering.pointmode", description="Hexagons as their centres."
+    )
+    single_coordinate: bool = Field(
+        False,
+        alias="clustering.singlecoord",
+        description="Count a feature in the hexagon of its first position only.",
+    )
+    clustering_sampling: Annotated[Degree | Literal["off"], AnyCase] = Field(
+        "off", alias="clustering.sampling", description="Count only some of the features."
+    )
+    no_buffer: bool = Field(
+        False, alias="clustering.noBuffer", description="Quads without a gap between them."
+    )
+    count_mode: Annotated[Literal["real", "estimated", "mixed", "bool"], AnyCase] = Field(
+        "mixed", alias="clustering.countmode", description="All are exact; `bool`: 1 if any."
     )
     tweaks: Annotated[Literal["sampling", "simplification", "ensure"] | None, AnyCase] = Field(
         None, description="Make the answer smaller for display."
     )
-    tweaks_strength: Strength | None = Field(None, alias="tweaks.strength")
-    tweaks_algorithm: str | None = Field(None, alias="tweaks.algorithm", max_length=64)
+    tweaks_strength: Annotated[Annotated[int, Field(ge=1, le=100)] | Degree | None, AnyCase] = (
+        Field(None, alias="tweaks.strength")
+    )
+    tweaks_algorithm: str | None = Field(
+        None,
+        alias="tweaks.algorithm",
+        max_length=64,
+        description="sampling: distribution, distribution2, geometrysize; simplification: grid, "
+        "gridbytilelevel, simplified, simplifiedkeeptopology.",
+    )
+    tweaks_threshold: int | None = Field(
+        None,
+        alias="tweaks.samplingthreshold",
+        ge=10,
+        le=100,
+        description="ensure: how many thousand features at most.",
+    )
 
 
 class BboxParameters(AreaParameters):
@@ -186,6 +219,12 @@ class BboxParameters(AreaParameters):
     south: Latitude
     east: Longitude
     north: Latitude
+
+    def box(self) -> Bbox:
+        """The box."""
+        if self.south > self.north:
+            raise InvalidArgument("It must not be greater than north", field="south")
+        return Bbox(self.west, self.south, self.east, self.north)
 
 
 class TileParameters(AreaParameters):

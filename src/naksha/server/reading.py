@@ -16,14 +16,16 @@ from naksha.hub.handlers.storage import StorageHandler
 from naksha.hub.hub import RealmHub
 from naksha.hub.language.selection import selection_of
 from naksha.hub.requests import GetVersion, ReadFeatures
+from naksha.hub.responses import Features
 from naksha.hub.shaping import Shaping
+from naksha.model.errors import NotImplementedHere
 from naksha.server.answers import etag_of, feature_collection, is_known
 from naksha.server.parameters import ShapeParameters, raw_query
 from naksha.server.state import Ctx, RealmDep
 
 R = TypeVar("R")
-_CONSTANT = (Authorization, ReadOnlyHandler, StorageHandler)
-"""Handlers that make the same of the same version, whenever they are asked."""
+_PLAIN = (Authorization, ReadOnlyHandler, StorageHandler)
+"""Handlers that change nothing on its way."""
 
 
 def shaping_of(
@@ -61,20 +63,35 @@ class Asked:
         found = await self.send(read)
         return feature_collection(found, shaping, etag=etag, handle=handle)
 
+    def stream(self, found: Features, shaping: Shaping) -> Response:
+        """Features that are on their way already."""
+        return feature_collection(found, shaping)
+
+    async def pinned(self, ref: str) -> str:
+        """A reference that means the same all the time, if the space has versions."""
+        try:
+            version = await self.send(GetVersion(ref=ref, published=True))
+        except NotImplementedHere:
+            return ref
+        return ref if version is None else version.ref
+
+    async def is_plain(self) -> bool:
+        """Whether the space is what its storage has, and nothing else."""
+        pipeline = await (await self.realm.pipelines()).get(self.space_id)
+        return all(isinstance(stage.handler, _PLAIN) for stage in pipeline.stages)
+
     async def etag(self, ref: str) -> str | None:
         """A tag of whatever is answered to this request about a version, if that never changes as
         long as the configuration does not."""
         if not ref or ref == "HEAD":
             return None
-        pipelines = await self.realm.pipelines()
-        pipeline = await pipelines.get(self.space_id)
-        if not all(isinstance(stage.handler, _CONSTANT) for stage in pipeline.stages):
+        if not await self.is_plain():
             return None
         version = await self.send(GetVersion(ref=ref))
         if version is None:
             return None
         return etag_of(
-            repr(pipelines.configuration).encode(),
+            repr((await self.realm.pipelines()).configuration).encode(),
             f"{version.line}/{version.seq_number}".encode(),
             self.request.url.path.encode(),
             raw_query(self.request),

@@ -87,6 +87,18 @@ def _bbox(box: Bbox) -> list[Box]:
     return [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
 
 
+def union_of(boxes: Sequence[Bbox]) -> Bbox | None:
+    """The box around all boxes, if there are any."""
+    if not boxes:
+        return None
+    return Bbox(
+        min(box.west for box in boxes),
+        min(box.south for box in boxes),
+        max(box.east for box in boxes),
+        max(box.north for box in boxes),
+    )
+
+
 def geometry_of(spatial: Intersects) -> Any:
     """The geometry that is to be met."""
     if not (math.isfinite(spatial.radius) and spatial.radius >= 0):

@@ -12,6 +12,8 @@ from naksha.model.errors import NotSupported
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch, check_kept
@@ -62,6 +64,19 @@ class SessionReader(ABC):
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         counted = reading.counted(query)
         return await self._look(lambda c: self._request(c, collection, counted, at).count())
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        plain = reading.uncut(query)
+        return await self._look(lambda c: self._request(c, collection, plain, at).tile(tile))
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        return await self._look(
+            lambda c: self._request(c, collection, Query(), at).statistics(fast=fast)
+        )
 
     def _request(
         self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector

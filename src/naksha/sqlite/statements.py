@@ -77,19 +77,25 @@ class Statement:
 
 
 def states(
-    levels: Sequence[Level], query: Query, cursor: Cursor | None = None
+    levels: Sequence[Level],
+    query: Query,
+    cursor: Cursor | None = None,
+    *,
+    within: Box | None = None,
+    geometries: bool = False,
 ) -> tuple[str, list[Any]]:
-    """The statement that gives (id, feature) of all states of the query, and their geometries
-    where they are still to be tested."""
+    """The statement that gives (id, feature) of all states of the query, as far as they meet a box,
+    and their geometries when these are asked for, or still to be tested."""
     statement = Statement()
     tested = isinstance(query.spatial, Intersects)
-    geo = sql("geo_also") if tested else ""
+    geo = sql("geo_also") if tested or geometries else ""
+    near = [] if within is None else [sql("box", **statement.edges(within))]
     if query.limit is None:
-        sources = sources_of(statement, levels, query, cursor, "source")
+        sources = sources_of(statement, levels, query, cursor, "source", *near)
         return sql("select_states", sources=sources, order="", geo=geo), statement.values
     # Of those that are still to be tested nobody knows how many will do.
     limit = "" if tested else sql("limit", limit=str(query.limit + 1))
-    sources = sources_of(statement, levels, query, cursor, "source_page", limit=limit)
+    sources = sources_of(statement, levels, query, cursor, "source_page", *near, limit=limit)
     order = sql("order_page", limit=limit)
     return sql("select_states", sources=sources, order=order, geo=geo), statement.values
 

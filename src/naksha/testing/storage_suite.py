@@ -48,7 +48,9 @@ _MODULES = (
     "retention",
     "same_txn",
     "space",
+    "statistics",
     "support",
+    "tiles",
     "time",
     "versions",
     "write",
@@ -157,11 +159,18 @@ from naksha.testing.suite_retention import (  # noqa: E402
 )
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
 from naksha.testing.suite_space import TestSpace  # noqa: E402
+from naksha.testing.suite_statistics import TestFastStatistics, TestStatistics  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
     empty_storage,
     places,
     shared,
+)
+from naksha.testing.suite_tiles import (  # noqa: E402
+    TestTilesOfPlaces,
+    TestTilesOfProperties,
+    TestTilesOfQueries,
+    tiled,
 )
 from naksha.testing.suite_time import TestDatedTransactions, TestDays  # noqa: E402
 from naksha.testing.suite_versions import (  # noqa: E402
@@ -205,6 +214,7 @@ __all__ = [
     "TestDroppingCollections",
     "TestEqualContent",
     "TestExclusiveWriter",
+    "TestFastStatistics",
     "TestFilters",
     "TestFrozenOverlays",
     "TestGates",
@@ -254,6 +264,10 @@ __all__ = [
     "TestStagedWriter",
     "TestStateIds",
     "TestStateIdsOnABranch",
+    "TestStatistics",
+    "TestTilesOfPlaces",
+    "TestTilesOfProperties",
+    "TestTilesOfQueries",
     "TestTime",
     "TestUpdate",
     "TestUpsert",
@@ -274,6 +288,7 @@ __all__ = [
     "round_trips",
     "shared",
     "there",
+    "tiled",
     "valued",
     "zoo",
 ]

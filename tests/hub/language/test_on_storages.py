@@ -95,7 +95,7 @@ async def storage(
 
 async def filled(storage: Storage) -> None:
     plain = [feature(f"n{number}", a=value) for number, value in enumerate(VALUES)]
-    plain += [feature("n0,n1"), feature("other", **{"a.b": 2})]
+    plain += [feature("n0,n1"), {**feature("other"), "properties": {"a.b": 2}}]
     tagged = [with_xyz(feature("t1"), tags=["Red", "9"]), with_xyz(feature("t2"), tags=["blue"])]
     rooted = [{**feature("r1"), "root": 1}, {**feature("r2"), "root": {"below": 1}}]
     async with storage.write("app", "writer") as session:

@@ -16,14 +16,14 @@ from naksha.hub.requests import (
     WriteFeatures,
 )
 from naksha.hub.responses import Deleted, Written
-from naksha.hub.rights import Rights
+from naksha.hub.rights import all_rights
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
 
 Feature = dict[str, Any]
-ACTOR = Actor(realm="default", app_id="tests", author="ann", rights=Rights())
+ACTOR = Actor(realm="default", app_id="tests", author="ann", rights=all_rights())
 CONTEXT = Context(actor=ACTOR, stream_id="test")
 HERE = {"type": "Point", "coordinates": [8.5, 50.0]}
 

@@ -53,14 +53,16 @@ class Failures:
         """When all of so many features failed, the first error is that of the request; it has all
         of them, so that the answer can name them."""
         if self.errors and len(self.errors) == count:
-            first = self.errors[0]
+            first = self._in_order()[0]
             first.failures = self.reported()
             raise first
 
     def reported(self) -> tuple[Failure, ...]:
         """In the order of the request."""
-        found = [failure_of(error) for error in self.errors]
-        return tuple(sorted(found, key=lambda each: each.position or 0))
+        return tuple(map(failure_of, self._in_order()))
+
+    def _in_order(self) -> list[NakshaError]:
+        return sorted(self.errors, key=lambda error: error.position or 0)
 
 
 def about(error: NakshaError, entry: Entry) -> None:

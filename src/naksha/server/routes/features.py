@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from naksha.hub.language.tags import id_list, tag_list, tag_query
 from naksha.hub.requests import (
+    DeleteFeatures,
     IfExists,
     IfNotExists,
     Modification,
@@ -21,7 +22,7 @@ from naksha.model.errors import FeatureNotFound, InvalidArgument
 from naksha.model.names import check_feature_id
 from naksha.model.query import Query as Wanted
 from naksha.model.query import States
-from naksha.server.answers import GEO_JSON, JSON, wants_json, wants_no_body, whole, written
+from naksha.server.answers import GEO_JSON, JSON, deleted, wants_json, wants_no_body, whole, written
 from naksha.server.bodies import json_body
 from naksha.server.documents import (
     FEATURE,
@@ -248,34 +249,39 @@ async def delete_feature(
 async def delete_features(
     asked: AskedDep, parameters: Annotated[DeleteParameters, Query()]
 ) -> Response:
-    """Delete features by their ids or tags, or all of them. Each 100,000 are one transaction."""
+    """Delete features by their ids or tags, or all of them."""
     raw = raw_query(asked.request)
     ids, tags = id_list(raw), tag_query(raw)
+    empty = not wants_json(asked.request)
     if parameters.erase_content or EVERYTHING in (ids or ()) or (EVERYTHING,) in (tags or ()):
-        result = await _delete_found(asked, parameters, Wanted())
-    elif ids:
-        result = await _delete(asked, parameters, ids)
-    elif tags is not None:
-        result = await _delete_found(asked, parameters, Wanted(tags=tags))
-    else:
-        raise InvalidArgument("Which features? Give ids, tags or eraseContent=true", field="id")
-    return written(result, empty=not wants_json(asked.request))
+        return await _delete_found(asked, parameters, Wanted(), empty=empty)
+    if ids:
+        return written(await _delete(asked, parameters, ids), empty=empty)
+    if tags is not None:
+        return await _delete_found(asked, parameters, Wanted(tags=tags), empty=empty)
+    raise InvalidArgument("Which features? Give ids, tags or eraseContent=true", field="id")
 
 
-async def _delete_found(asked: Asked, parameters: BranchParameters, query: Wanted) -> Written:
-    """Delete what a query finds. First the ids are read, since whatever the space's handlers do to
-    reading must count here too; it is then as if the client had sent these ids."""
-    read = ReadFeatures(query=query, ref=parameters.version_ref, context=parameters.context)
-    ids = [state.id async for states in await asked.send(read) for state in states]
+async def _delete_found(
+    asked: Asked, parameters: BranchParameters, query: Wanted, *, empty: bool
+) -> Response:
+    """Delete what a query finds. Where handlers change what is read, it is as if the client had
+    asked for the ids and sent them back."""
+    place: dict[str, Any] = {"ref": parameters.version_ref, "context": parameters.context}
+    if await asked.is_plain():
+        return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
+    found = await asked.send(ReadFeatures(query=query, **place))
+    ids = [state.id async for states in found for state in states]
     results = [
         await _delete(asked, parameters, tuple(ids[start : start + limits.WRITE_FEATURES_MAX]))
         for start in range(0, len(ids), limits.WRITE_FEATURES_MAX)
     ]
-    return Written(
-        deleted=tuple(id for result in results for id in result.deleted),
-        failed=tuple(failure for result in results for failure in result.failed),
+    result = Written(
+        deleted=tuple(id for each in results for id in each.deleted),
+        failed=tuple(failure for each in results for failure in each.failed),
         version=results[-1].version if results else None,
     )
+    return written(result, empty=empty)
 
 
 async def _delete(asked: Asked, parameters: BranchParameters, ids: tuple[str, ...]) -> Written:

@@ -8,10 +8,9 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from naksha.hub.parts import Part, parse_part, read_part
-from naksha.hub.requests import GetVersion, ReadFeatures
+from naksha.hub.requests import ReadFeatures
 from naksha.hub.responses import Features
 from naksha.hub.sorting import decode_after, parse_sort, read_sorted
-from naksha.model.errors import NotImplementedHere
 from naksha.server.answers import GEO_JSON, feature_collection
 from naksha.server.documents import FEATURES, reads
 from naksha.server.handles import cursor_of, handle_of
@@ -56,16 +55,7 @@ async def _sorted(
     asked: Asked, read: ReadFeatures, sort: str, part: Part | None, cursor: str | None
 ) -> Features:
     after = None if cursor is None else decode_after(cursor)
-    ref = await _pinned(asked, read.ref) if after is None else after.ref
+    ref = await asked.pinned(read.ref) if after is None else after.ref
     read = msgspec.structs.replace(read, ref=ref)
     takes = None if part is None else part.has
     return await read_sorted(asked.send, read, parse_sort(sort), after, takes)
-
-
-async def _pinned(asked: Asked, ref: str) -> str:
-    """A reference that means the same for all pages, if the space has versions."""
-    try:
-        version = await asked.send(GetVersion(ref=ref, published=True))
-    except NotImplementedHere:
-        return ref
-    return ref if version is None else version.ref

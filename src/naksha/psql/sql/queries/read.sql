@@ -6,15 +6,22 @@ SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
 -- name: select_states_in_space
 -- The same with the space's name in the namespace: its key and its opening brace are where the name
 -- goes in. Somebody's content may have such a key too; then more than one place was found, and the
--- document is taken apart. Each `OFFSET 0` keeps a text from being made again wherever it is used.
-SELECT s.id, convert_to('{"geometry":' || s.geometry || ',' || right(
+-- document is taken apart. Each `OFFSET 0` keeps a text from being made again wherever it is used;
+-- rows stay in their order, because all that is done with them is to look at them.
+SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ',' || right(
            CASE WHEN octet_length(s.spliced) - octet_length(s.document)
                      = octet_length({{splice}}) - octet_length('"@ns:com:here:xyz": {')
                 THEN s.spliced
                 ELSE jsonb_set(s.document::jsonb, '{properties,@ns:com:here:xyz,space}',
                                {{space}}::jsonb)::text END, -1), 'UTF8') AS feature
   FROM (SELECT s.*, replace(s.document, '"@ns:com:here:xyz": {', {{splice}}) AS spliced
-          FROM (SELECT * FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s {{again}}
+          FROM (SELECT s.id, s.geo, s.jsondata, {{document}} AS document
+                  FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s
+
+-- name: document
+-- The text of a row's document, as it is seen.
+CASE WHEN s.seen IS NULL THEN naksha_json_out(s.jsondata)::text
+     ELSE naksha_text_at(s.jsondata, s.seen) END
 
 -- name: select_count
 SELECT count(*) FROM ({{sources}}) AS s
@@ -32,6 +39,9 @@ SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
 -- name: then_txn
 , naksha_xyz_txn(jsondata)
 
+-- name: then_txn_of_page
+, s.txn
+
 -- name: source_count
 SELECT FROM {{table}} WHERE {{conditions}}
 
@@ -46,21 +56,20 @@ naksha_feature_open(geo, jsondata) AS feature
 -- Any state of the history as seen from the version.
 naksha_feature_at(geo, jsondata, {{at}}) AS feature
 
--- name: document
--- The same three in two parts, for those who change the document.
-naksha_geo_json(geo, jsondata) AS geometry, naksha_json_out(jsondata)::text AS document
+-- name: row
+-- The row of a state, for those who do more with it when it is found; `seen` is the version that
+-- the end of the state is seen from, null when it is as the row has it.
+geo, jsondata, NULL::int8 AS seen
 
--- name: document_open
-naksha_geo_json(geo, jsondata) AS geometry, naksha_text_open(jsondata) AS document
+-- name: row_open
+geo, jsondata, 0::int8 AS seen
 
--- name: document_at
-naksha_geo_json(geo, jsondata) AS geometry, naksha_text_at(jsondata, {{at}}) AS document
+-- name: row_at
+geo, jsondata, {{at}} AS seen
 
 -- name: order_page
-{{order}} LIMIT {{limit}}
-
--- name: by_id
-ORDER BY s.id USING ~<~, s.txn
+-- As the sources are ordered, so that they need only be merged.
+ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 
 -- name: true
 true
@@ -113,10 +122,11 @@ jsondata->>'id' = ANY({{ids}}) AND substring(md5(jsondata->>'id'), 1, 1) IN ({{l
 jsondata->>'id' = ANY({{ids}})
 
 -- name: box
--- The operators work on float32 boxes: whoever is not safely inside is tested exactly.
+-- The operators work on float32 boxes: whoever is not safely inside is tested exactly. A plan for
+-- all values would make the inner box anew for every row, were it not a query of its own.
 geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
-AND (geo @ ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0001,
-                           {{north}} - 0.0001, 4326)
+AND (geo @ (SELECT ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0001,
+                                   {{north}} - 0.0001, 4326))
      OR (ST_XMin(geo) <= {{east}} AND ST_XMax(geo) >= {{west}}
          AND ST_YMin(geo) <= {{north}} AND ST_YMax(geo) >= {{south}}))
 
