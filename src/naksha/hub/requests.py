@@ -11,9 +11,18 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Written
+from naksha.hub.responses import (
+    Content,
+    Count,
+    Deleted,
+    Features,
+    FixedVersion,
+    TileBytes,
+    Written,
+)
 from naksha.hub.rights import Right
 from naksha.model.query import Query
+from naksha.model.tiles import VectorTile
 
 R = TypeVar("R")
 MATCH_ALL = Query()
@@ -55,6 +64,20 @@ class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="G
 
     published: bool = False
     """Whether the last published version is taken for the present."""
+
+
+class ReadTile(Request[TileBytes], frozen=True, kw_only=True, tag="ReadTile"):
+    """Features of a query as a vector tile, made where they are stored. Who changes features on
+    their way does not answer it, and the tile is made from what `ReadFeatures` gives."""
+
+    tile: VectorTile
+    query: Query = MATCH_ALL
+
+
+class GetStatistics(Request[Content], frozen=True, kw_only=True, tag="GetStatistics"):
+    """What there is in the space, as its storage knows it; `fast`: estimated, if it is much."""
+
+    fast: bool = False
 
 
 class IfExists(StrEnum):

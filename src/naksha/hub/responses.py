@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
 
 T = TypeVar("T")
 
@@ -161,3 +162,19 @@ class FixedVersion(msgspec.Struct, frozen=True):
     line: str
     """What tells it from versions of the same number on other branches, also on former ones."""
     seq_number: int
+
+
+class TileBytes(msgspec.Struct, frozen=True):
+    """A Mapbox Vector Tile; empty if nothing is in it."""
+
+    mvt: bytes
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is in a space, and of which versions it is. None is what is not known."""
+
+    statistics: Statistics
+    updated_at: int | None = None
+    """When it was changed last, epoch milliseconds."""
+    min_version: int | None = None
+    max_version: int | None = None

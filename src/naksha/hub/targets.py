@@ -53,6 +53,7 @@ async def fixed_version(target: Target, request: GetVersion) -> FixedVersion | N
     found = await place_of(target.storage, request.ref, target.scope)
     if isinstance(found.at, Head) and not request.published:
         return None
+    check_kept_by_owner(target, found.version.seq_number)
     layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in found.line.layers)
     return FixedVersion(
         ref=f"{found.line.name}:{found.version.seq_number}",

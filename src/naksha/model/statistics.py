@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -40,3 +40,14 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     geometry_types: Figure[tuple[str, ...]]
     properties: Figure[tuple[KeyCount, ...]]
     tags: Figure[tuple[KeyCount, ...]]
+
+
+NOTHING: Final = Statistics(
+    count=Figure(0),
+    byte_size=Figure(0),
+    bbox=Figure(None),
+    geometry_types=Figure(()),
+    properties=Figure(()),
+    tags=Figure(()),
+)
+"""Of a collection without features."""

@@ -110,6 +110,11 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         return max(off) * self.extent <= FLAT_UNITS
 
 
+def mercator(longitude: float, latitude: float) -> tuple[float, float]:
+    """A place on the map; the poles are nowhere."""
+    return math.radians(longitude) * EARTH_RADIUS_M, _y(latitude)
+
+
 def _longitude(x: float) -> float:
     return math.degrees(x / EARTH_RADIUS_M)
 

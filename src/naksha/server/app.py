@@ -44,7 +44,9 @@ from naksha.server.routes import (
     spaces,
     spatial,
     spatial_batch,
+    statistics,
     tags,
+    tiles,
 )
 from naksha.server.settings import Settings
 from naksha.server.state import ServerState
@@ -65,6 +67,8 @@ ROUTES: Final = (
     iterate,
     spatial,
     spatial_batch,
+    tiles,
+    statistics,
 )
 _EXPOSED: Final = ["ETag", FAILED, "Retry-After", "Stream-Id"]
 _GZIP_LEVEL: Final = 4

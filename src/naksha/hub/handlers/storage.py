@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.handlers.storage_reads import READ_ANSWERS
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
@@ -15,14 +16,13 @@ from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
-    GetVersion,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Written, closing
+from naksha.hub.responses import Count, Deleted, Features, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
-from naksha.hub.targets import Target, fixed_version, place
+from naksha.hub.targets import Target, place
 from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
@@ -155,11 +155,6 @@ async def write(target: Target, request: WriteFeatures, event: Event) -> Written
     return await write_features(target, request, event.context.actor, event.space.id)
 
 
-async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
-    """Which version is meant."""
-    return await fixed_version(target, request)
-
-
 async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete what a query finds."""
     return await delete_features(target, request, event.context.actor)
@@ -170,7 +165,7 @@ ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable
     CountFeatures: count_features,
     WriteFeatures: write,
     DeleteFeatures: delete,
-    GetVersion: version,
+    **READ_ANSWERS,
     **VERSION_ANSWERS,
 }
 """What is answered by which function; whatever is not here is sent upstream."""

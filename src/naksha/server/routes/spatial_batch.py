@@ -60,6 +60,9 @@ async def around_each(
     once(asked.request, "radius")
     batch = _batch(await json_object(asked.request))
     ref = await asked.pinned(parameters.ref)
+    # What is wrong with the search itself is found before anything is answered.
+    nothing = Wanted(ids=())
+    await asked.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
     references = await asked.realm.send(batch.ref_space_id, _references(batch), asked.context)
     body = _streamed(asked, parameters, references, ref)
     return StreamingResponse(body, media_type=JSON)
