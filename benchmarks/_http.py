@@ -67,7 +67,8 @@ async def load(target: Target, seconds: float, connections: int, first: int = 0)
             while time.perf_counter() < start + seconds:
                 asked = time.perf_counter()
                 writer.write(target.request(next(numbers)))
-                found.received += len(await answer(reader))
+                body = await answer(reader)
+                found.received += len(body)
                 found.milliseconds.append((time.perf_counter() - asked) * 1000)
 
     await asyncio.gather(*(ask() for _ in range(connections)))

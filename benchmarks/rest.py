@@ -105,6 +105,7 @@ def _tipg(dsn: str) -> Iterator[int]:
         "DATABASE_URL": dsn,
         "TIPG_DB_SCHEMAS": '["public"]',
         "TIPG_MAX_FEATURES_PER_QUERY": "100000",
+        "TIPG_MAX_FEATURES_PER_TILE": "100000",
         "TIPG_CATALOG_TTL": "100000",
     }
     process = subprocess.Popen(

@@ -111,6 +111,20 @@ class BulkStorage(PsqlReader):
                 if begun or last:
                     raise
 
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            try:
+                async for states in super().chunks(collection, query, at):
+                    begun = True
+                    yield states
+                return
+            except Retryable:
+                if begun or last:
+                    raise
+
     # ---- Splits ----------------------------------------------------------------------------------
 
     async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:

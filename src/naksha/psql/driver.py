@@ -32,6 +32,23 @@ CONNECT_S: Final = 60.0
 """How long a server may take to answer."""
 
 
+class PoolConnection(Direct):
+    """A connection of a pool. What was set and locked on it is undone when it goes back, which is a
+    round trip; who does nothing that outlasts a transaction says so, and need not wait for that."""
+
+    _is_tidy = False
+
+    def leaves_nothing(self) -> None:
+        """Whoever has it now changes nothing of its session."""
+        self._is_tidy = True
+
+    async def tidy_up(self) -> None:
+        """Make it as good as new."""
+        if not self._is_tidy:
+            await self.execute(self.get_reset_query())
+        self._is_tidy = False
+
+
 async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
     """A connection of its own."""
     connection = await asyncpg.connect(dsn, server_settings=dict(settings), timeout=CONNECT_S)
@@ -59,6 +76,8 @@ async def create_pool(
         timeout=connect_s,
         server_settings=dict(settings),
         init=_make_cancellable,
+        connection_class=PoolConnection,
+        reset=_tidy_up,
     )
 
 
@@ -72,9 +91,16 @@ async def _make_cancellable(connection: Connection) -> None:
         await connection.fetchval(queries()["postgis_load"])
 
 
+async def _tidy_up(connection: Connection) -> None:
+    """The driver has ended any transaction by now."""
+    assert isinstance(connection, PoolConnection)
+    await connection.tidy_up()
+
+
 @asynccontextmanager
-async def acquired(pool: Pool) -> AsyncIterator[Connection]:
-    """A connection of the pool; what is raised inside the block passes as it is."""
+async def acquired(pool: Pool, *, leaves_nothing: bool = False) -> AsyncIterator[Connection]:
+    """A connection of the pool; what is raised inside the block passes as it is. With
+    `leaves_nothing` nothing is set or locked in the block for longer than a transaction."""
     with translated():
         try:
             connection = await pool.acquire(timeout=POOL_WAIT_S)
@@ -83,6 +109,8 @@ async def acquired(pool: Pool) -> AsyncIterator[Connection]:
                 f"No connection was free within {POOL_WAIT_S:g} seconds; "
                 f"all {pool.get_max_size()} are in use"
             ) from error
+    if leaves_nothing:
+        connection.leaves_nothing()  # type: ignore[attr-defined]
     try:
         yield connection
     finally:

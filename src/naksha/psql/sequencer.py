@@ -84,7 +84,7 @@ class Sequencer:
 
     async def status(self) -> PublicationStatus:
         """How far publication is, and what holds it back."""
-        async with acquired(self._pool) as connection:
+        async with acquired(self._pool, leaves_nothing=True) as connection:
             row = await connection.fetchrow(queries()["publication"])
         assert row is not None
         since = row["held_since"]
@@ -99,7 +99,7 @@ class Sequencer:
 
     async def _publish_all(self) -> bool:
         while True:
-            async with acquired(self._pool) as connection:
+            async with acquired(self._pool, leaves_nothing=True) as connection:
                 row = await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
             assert row is not None
             self.last_seq, self.last_txn = row["last_seq"], row["last_txn"]

@@ -19,7 +19,7 @@ from naksha.psql import log, versions
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.driver import Connection, Pool, create_pool
+from naksha.psql.driver import Connection, Pool, acquired, create_pool
 from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
@@ -216,6 +216,7 @@ class PsqlStorage(BulkStorage, Writing):
         if now_ms is None and self._clock is not None:
             now_ms = self._clock.now_ms()
         await self._publish()
-        async with self._connection() as connection:
-            await maintain(connection, now_ms)
+        with translated():
+            async with acquired(self._pool) as connection:
+                await maintain(connection, now_ms)
         await refresh_outdated(self._partitionings, self._connect)

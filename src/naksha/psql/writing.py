@@ -39,6 +39,10 @@ class Writing(PsqlReader):
     _scope: Collection[str] | None = None
 
     @property
+    def _may_fail(self) -> bool:
+        return self._branch == NO_BRANCH
+
+    @property
     def id(self) -> str:
         return self._info[0]
 
@@ -53,7 +57,7 @@ class Writing(PsqlReader):
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         with translated():
-            async with acquired(self._pool) as connection:
+            async with acquired(self._pool, leaves_nothing=True) as connection:
                 yield connection
 
     async def _publish(self) -> None:
@@ -76,7 +80,7 @@ class Writing(PsqlReader):
         if at_ms is not None:
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
-        async with acquired(self._pool) as connection:
+        async with acquired(self._pool, leaves_nothing=True) as connection:
             prepare = None if self._branch == NO_BRANCH else self._prepare
             session = PsqlSession(connection, self._info, self._branch, prepare, self._scope)
             transaction = connection.transaction()
