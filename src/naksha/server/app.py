@@ -4,6 +4,7 @@ Observing    stream id, log, metrics
 CORS         pages of any origin may ask
 GZip         answers, when the client likes
 Gate         who asks, his turn, his time, the size of what he sends
+Shortcuts    past the framework, for what is asked often
 routes
 """
 
@@ -49,6 +50,7 @@ from naksha.server.routes import (
     tiles,
 )
 from naksha.server.settings import Settings
+from naksha.server.shortcuts import Shortcuts
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 from naksha.spi.locations import redacted
@@ -94,6 +96,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     add_error_handlers(app)
     # The last one added is the outermost.
+    app.add_middleware(Shortcuts, routers=[routes.router for routes in ROUTES])
     app.add_middleware(
         Gate, settings=settings, doorkeeper=app.state.doorkeeper, turns=app.state.turns
     )
