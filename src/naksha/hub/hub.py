@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
-from naksha.catalog.objects import ObjectRef
+from naksha.catalog.entities import Snapshot
 from naksha.hub.context import DEFAULT_REALM, Context
 from naksha.hub.objects import StorageObject
 from naksha.hub.pipeline import Observe, unobserved
@@ -38,7 +38,7 @@ class RealmHub:
         self.registry = Registry(opened, self)
         self._storages = storages
         self._pipelines: Pipelines | None = None
-        self._of: ObjectRef | None = None
+        self._of: Snapshot | None = None
 
     @property
     def realm_id(self) -> str:
@@ -57,9 +57,12 @@ class RealmHub:
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
         snapshot = await self.registry.snapshot()
-        ref = None if snapshot.commit is None else snapshot.commit.ref
-        if self._pipelines is None or ref != self._of:
-            self._pipelines, self._of = Pipelines(snapshot, self, self._observe), ref
+        if self._pipelines is not None and snapshot is self._of:
+            return self._pipelines
+        pipelines = Pipelines(snapshot, self, self._observe)
+        if self._pipelines is None or pipelines.configuration != self._pipelines.configuration:
+            self._pipelines = pipelines
+        self._of = snapshot
         return self._pipelines
 
 

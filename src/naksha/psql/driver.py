@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
-from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
+from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translate, translated
 from naksha.psql.sql import queries
 
 if TYPE_CHECKING:
@@ -23,7 +23,16 @@ else:
     Connection = asyncpg.Connection
     Rows = asyncpg.cursor.Cursor
 
-__all__ = ["Connection", "Direct", "Pool", "Rows", "acquired", "connect", "create_pool"]
+__all__ = [
+    "Connection",
+    "Direct",
+    "Pool",
+    "Rows",
+    "acquired",
+    "connect",
+    "create_pool",
+    "reading",
+]
 
 POOL_WAIT_S: Final = 30.0
 """How long anybody waits for a connection. Sessions that each need one more would wait for ever."""
@@ -97,23 +106,47 @@ async def _tidy_up(connection: Connection) -> None:
     await connection.tidy_up()
 
 
-@asynccontextmanager
-async def acquired(pool: Pool, *, leaves_nothing: bool = False) -> AsyncIterator[Connection]:
-    """A connection of the pool; what is raised inside the block passes as it is. With
+class acquired:  # noqa: N801 - used like a function
+    """A connection of the pool for a block; what is raised inside the block passes as it is. With
     `leaves_nothing` nothing is set or locked in the block for longer than a transaction."""
-    with translated():
-        try:
-            connection = await pool.acquire(timeout=POOL_WAIT_S)
-        except TimeoutError as error:
-            raise PoolExhausted(
-                f"No connection was free within {POOL_WAIT_S:g} seconds; "
-                f"all {pool.get_max_size()} are in use"
-            ) from error
-    if leaves_nothing:
-        connection.leaves_nothing()  # type: ignore[attr-defined]
-    try:
-        yield connection
-    finally:
+
+    def __init__(self, pool: Pool, *, leaves_nothing: bool = False) -> None:
+        self._pool = pool
+        self._leaves_nothing = leaves_nothing
+
+    async def __aenter__(self) -> Connection:
+        pool = self._pool
+        # Where one is free there is nothing to wait for, and no clock to be set.
+        patience = None if pool.get_idle_size() else POOL_WAIT_S
+        with translated():
+            try:
+                connection = self._connection = await pool.acquire(timeout=patience)
+            except TimeoutError as error:
+                raise PoolExhausted(
+                    f"No connection was free within {POOL_WAIT_S:g} seconds; "
+                    f"all {pool.get_max_size()} are in use"
+                ) from error
+        if self._leaves_nothing:
+            connection.leaves_nothing()  # type: ignore[attr-defined]
+        return connection
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, *__: object
+    ) -> None:
         # The work is done or undone by now; a connection that cannot be cleaned is thrown away.
         with suppress(*DRIVER_ERRORS):
-            await pool.release(connection)
+            await self._pool.release(self._connection)
+
+
+class reading(acquired):  # noqa: N801 - used like a function
+    """A connection to read on, which leaves nothing. What the driver raises becomes ours."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool, leaves_nothing=True)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *more: object
+    ) -> None:
+        await super().__aexit__(kind, error, *more)
+        if error is not None:
+            translate(error)

@@ -83,13 +83,6 @@ class PsqlReader(ABC):
         """A connection to read at a version on (None: HEAD); it may be one to a replica."""
         return self._connection()
 
-    @asynccontextmanager
-    async def _reading(self, txn: int | None) -> AsyncIterator[Connection]:
-        """A connection to read at a version on (None: HEAD)."""
-        with translated():
-            async with self._connection_at(txn) as connection:
-                yield connection
-
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
         """What a cursor lives in."""
         return connection.transaction()
@@ -224,7 +217,7 @@ class PsqlReader(ABC):
         self, query: Query, moment: Moment, text: str, values: Sequence[Any]
     ) -> list[Any]:
         """The rows of a statement, of which the last column of one that found nothing is 0."""
-        async with self._reading(moment.txn) as connection:
+        async with self._connection_at(moment.txn) as connection:
 
             async def fetch() -> list[Any]:
                 async with planned(connection, query):
@@ -249,7 +242,7 @@ class PsqlReader(ABC):
         self, query: Query, moment: Moment, text: str, values: Sequence[Any]
     ) -> AsyncIterator[Rows]:
         """The rows of a statement, to be fetched some at a time."""
-        async with self._reading(moment.txn) as connection, self._streaming(connection):
+        async with self._connection_at(moment.txn) as connection, self._streaming(connection):
             # What a cursor gives is settled when it is opened, and so is its plan.
             async with planned(connection, query):
                 rows = await self._steady(
@@ -288,7 +281,7 @@ class PsqlReader(ABC):
     ) -> Statistics:
         query = Query()
         moment = await self._moment(collection, query, at, None)
-        async with self._reading(moment.txn) as connection:
+        async with self._connection_at(moment.txn) as connection:
             part = await part_to_read(connection, moment.sources) if fast else 1.0
             text, values = statistics_statement(moment.sources, part)
             rows = await self._steady(

@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.version import Version
-from naksha.psql.driver import Connection, Direct, Pool, acquired
+from naksha.psql.driver import Connection, Direct, Pool, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
 from naksha.psql.reader import PsqlReader
@@ -54,11 +54,8 @@ class Writing(PsqlReader):
     def _storage(self) -> tuple[str, int]:
         return self._info
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        with translated():
-            async with acquired(self._pool, leaves_nothing=True) as connection:
-                yield connection
+    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+        return reading(self._pool)
 
     async def _publish(self) -> None:
         with translated():

@@ -8,6 +8,7 @@ on, or that a page of another origin sends from a browser on this machine.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +22,7 @@ from naksha.model.errors import Unauthorized
 from naksha.server.settings import Settings, is_loopback
 
 ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
+_HOSTS_REMEMBERED: Final = 256
 _PASSED_ON: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """What proxies add."""
 
@@ -100,6 +102,7 @@ def _why_not_from_here(scope: Scope, headers: Headers) -> str | None:
     return None
 
 
+@lru_cache(maxsize=_HOSTS_REMEMBERED)
 def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

@@ -46,7 +46,10 @@ def log_request(line: RequestLine) -> None:
     if _log.isEnabledFor(level):
         fields = msgspec.to_builtins(line)
         text = f"{line.method} {line.route or '-'} {line.status} {line.ms:.1f} ms"
-        _log.log(level, text, extra={_FIELDS: fields})
+        # Past `Logger.log`, which looks through the stack for who calls it: it is always this one.
+        record = logging.LogRecord(REQUESTS, level, __file__, 0, text, None, None)
+        setattr(record, _FIELDS, fields)
+        _log.handle(record)
 
 
 class JsonLines(logging.Formatter):

@@ -7,6 +7,7 @@ A setting is a field here and nowhere else: its flag (`--log-format`), its varia
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
@@ -150,9 +151,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _PSQL: Final = ALIASES["postgresql"]
+_HOSTS_REMEMBERED: Final = 256
 _ONE_PROCESS: Final = frozenset({FILE, MEMORY})
 
 
+@lru_cache(maxsize=_HOSTS_REMEMBERED)
 def is_loopback(host: str) -> bool:
     """Whether an address, or a name, is that of the machine itself."""
     name = host.strip("[]").lower()

@@ -23,6 +23,9 @@ Found = dict[Callable[..., Any], Any]
 """What functions gave for a request, each called once."""
 Call = Callable[[Request, Found], Awaitable[Any]]
 _METHOD: Final = "GET"
+_WORD: Final = 4
+"""`/hub/spaces/{space_id}/word`"""
+_ANY: Final = ""
 
 
 class NotPlainError(Exception):
@@ -46,12 +49,17 @@ class Shortcuts:
     def __init__(self, app: ASGIApp, routers: Sequence[APIRouter]) -> None:
         """The `routers` are all those of the application, in its order."""
         self._app = app
-        self._shortcuts = [
+        found = [
             Shortcut(route, _call_of_route(route))
             for router in routers
             for route in router.routes
-            if isinstance(route, APIRoute) and _METHOD in route.methods
+            if isinstance(route, APIRoute) and _METHOD in (route.methods or ())
         ]
+        words = {_word(each.route.path) for each in found}
+        self._by_word = {
+            word: [each for each in found if _word(each.route.path) in (word, _ANY)]
+            for word in words | {_ANY}
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = None
@@ -62,7 +70,7 @@ class Shortcuts:
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
         """None: FastAPI has to answer."""
         path = scope["path"]
-        for route, call in self._shortcuts:
+        for route, call in self._by_word.get(_word(path), self._by_word[_ANY]):
             match = route.path_regex.match(path)
             if match is None:
                 continue
@@ -79,6 +87,15 @@ class Shortcuts:
         return None
 
 
+def _word(path: str) -> str:
+    """What tells most routes apart: the word behind the name of the space. A route that has none
+    there may be meant with any."""
+    parts = path.split("/", _WORD + 1)
+    if len(parts) <= _WORD or "{" in parts[_WORD]:
+        return _ANY
+    return parts[_WORD]
+
+
 def _call_of_route(route: APIRoute) -> Call | None:
     if any(type(each).__name__ not in _TEXTS for each in route.param_convertors.values()):
         return None
@@ -93,13 +110,16 @@ _TEXTS: Final = frozenset({"StringConvertor", "PathConvertor"})
 
 def _call_of(dependant: Dependant) -> Call:
     """How a function is called with all that it takes."""
-    function = dependant.call
-    assert function is not None
+    function = _function_of(dependant)
     _check_plain(dependant, function)
     names = [(field.name, field.alias) for field in dependant.path_params]
     request_name = dependant.request_param_name
-    models = [(field.name, _model_of(field.field_info.annotation)) for field in dependant.query_params]
-    others = [(other.name, other.call, _call_of(other)) for other in dependant.dependencies]
+    models = [
+        (field.name, _model_of(field.field_info.annotation)) for field in dependant.query_params
+    ]
+    others = [
+        (str(other.name), _function_of(other), _call_of(other)) for other in dependant.dependencies
+    ]
 
     async def call(request: Request, found: Found) -> Any:
         given: dict[str, Any] = {}
@@ -118,6 +138,11 @@ def _call_of(dependant: Dependant) -> Call:
         return await function(**given)
 
     return call
+
+
+def _function_of(dependant: Dependant) -> Callable[..., Any]:
+    assert dependant.call is not None
+    return dependant.call
 
 
 def _check_plain(dependant: Dependant, function: Callable[..., Any]) -> None:

@@ -46,6 +46,7 @@ class StorageHandler:
         space = f"{setup.hub.realm_id}/{setup.space.id}"
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
+        self._target: Target | None = None
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -68,9 +69,14 @@ class StorageHandler:
         return await answer(await self.target(), event.request, event)
 
     async def target(self) -> Target:
-        """The storage, open, and the collection in it."""
-        storage = await self._hub.storage(self._storage_id)
-        return Target(storage, self._collection, self._scope, self._min_version, self._auto_create)
+        """The storage, open, and the collection in it. A change of the storage is one of the
+        configuration, and then there is another handler."""
+        if self._target is None:
+            storage = await self._hub.storage(self._storage_id)
+            self._target = Target(
+                storage, self._collection, self._scope, self._min_version, self._auto_create
+            )
+        return self._target
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
