@@ -13,7 +13,7 @@ from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.version import Version
-from naksha.psql.driver import Connection, Direct, Pool, acquired, reading
+from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
 from naksha.psql.reader import PsqlReader
@@ -31,7 +31,7 @@ _random = random.SystemRandom()
 class Writing(PsqlReader):
     """What reads and writes on a pool of connections."""
 
-    _pool: Pool
+    _connections: Connections
     _info: tuple[str, int]
     _sequencer: Sequencer
     _clock: Clock | None
@@ -55,7 +55,7 @@ class Writing(PsqlReader):
         return self._info
 
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
-        return reading(self._pool)
+        return reading(self._connections)
 
     async def _publish(self) -> None:
         with translated():
@@ -77,7 +77,7 @@ class Writing(PsqlReader):
         if at_ms is not None:
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
-        async with acquired(self._pool, leaves_nothing=True) as connection:
+        async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = None if self._branch == NO_BRANCH else self._prepare
             session = PsqlSession(connection, self._info, self._branch, prepare, self._scope)
             transaction = connection.transaction()
