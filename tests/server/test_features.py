@@ -289,6 +289,35 @@ def test_if_everything_failed_it_is_an_error(client: httpx.Client) -> None:
     assert body["failedCount"] == len(body["failed"]) >= 1
 
 
+def test_the_answer_says_what_was_done_to_a_feature(client: httpx.Client) -> None:
+    space = new_space(client)
+    line = {"type": "LineString", "coordinates": [[179, 10], [181, 10]]}
+    answer = put(client, space, point("plain"), point("way") | {"geometry": line})
+    (notice,) = answer["notices"]
+    assert (notice["id"], notice["position"]) == ("way", 1)
+    assert notice["message"]
+    assert answer["features"][1]["geometry"]["type"] == "MultiLineString"
+
+
+def test_a_stale_feature_is_a_conflict_for_who_asks_for_it(client: httpx.Client) -> None:
+    space = new_space(client)
+    old = put(client, space, point("a", size=1))["features"][0]
+    put(client, space, point("a", size=2))
+    old["properties"]["size"] = 3
+    del old["properties"][XYZ]["uuid"]
+    path = f"{space}/features"
+    error(client.put(f"{path}?conflictDetection=true", json=old), 409)
+    error(client.put(f"{path}/a?conflictDetection=true", json=old), 409)
+    assert client.get(f"{path}/a").json()["properties"]["size"] == 2
+    assert client.put(path, json=old).status_code == 200
+
+
+def test_the_last_of_equal_ids_counts(client: httpx.Client) -> None:
+    space = new_space(client)
+    put(client, space, point("a", size=1), point("a", size=2))
+    assert client.get(f"{space}/features/a").json()["properties"]["size"] == 2
+
+
 # ---- Deleting ------------------------------------------------------------------------------------
 
 

@@ -70,17 +70,17 @@ def test_some_features_are_iterated(client: httpx.Client, town: str) -> None:
     assert all_ids(client, town, limit=3, **{"p.size": 2}) == ALL[2::5]
 
 
-@pytest.mark.parametrize("total", [1, 2, 3, 7])
+@pytest.mark.parametrize("total", [1, 2, 7])
 @pytest.mark.parametrize("limit", [1, 4, 1000])
 def test_parts_are_the_whole_together(
     client: httpx.Client, town: str, total: int, limit: int
 ) -> None:
     parts = [
-        [len(page) for page in pages(client, town, part=f"{n},{total}", limit=limit)]
+        [ids_of(page) for page in pages(client, town, part=f"{n},{total}", limit=limit)]
         for n in range(1, total + 1)
     ]
-    assert all(size == limit for sizes in parts for size in sizes[:-1])
-    ids = [all_ids(client, town, part=f"{n},{total}", limit=limit) for n in range(1, total + 1)]
+    assert all(len(page) == limit for part in parts for page in part[:-1])
+    ids = [[id for page in part for id in page] for part in parts]
     assert sorted(id for part in ids for id in part) == ALL
     assert all(part == sorted(part) for part in ids)
 
@@ -94,7 +94,7 @@ def test_a_large_part_is_read_from_many_pages(client: httpx.Client) -> None:
     assert all_ids(client, space, limit=3000) == [f"{n:05}" for n in range(count)]
 
 
-@pytest.mark.parametrize("limit", [1, 10, 1000])
+@pytest.mark.parametrize("limit", [7, 1000])
 @pytest.mark.parametrize(
     ("sort", "key"),
     [

@@ -61,7 +61,7 @@ def serve(context: typer.Context) -> None:
     """Serve the hub; `naksha serve --help` names the settings."""
     from naksha.cli.failures import readable
 
-    with readable():
+    with readable(ends_soon=False):
         from naksha.cli.hub import run_server
 
         run_server(context.args)
@@ -89,7 +89,7 @@ def token(
     from naksha.cli.failures import readable
 
     with readable():
-        from naksha.cli.hub import minted
+        from naksha.cli.tokens import minted
 
         typer.echo(minted(app_id, key, author, realm, rights, roles or (), hours, key_id))
 

@@ -6,9 +6,8 @@ Everything here works on features as a space gives them, whatever its handlers a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import shapely
@@ -21,6 +20,7 @@ from naksha.hub.clustering import (
     quadbin_levels,
     quadbins,
 )
+from naksha.hub.geometries import placed
 from naksha.hub.language.clustering import (
     Ensure,
     Hexbin,
@@ -31,7 +31,7 @@ from naksha.hub.language.clustering import (
 )
 from naksha.hub.language.tiles import tiles_over
 from naksha.hub.responses import Features
-from naksha.hub.shaping import box_shape, shapes_of
+from naksha.hub.shaping import Shaping, box_shape, shaped
 from naksha.hub.tweaks import ensuring_ratio, large, sample, sampling_ratio, simplified
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
@@ -42,10 +42,6 @@ Tweak = Callable[[Sequence[State]], Sequence[State]]
 """Makes some states fewer or smaller."""
 Mask = npt.NDArray[np.bool_]
 Shapes = npt.NDArray[np.object_]
-Members = dict[str, msgspec.Raw]
-
-_decode_members: Final = msgspec.json.Decoder(Members).decode
-_NULL: Final = b"null"
 
 
 def features_in(box: Bbox) -> Spatial:
@@ -75,20 +71,21 @@ class Gathered:
             taken = (
                 states if self._ratio >= 1.0 else _where(states, sample(_ids(states), self._ratio))
             )
-            self._add([state.feature for state in taken])
+            self._add(taken)
 
-    def _add(self, features: Sequence[dict[str, Any]]) -> None:
-        placed = [feature for feature in features if feature.get("geometry") is not None]
-        self._count += len(placed)
+    def _add(self, states: Sequence[State]) -> None:
+        some, shapes = placed(states)
+        self._count += len(some)
         if self._count > limits.CLUSTERED_FEATURES_MAX:
             raise LimitExceeded(
                 f"More than {limits.CLUSTERED_FEATURES_MAX:,} features would be counted; ask for a "
                 "smaller area, or with clustering.sampling",
                 field="clustering",
             )
-        self._shapes.append(shapes_of([feature["geometry"] for feature in placed]))
+        self._shapes.append(shapes)
         if self._property is not None:
-            self._values.append(property_numbers(placed, self._property))
+            features = (state.feature for state in some)
+            self._values.append(property_numbers(features, self._property))
 
     @property
     def shapes(self) -> Shapes:
@@ -182,26 +179,12 @@ def _sampling(ratio: float) -> Tweak:
 
 def _large(strength: int) -> Tweak:
     def tweak(states: Sequence[State]) -> Sequence[State]:
-        placed = [state for state in states if state.feature["geometry"] is not None]
-        shapes = shapes_of([state.feature["geometry"] for state in placed])
-        return _where(placed, large(shapes, strength))
+        some, shapes = placed(states)
+        return _where(some, large(shapes, strength))
 
     return tweak
 
 
 def _simplifying(options: Simplification, box: Bbox) -> Tweak:
-    def tweak(states: Sequence[State]) -> Sequence[State]:
-        members = [_decode_members(state.raw) for state in states]
-        placed = [n for n, each in enumerate(members) if bytes(each["geometry"]) != _NULL]
-        before = shapes_of([msgspec.json.decode(members[n]["geometry"]) for n in placed])
-        after = simplified(before, options, box)
-        gone = {placed[n] for n in np.flatnonzero(shapely.is_empty(after)).tolist()}
-        for n, text in zip(placed, shapely.to_geojson(after), strict=True):
-            members[n]["geometry"] = msgspec.Raw(text.encode())
-        return [
-            State(state.id, msgspec.json.encode(each))
-            for n, (state, each) in enumerate(zip(states, members, strict=True))
-            if n not in gone
-        ]
-
-    return tweak
+    shaping = Shaping(simplify=lambda shapes: simplified(shapes, options, box))
+    return lambda states: shaped(states, shaping)

@@ -25,12 +25,21 @@ class Stored(NamedTuple):
     """With the settings that the configuration gives it."""
     is_own: bool
     """Whether nobody named it: it has its name from the space."""
-    is_dropped_with_space: bool = True
+    auto_create: bool = True
+    """Whether it is made with the space, or by the first write."""
+    auto_delete: bool = True
+    """Whether it is dropped with the last space that is stored in it."""
 
     @property
     def place(self) -> tuple[str, str]:
         """What tells it from all other collections of the realm."""
         return self.storage_id, self.collection.id
+
+
+def scope_of(realm_id: str, space_id: str) -> str:
+    """Where a space has the names of its tags and branches: spaces of several realms may have the
+    same id, and be in the same storage."""
+    return f"{realm_id}/{space_id}"
 
 
 def derived_collection_id(space_id: str, salt: str = "") -> str:
@@ -72,7 +81,8 @@ def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
         storage_id,
         collection_of(space, properties),
         is_own=not _told(space, properties).get("id"),
-        is_dropped_with_space=_flag(properties, "autoDeleteCollection", True, "properties"),
+        auto_create=_flag(properties, "autoCreateCollection", True, "properties"),
+        auto_delete=_flag(properties, "autoDeleteCollection", True, "properties"),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from naksha.hub.rights import Rights, all_rights
+from naksha.hub.scoping import Guard, Marks
 
 DEFAULT_REALM: Final = "default"
 """The realm of a token that names none."""
@@ -53,15 +54,13 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """When an answer is of no use any more, on the clock `time.monotonic`."""
     depth: int = 0
     """How many spaces have sent it on."""
+    guards: tuple[Guard, ...] = ()
+    """Of the spaces that it came through: who carries out a write asks them about every change."""
 
     @classmethod
     def within(cls, actor: Actor, stream_id: str, seconds: float) -> Context:
         """The context of a request that begins now."""
         return cls(actor=actor, stream_id=stream_id, deadline=time.monotonic() + seconds)
-
-    def deeper(self) -> Context:
-        """The same one space further."""
-        return msgspec.structs.replace(self, depth=self.depth + 1)
 
     @property
     def seconds_left(self) -> float | None:
@@ -69,3 +68,16 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         if self.deadline is None:
             return None
         return max(0.0, self.deadline - time.monotonic())
+
+    def guarded(self, guard: Guard) -> Context:
+        """The same with one guard more."""
+        return msgspec.structs.replace(self, guards=(*self.guards, guard))
+
+    def check_change(self, old: Marks | None, new: Marks | None) -> None:
+        """Forbidden when one of the guards does not let a feature become another one."""
+        for guard in self.guards:
+            guard.check(old, new)
+
+    def deeper(self) -> Context:
+        """The same one space further."""
+        return msgspec.structs.replace(self, depth=self.depth + 1)

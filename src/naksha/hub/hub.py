@@ -8,18 +8,23 @@ await hub.close()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
-from naksha.catalog.entities import Snapshot
-from naksha.hub.context import DEFAULT_REALM, Context
+from naksha.catalog.objects import ObjectRef
+from naksha.hub.context import DEFAULT_REALM, Actor, Context
 from naksha.hub.objects import StorageObject
 from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
+from naksha.hub.remotes import Remotes
 from naksha.hub.requests import Request
+from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.spi.storage import Storage
@@ -27,18 +32,30 @@ from naksha.spi.storage import Storage
 R = TypeVar("R")
 
 
+class _Configured(NamedTuple):
+    """What is made from one state of the configuration."""
+
+    of: ObjectRef | None
+    pipelines: Pipelines
+    roles: Roles
+
+
 class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
     def __init__(
-        self, opened: OpenRealm, storages: OpenStorages, observe: Observe = unobserved
+        self,
+        opened: OpenRealm,
+        storages: OpenStorages,
+        observe: Observe = unobserved,
+        remotes: Remotes | None = None,
     ) -> None:
+        self.remotes = Remotes() if remotes is None else remotes
         self.opened = opened
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
-        self._pipelines: Pipelines | None = None
-        self._of: Snapshot | None = None
+        self._configured: _Configured | None = None
 
     @property
     def realm_id(self) -> str:
@@ -47,23 +64,43 @@ class RealmHub:
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
         """The answer of a space to a request, with the rights of whoever asks."""
-        pipeline = await (await self.pipelines()).get(space_id)
+        configured = await self._configuration()
+        pipeline = await configured.pipelines.get(space_id)
+        if context.actor.rights.roles:
+            actor = await configured.roles.granted(context.actor)
+            context = msgspec.structs.replace(context, actor=actor)
         return await pipeline.run(request, context)
+
+    async def with_roles(self, actor: Actor) -> Actor:
+        """An actor with what his roles grant now. `send` sees to that by itself; this is for who
+        looks at the rights of an actor before."""
+        return await (await self._configuration()).roles.granted(actor)
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self._storages.get(await self.registry.get(StorageObject, id))
+        return await self.opened_storage(await self.registry.get(StorageObject, id))
+
+    async def opened_storage(self, thing: StorageObject) -> Storage:
+        """A storage as it is configured, or is to be."""
+        return await self._storages.get(self.realm_id, thing)
+
+    def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may have no storage at this location."""
+        self._storages.check_allowed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
+        return (await self._configuration()).pipelines
+
+    async def _configuration(self) -> _Configured:
         snapshot = await self.registry.snapshot()
-        if self._pipelines is not None and snapshot is self._of:
-            return self._pipelines
-        pipelines = Pipelines(snapshot, self, self._observe)
-        if self._pipelines is None or pipelines.configuration != self._pipelines.configuration:
-            self._pipelines = pipelines
-        self._of = snapshot
-        return self._pipelines
+        of = None if snapshot.commit is None else snapshot.commit.ref
+        if self._configured is None or of != self._configured.of:
+            pipelines = Pipelines(snapshot, self, self._observe)
+            made = self._configured = _Configured(of, pipelines, Roles(snapshot))
+            self._storages.keep_only(self.realm_id, await self.registry.list(StorageObject))
+            return made
+        return self._configured
 
 
 class Hub:
@@ -75,7 +112,9 @@ class Hub:
         storages: OpenStorages,
         default_storage: DefaultStorage,
         observe: Observe = unobserved,
+        remotes: Remotes | None = None,
     ) -> None:
+        self._remotes = Remotes() if remotes is None else remotes
         self.catalog = catalog
         self.storages = storages
         self._observe = observe
@@ -92,12 +131,19 @@ class Hub:
         tuning: Tuning | None = None,
         observe: Observe = unobserved,
         files: Path | None = None,
+        allowed_locations: Sequence[str] | None = None,
+        remote_handlers: Sequence[str] = (),
     ) -> Hub:
         """Join the catalog at a location, and set up the default realm when it is new. `files` is
-        the directory that paths of storages in files begin at."""
+        the directory that paths of storages in files begin at; `allowed_locations` are how the
+        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
+        (None: whoever may manage storages may open any); `remote_handlers` are where handlers may
+        be that run elsewhere (`naksha.hub.remote_targets`)."""
+        remotes = Remotes(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)
-        hub = cls(opened, OpenStorages(files), default_storage, observe)
+        storages = OpenStorages(files, allowed=allowed_locations)
+        hub = cls(opened, storages, default_storage, observe, remotes)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -115,12 +161,13 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages, self._observe)
+            known = self._realms[id] = RealmHub(opened, self.storages, self._observe, self._remotes)
         return known
 
     async def close(self) -> None:
         """Close the storages and leave the catalog."""
         try:
+            await self._remotes.close()
             await self.storages.close()
         finally:
             await self.catalog.close()

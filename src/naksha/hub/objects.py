@@ -38,6 +38,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """To make, change and remove it."""
     computed: ClassVar[frozenset[str]] = frozenset({"type"})
     """Keys that are shown and not kept: they may come back from a client, and mean nothing."""
+    switches: ClassVar[frozenset[str]] = frozenset()
+    """Keys that older clients send as the texts `true` and `false`."""
     kept: ClassVar[tuple[str, ...]] = ("app_id", "author", "created_at")
     """Fields that stay as they were when the object was made, whatever a client sends."""
 
@@ -73,12 +75,17 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         problem = json_problem(value)
         if problem is not None:
             raise InvalidArgument(f"{problem.path} {problem.message}", field=problem.path)
+        check_numbers(value, cls.kind)
         if len(msgspec.json.encode(value)) > limits.CONFIG_OBJECT_BYTES_MAX:
             raise LimitExceeded(
                 f"A {cls.kind} has at most {limits.CONFIG_OBJECT_BYTES_MAX} bytes", field=cls.kind
             )
         known = {field.encode_name for field in msgspec.structs.fields(cls)} - {"extra"}
-        given = {name: value[name] for name in value if name in known and value[name] is not None}
+        given = {
+            name: _truth(value[name]) if name in cls.switches else value[name]
+            for name in value
+            if name in known and value[name] is not None
+        }
         extra = {name: value[name] for name in value if name not in known | cls.computed}
         try:
             made = msgspec.convert({**given, "extra": extra}, cls)
@@ -119,7 +126,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def etag(self) -> str:
         """Another one after every change. Made from what is shown only: it is shown too."""
         shown = msgspec.json.encode(self.to_json(), order="sorted")
-        return f'"{hashlib.sha256(shown).hexdigest()[:24]}"'
+        return hashlib.sha256(shown).hexdigest()[:24]
 
 
 @object_type("hub-storage")
@@ -169,6 +176,12 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
     def type_name(self) -> str:
         return "EventHandler"
 
+    def to_json(self) -> dict[str, Any]:
+        """Without what it shares with a remote handler only."""
+        plain = self.whole_json()
+        plain["properties"] = without_secret(self.properties)
+        return plain
+
     def resource(self) -> Resource:
         return resources.connector(
             self.id,
@@ -178,6 +191,15 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
             app_id=self.app_id,
             author=self.author,
         )
+
+
+SECRET: Final = "secret"  # noqa: S105 - the name of a property
+"""Of a connector: never shown to anybody."""
+
+
+def without_secret(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the properties of a connector may be shown."""
+    return {name: value for name, value in properties.items() if name != SECRET}
 
 
 class StorageChoice(msgspec.Struct, frozen=True, rename="camel"):
@@ -206,6 +228,7 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     computed: ClassVar[frozenset[str]] = frozenset(
         {"type", "rights", "connectors", "contentUpdatedAt", "featureCount", "byteSize"}
     )
+    switches: ClassVar[frozenset[str]] = frozenset({"shared"})
     kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, "collection_id")
 
     event_handler_ids: tuple[str, ...] = ()
@@ -242,6 +265,8 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
                 f"At most {limits.PROVENANCE_MAX} entries are kept; send the newest",
                 field="provenance",
             )
+        for place, entry in enumerate(self.provenance):
+            check_provenance(entry, f"provenance[{place}]")
 
     def resource(self) -> Resource:
         return resources.space(
@@ -307,6 +332,44 @@ def check_field_text(value: str, bytes_max: int, field: str) -> None:
         raise InvalidArgument(f"{field} {problem}", field=field)
 
 
+class _Provenance(msgspec.Struct):
+    """What is known of an entry; it may say more."""
+
+    source: str
+    at: int = 0
+    tool: str = ""
+    by: str = ""
+    counts: dict[str, int] = {}
+
+
+def check_numbers(value: dict[str, Any], field: str) -> None:
+    """Numbers in the configuration are those that the catalog can keep."""
+    try:
+        msgspec.msgpack.encode(value)
+    except OverflowError:
+        raise InvalidArgument(
+            "Whole numbers are from -2^63 to 2^64-1; write others as texts", field=field
+        ) from None
+
+
+def check_provenance(entry: dict[str, Any], field: str) -> None:
+    """An entry says its source, and not too much."""
+    problem = json_problem(entry)
+    if problem is not None:
+        raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
+    try:
+        said = msgspec.convert(entry, _Provenance)
+    except msgspec.ValidationError as error:
+        raise _invalid("entry", error, field) from None
+    if not said.source:
+        raise InvalidArgument("An entry has a source, which is a text", field=f"{field}.source")
+    check_numbers(entry, field)
+    if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
+        raise LimitExceeded(
+            f"An entry has at most {limits.PROVENANCE_BYTES_MAX} bytes", field=field
+        )
+
+
 def replaced(kind: type[O], old: O, value: dict[str, Any]) -> O:
     """What takes the place of an object; its id stays."""
     _check_same_id(kind, old, value)
@@ -337,9 +400,16 @@ def _merge_patched(old: Any, patch: Any) -> Any:
     return result
 
 
-def _invalid(kind: str, error: msgspec.ValidationError) -> InvalidArgument:
+def _truth(value: object) -> object:
+    """The truth that a text says; everything else is as it is."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _invalid(kind: str, error: msgspec.ValidationError, outer: str = "") -> InvalidArgument:
     """msgspec says `… - at `$.title``, or which required field is missing."""
     message, _, place = str(error).partition(" - at `$")
     missing = re.search(r"missing required field `([^`]+)`", message)
-    field = ".".join(part for part in (place.strip("`."), missing[1] if missing else "") if part)
+    field = ".".join(
+        part for part in (outer, place.strip("`."), missing[1] if missing else "") if part
+    )
     return InvalidArgument(f"The {kind} is not right: {message}", field=field or kind)

@@ -12,8 +12,15 @@ import msgspec
 
 from naksha.catalog.entities import Edit
 from naksha.hub.context import Actor
-from naksha.hub.objects import HubObject, Space, StorageObject, key_of
-from naksha.hub.references import KINDS, Reference, connectors_of, names_of, stored_by, stored_in
+from naksha.hub.objects import (
+    Connector,
+    HubObject,
+    Space,
+    StorageChoice,
+    StorageObject,
+    key_of,
+)
+from naksha.hub.references import KINDS, Reference, names_of, stored_by, stored_in
 from naksha.hub.rights import Right
 from naksha.model.errors import Forbidden, LimitExceeded
 
@@ -53,12 +60,16 @@ async def check_made(
         if made.owner != actor.owner and type(made) in ADMIN:
             actor.rights.check(ADMIN[type(made)], made.resource())
         await _check_count(edit, made, actor)
-    known = {name.key for name in names_of(old)} if old is not None else set()
+    known = {
+        name.key for name in (names_of(old) if old is not None else ()) if not name.is_implicit
+    }
     for name in names_of(made):
         if name.key not in known and not name.is_implicit:
             await _check_named(edit, name, actor)
-    if isinstance(made, Space):
-        await _check_collections(edit, made, actor, old if isinstance(old, Space) else None)
+    for storage_id in await _reached_into(edit, made, old):
+        storage = await edit.get(key_of(StorageObject, storage_id), StorageObject)
+        if storage is not None:
+            check_seen(storage.value, actor)
 
 
 async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
@@ -73,19 +84,23 @@ async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
         raise
 
 
-async def _check_collections(edit: Edit, made: Space, actor: Actor, old: Space | None) -> None:
-    """A space that names a collection by itself reaches into a storage, which is to be allowed; not
-    so a connector that does, since whoever made that was asked."""
-    connectors = await connectors_of(edit, made)
-    unnamed = msgspec.structs.replace(made, properties={})
-    allowed = {each.place for each in stored_by(unnamed, connectors)}
-    if old is not None:
-        allowed |= {each.place for each in await stored_in(edit, old)}
-    for each in stored_by(made, connectors):
-        if each.place not in allowed:
-            storage = await edit.get(key_of(StorageObject, each.storage_id), StorageObject)
-            if storage is not None:
-                actor.rights.check(Right.USE_STORAGES, storage.value.resource())
+async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> set[str]:
+    """The storages in which an object newly names a collection: whoever does so reaches what others
+    have stored there. A space whose connector does so does not: who made that was asked."""
+    named = await _named_collections(edit, made)
+    known = await _named_collections(edit, old) if old is not None else set()
+    return {storage_id for storage_id, _ in named - known}
+
+
+async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str]]:
+    if isinstance(thing, Connector):
+        return {each.place for each in stored_by(Space(id="any"), [thing]) if not each.is_own}
+    if not isinstance(thing, Space):
+        return set()
+    storage = None if thing.storage is None else StorageChoice(thing.storage.id)
+    silent = msgspec.structs.replace(thing, properties={}, storage=storage)
+    named = {each.place for each in await stored_in(edit, thing)}
+    return named - {each.place for each in await stored_in(edit, silent)}
 
 
 async def _check_count(edit: Edit, made: HubObject, actor: Actor) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from naksha.hub.context import Context
 from naksha.hub.objects import Connector, Space
+from naksha.hub.remotes import Remotes
 from naksha.hub.requests import Request
 from naksha.model import limits
 from naksha.model.errors import HandlerFailed, LimitExceeded, NakshaError, NotImplementedHere
@@ -39,6 +40,10 @@ class Handler(Protocol):
 
 class Surroundings(Protocol):
     """What a handler may use of the hub."""
+
+    @property
+    def remotes(self) -> Remotes:
+        """Handlers that run elsewhere."""
 
     @property
     def realm_id(self) -> str:
@@ -115,10 +120,18 @@ class Event:
         """The space that was asked."""
         return self._pipeline.space
 
-    async def send_upstream(self, request: Request[R] | None = None) -> Any:
+    @property
+    def is_last(self) -> bool:
+        """Whether nobody is behind the handler that has the event now."""
+        return self._index + 1 == len(self._pipeline.stages)
+
+    async def send_upstream(
+        self, request: Request[R] | None = None, *, context: Context | None = None
+    ) -> Any:
         """The answer of the handlers behind this one, to the same request or to another one."""
         sent = self.request if request is None else request
-        return await Event(self._pipeline, sent, self.context, self._index + 1).process()
+        context = self.context if context is None else context
+        return await Event(self._pipeline, sent, context, self._index + 1).process()
 
     async def send_to(self, space_id: str, request: Request[R]) -> R:
         """The answer of another space."""

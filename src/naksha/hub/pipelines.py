@@ -7,8 +7,9 @@ from typing import Final
 
 from naksha.catalog.entities import Snapshot
 from naksha.catalog.objects import ObjectRef
+from naksha.hub import resources
 from naksha.hub.handlers.authorization import Authorization
-from naksha.hub.objects import Connector, Space, key_of
+from naksha.hub.objects import Connector, Space, StorageObject, key_of
 from naksha.hub.own_pipeline import own_connectors, space_rules
 from naksha.hub.pipeline import (
     Handler,
@@ -19,7 +20,9 @@ from naksha.hub.pipeline import (
     Surroundings,
     unobserved,
 )
+from naksha.hub.references import stored_by
 from naksha.hub.registered import handler_class
+from naksha.hub.resources import Resource
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 
 AUTHORIZATION: Final = "authorization"
@@ -53,13 +56,32 @@ class Pipelines:
         if found is None:
             raise NotFound(f"There is no space {space_id!r}", field="space")
         space = found.value
-        stages = [Stage(AUTHORIZATION, Authorization(space))]
+        connectors = await self._connectors(space)
+        features = await self._features(space, connectors)
+        stages = [Stage(AUTHORIZATION, Authorization(space, features))]
         stages += [
             Stage(connector.id, made_handler(Setup(connector, space, self._hub)))
-            for connector in await self._connectors(space)
+            for connector in connectors
             if connector.active
         ]
         return Pipeline(space, stages, self._hub, self._observe)
+
+    async def _features(self, space: Space, connectors: Sequence[Connector]) -> Resource:
+        """The features of a space, for rights. A storage or collection is an attribute of them
+        only where all are in it: rights to one of several would be rights to the others too."""
+        stored = stored_by(space, connectors)
+        storage_ids = {each.storage_id for each in stored}
+        places = {each.place for each in stored}
+        if len(storage_ids) != 1:
+            return resources.features(space.resource())
+        (storage_id,) = storage_ids
+        storage = await self._snapshot.get(key_of(StorageObject, storage_id), StorageObject)
+        return resources.features(
+            space.resource(),
+            storage_id=storage_id,
+            storage_tags=() if storage is None else storage.value.tags,
+            collection_id=stored[0].collection.id if len(places) == 1 else None,
+        )
 
     async def _connectors(self, space: Space) -> Sequence[Connector]:
         if not space.event_handler_ids:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -106,7 +106,7 @@ class Registry:
         changed: Callable[[O], O],
         actor: Actor,
         *,
-        if_match: str | None = None,
+        if_match: Collection[str] | None = None,
     ) -> O:
         """Replace an object by what a function makes of it, else NotFound."""
         return (await self.exchange(kind, id, changed, actor, if_match=if_match)).new
@@ -118,9 +118,9 @@ class Registry:
         changed: Callable[[O], O],
         actor: Actor,
         *,
-        if_match: str | None = None,
+        if_match: Collection[str] | None = None,
     ) -> Change[O]:
-        """The same, with what it was. `if_match` is the ETag that it must have."""
+        """The same, with what it was. `if_match` are the ETags of which it must have one."""
 
         async def change(edit: Edit) -> Change[O]:
             old = await _found(edit, kind, id, if_match)
@@ -141,6 +141,16 @@ class Registry:
 
         return await self._commit(change, f"change {kind.kind} {id}", actor)
 
+    async def take_back(self, old: O, new: O, actor: Actor) -> None:
+        """Put back what an object was, unless it was changed once more."""
+
+        async def change(edit: Edit) -> None:
+            now = await _found(edit, type(new), new.id, None)
+            if now == new:
+                edit.put(old.key, old)
+
+        await self._commit(change, f"take back {new.kind} {new.id}", actor)
+
     async def note(self, space_id: str, changed: Callable[[Space], Space], actor: Actor) -> Space:
         """Change a space in what the hub itself notes of it: no right to manage it is needed."""
 
@@ -152,7 +162,7 @@ class Registry:
         return await self._commit(change, f"note of space {space_id}", actor)
 
     async def remove(
-        self, kind: type[O], id: str, actor: Actor, *, if_match: str | None = None
+        self, kind: type[O], id: str, actor: Actor, *, if_match: Collection[str] | None = None
     ) -> O:
         """Remove an object, else NotFound; InUse when another one needs it."""
 
@@ -161,7 +171,9 @@ class Registry:
 
         return await self._commit(change, f"remove {kind.kind} {id}", actor)
 
-    async def remove_space(self, id: str, actor: Actor, *, if_match: str | None = None) -> Removed:
+    async def remove_space(
+        self, id: str, actor: Actor, *, if_match: Collection[str] | None = None
+    ) -> Removed:
         """Remove a space; says which collections nobody is stored in any more."""
 
         async def change(edit: Edit) -> Removed:
@@ -181,17 +193,23 @@ class Registry:
         return self._realm.persistence.clock.now_ms()
 
 
+class Realm(Surroundings, Protocol):
+    """A realm with its configuration."""
+
+    registry: Registry
+
+
 def new_space_id() -> str:
     """An id for a space that comes without one."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
 
 
-async def _found(edit: Edit, kind: type[O], id: str, if_match: str | None) -> O:
+async def _found(edit: Edit, kind: type[O], id: str, if_match: Collection[str] | None) -> O:
     found = await edit.get(key_of(kind, id), kind)
     if found is None:
         raise _not_found(kind, id)
     etag = found.value.etag()
-    if if_match is not None and if_match not in ("*", etag):
+    if if_match is not None and not {"*", etag} & set(if_match):
         raise PreconditionFailed(
             f"The {kind.kind} {id!r} has been changed: its ETag is {etag}; read it again",
             field="If-Match",
@@ -199,7 +217,9 @@ async def _found(edit: Edit, kind: type[O], id: str, if_match: str | None) -> O:
     return found.value
 
 
-async def _removed(edit: Edit, kind: type[O], id: str, actor: Actor, if_match: str | None) -> O:
+async def _removed(
+    edit: Edit, kind: type[O], id: str, actor: Actor, if_match: Collection[str] | None
+) -> O:
     thing = await _found(edit, kind, id, if_match)
     check_removed(thing, actor)
     users = await users_of(edit, thing)

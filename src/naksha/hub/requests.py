@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -18,10 +18,12 @@ from naksha.hub.responses import (
     Features,
     FixedVersion,
     TileBytes,
+    Whereabouts,
     Written,
 )
 from naksha.hub.rights import Right
-from naksha.model.query import Query
+from naksha.hub.scoping import narrowed
+from naksha.model.query import Predicate, Query
 from naksha.model.tiles import VectorTile
 
 R = TypeVar("R")
@@ -33,12 +35,22 @@ class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="
 
     changes: ClassVar[bool] = False
     """Whether something is different afterwards."""
+    guarded: ClassVar[bool] = False
+    """Whether whoever carries it out asks the guards of the context about every change of a
+    feature (`Context.check_change`), so that rights to change some features are enough."""
+    tells_features: ClassVar[bool] = True
+    """Whether features can be told from the answer. If not, a right to some of them is enough."""
 
     ref: str = ""
 
     def needs(self) -> Collection[Right]:
         """The rights on the space that whoever asks must have."""
         return (Right.READ_FEATURES,)
+
+    def narrowed(self, allowed: Predicate) -> Self | None:
+        """The same, about only those features of which something is true; None where that cannot
+        be said. Rights to read some features need it."""
+        return None
 
 
 class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatures"):
@@ -51,6 +63,9 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
     """Of a composite space: all of it (`default`), only what it adds (`extension`) or only what is
     below (`super`)."""
 
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
 
 class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeatures"):
     """How many features a query has."""
@@ -58,9 +73,14 @@ class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeature
     query: Query = MATCH_ALL
     context: str = "default"
 
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
 
 class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="GetVersion"):
     """Which version the reference means; None if it means the present, which does not stay."""
+
+    tells_features: ClassVar[bool] = False
 
     published: bool = False
     """Whether the last published version is taken for the present."""
@@ -73,11 +93,20 @@ class ReadTile(Request[TileBytes], frozen=True, kw_only=True, tag="ReadTile"):
     tile: VectorTile
     query: Query = MATCH_ALL
 
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
 
 class GetStatistics(Request[Content], frozen=True, kw_only=True, tag="GetStatistics"):
     """What there is in the space, as its storage knows it; `fast`: estimated, if it is much."""
 
     fast: bool = False
+
+
+class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
+    """Where a space keeps its features: only what is in one storage has versions in common."""
+
+    tells_features: ClassVar[bool] = False
 
 
 class IfExists(StrEnum):
@@ -137,6 +166,7 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
     since is a Conflict, or is merged."""
 
     changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
 
     modifications: tuple[Modification, ...]
     transactional: bool = True
@@ -171,6 +201,7 @@ class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFea
     """Delete all that a query finds, as one transaction; without a query, everything."""
 
     changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
 
     query: Query = MATCH_ALL
     message: str | None = None

@@ -178,3 +178,9 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     """When it was changed last, epoch milliseconds."""
     min_version: int | None = None
     max_version: int | None = None
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The storages that a space has features in, by id and number."""
+
+    storages: tuple[str, ...]

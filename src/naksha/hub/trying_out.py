@@ -9,7 +9,7 @@ from naksha.catalog.entities import Edit
 from naksha.hub.objects import Connector, HubObject, Space
 from naksha.hub.pipeline import Setup, Surroundings
 from naksha.hub.pipelines import made_handler
-from naksha.hub.references import connectors_of, names_of
+from naksha.hub.references import connectors_of
 
 NOBODY: Final = Space(id="nobody")
 """The space of a connector that no space uses yet."""
@@ -33,5 +33,5 @@ async def _users(edit: Edit, connector: Connector) -> list[Space]:
     return [
         found.value
         async for _, found in edit.list(f"{Space.kind}/", Space)
-        if any(name.key == connector.key for name in names_of(found.value))
+        if connector.id in found.value.event_handler_ids
     ]

@@ -3,6 +3,7 @@
     NakshaError
     ├── InvalidArgument          the input is wrong; mend it and try again
     │   └── NotSupported         the input is fine but this storage refuses it, and says why
+    ├── Inactive                 it is switched off
     ├── ReadOnly                 it can only be read by this name
     ├── NotImplementedHere       nobody here answers this kind of request
     ├── NotFound                 what was named does not exist
@@ -30,6 +31,7 @@
     ├── Forbidden                who asks may not do it; names the right that is missing
     ├── LimitExceeded            too much at once; the limit is named
     ├── HandlerFailed            code of a pipeline broke; names the handler
+    ├── RemoteFailed             a handler elsewhere cannot be reached, or answers nonsense
     └── StorageCorrupt           the storage broke its own rules; please report it
 
 Codes are append-only and never change their meaning: programs branch on them, and one table
@@ -97,6 +99,12 @@ class NotImplementedHere(NakshaError):
     """Nobody here answers this kind of request."""
 
     code = "not_implemented"
+
+
+class Inactive(NakshaError):
+    """What was named is there, and is switched off."""
+
+    code = "inactive"
 
 
 class ReadOnly(NakshaError):
@@ -299,3 +307,9 @@ class HandlerFailed(NakshaError):
     """Code of a pipeline broke; `handler` names it, the log has the reason."""
 
     code = "handler_failed"
+
+
+class RemoteFailed(NakshaError):
+    """A handler that runs elsewhere cannot be reached, or does not answer as it should."""
+
+    code = "remote_failed"

@@ -55,6 +55,9 @@ GENERATED_ID_LENGTH: Final = 16
 COLLECTION_ID_LENGTH_MAX: Final = 32
 """PostgreSQL cuts identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and index."""
 
+SCHEMA_BYTES_MAX: Final = 63
+"""The name of a schema in PostgreSQL, which would cut a longer one without a word."""
+
 STORAGE_ID_LENGTH_MAX: Final = 32
 """As long as a collection id, so that a state id has a known largest size."""
 
@@ -105,11 +108,9 @@ TILE_MARGIN_PIXELS_MAX: Final = 256
 
 HEXAGON_COUNTS_MAX: Final = 1_000_000
 """How often all features of one answer are counted, once in each hexagon that a feature touches."""
+
 TILE_EXTENT_MAX: Final = 65_536
 """Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
-
-TILE_LEVEL_MAX: Final = 30
-"""The finest tiles are a few centimetres wide; finer ones would be below what a float can tell."""
 
 STATISTICS_KEYS_MAX: Final = 1_000
 """Properties and tags that the statistics of a collection count one by one, those of most
@@ -402,6 +403,28 @@ PIPELINE_HANDLERS_MAX: Final = 32
 EVENT_DEPTH_MAX: Final = 16
 """Spaces that send to each other: a view of views ends here, and so does a circle."""
 
+VIEW_LAYERS_MAX: Final = 32
+"""Spaces of one view."""
+
+HANDLER_ATTEMPTS_MAX: Final = 10
+"""How often a handler reads again what it is about to change, when others change it meanwhile."""
+
+TAG_GROUPS_MAX: Final = 100
+"""Alternatives of tags that a handler adds to a query."""
+
+TRANSFORM_STEPS_MAX: Final = 100
+"""Operations of one transformation."""
+
+LOG_CHUNK_STATES: Final = 200
+"""States of an activity log that are joined with those before them at once."""
+
+VIOLATION_LENGTH_MAX: Final = 500
+"""Characters of what is told of one broken rule."""
+
+VIOLATIONS_PER_FEATURE_MAX: Final = 20
+VIOLATIONS_MAX: Final = 1_000
+"""Broken rules that are told, of one feature and of one write."""
+
 READ_CHUNK_FEATURES: Final = 2_000
 """Features of one answer that are in memory together, when it is streamed."""
 
@@ -439,8 +462,8 @@ CONTENT_LOOKUPS_MAX: Final = 8
 EXACT_COUNTS_MAX: Final = 200
 """Collections without an estimate that one list of spaces counts; the others get no count."""
 
-LOG_LOOKBACK_MAX: Final = 100
-"""Transactions that are looked at for the last one that changed features."""
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
 
 COPY_PART_FEATURES: Final = 10_000
 """Features that a copy between spaces writes with one transaction; it is one part of more."""
@@ -449,7 +472,7 @@ COPY_PART_BYTES: Final = 32 * MIB
 """The same in bytes, as they came from the source."""
 
 COPY_FAILURES_MAX: Final = 1_000
-"""Failed features that the report of a copy names; of the others it has the number."""
+"""Failed features, notices and violations that the report of a copy tells one by one."""
 
 PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
@@ -480,6 +503,9 @@ CLUSTERED_FEATURES_MAX: Final = 1_000_000
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""
+JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""The JSON Schema of a validation."""
+
 # ---- The server ----------------------------------------------------------------------------------
 # What has a setting in `naksha.server.settings` has its default here.
 
@@ -494,9 +520,6 @@ REQUEST_HEAD_SECONDS_MAX: Final = 30
 
 REQUEST_SECONDS_MAX: Final = 120.0
 """How long an answer may take to begin, and each of its parts to follow."""
-
-TIMEOUT_SET_SECONDS: Final = 0.1
-"""How exact that time is: it does not begin anew with parts that follow each other faster."""
 
 REQUESTS_PARALLEL_MAX: Final = 64
 """Requests that one worker serves at once; most of them wait for one of a few connections."""
@@ -542,6 +565,62 @@ HEALTH_SECONDS_MAX: Final = 5.0
 
 METRICS_SAMPLE_SECONDS: Final = 5.0
 """How often the state of storages and catalog is measured."""
+
+# ---- Handlers that run elsewhere -----------------------------------------------------------------
+
+REMOTE_BODY_BYTES_MAX: Final = 32 * MIB
+"""An event, or an answer to one, on its way to a remote handler or back. It is in memory at both
+ends."""
+
+REMOTE_HEAD_BYTES_MAX: Final = 16 * KIB
+"""Line and header fields of such a request."""
+
+REMOTE_CONNECT_SECONDS: Final = 5.0
+REMOTE_SECONDS: Final = 30.0
+"""How long a remote handler may take to be reached, and to answer, unless its connector says so."""
+
+REMOTE_SECONDS_MAX: Final = 300.0
+"""More than this a connector cannot grant; nor more than the request itself has."""
+
+REMOTE_ATTEMPTS: Final = 3
+"""How often a remote handler is called that cannot be reached, or does not answer a read."""
+
+REMOTE_PAUSE_SECONDS: Final = 0.1
+"""Between two such calls; twice as long every time."""
+
+REMOTE_CONNECTIONS_MAX: Final = 100
+"""Open connections of a hub to remote handlers; a call waits for one."""
+
+REMOTE_KEEPALIVE_SECONDS: Final = 20.0
+"""How long a connection is kept that nobody uses: a good deal less than hosts do."""
+
+REMOTE_STEPS_MAX: Final = 100
+"""How often a remote handler may send something on while it handles one event."""
+
+REMOTE_TARGETS_MAX: Final = 1_000
+"""Targets that a server may be told."""
+
+HOST_IDLE_SECONDS: Final = 75.0
+"""How long a host of handlers keeps a connection that nobody uses."""
+
+HOST_READ_SECONDS: Final = 30.0
+"""How long a request may take to come to a host, once it has begun."""
+
+HOST_CONNECTIONS_MAX: Final = 500
+"""Open connections of a host; one more is told to come later."""
+
+HOST_EVENTS_MAX: Final = 1_000
+"""Events that a host handles at once, those included that wait for an answer of the hub."""
+
+HOST_HANDLERS_MAX: Final = 256
+"""Handlers that a host keeps, one for each configuration; the one not used for longest goes."""
+
+HOST_DRAIN_SECONDS: Final = 10.0
+"""How long events may take to end when a host is stopped."""
+
+SIGNATURE_SECONDS_MAX: Final = 300
+"""How old a signed event may be, and how far clocks may differ."""
+
 # ---- Who may do what -----------------------------------------------------------------------------
 
 TOKEN_BYTES_MAX: Final = 16 * KIB

@@ -26,6 +26,7 @@ class Op(StrEnum):
     EXISTS = "exists"
     IS_NULL = "is_null"
     STARTS_WITH = "starts_with"
+    ANY_STARTS_WITH = "any_starts_with"
     CONTAINS = "contains"
 
 
@@ -34,7 +35,10 @@ class Test(msgspec.Struct, frozen=True, tag="test"):
 
     Comparisons order numbers with numbers and strings with strings (by code point); a value of
     another type never matches, except for NE, which is the exact opposite of EQ on existing
-    properties. `CONTAINS` is JSON containment: the property contains the value.
+    properties. `CONTAINS` is JSON containment: the property contains the value. Nothing holds for a
+    property that is absent, not even IS_NULL: who does not care asks for
+    `Not(And((Test(path, EXISTS), Not(Test(path, IS_NULL)))))`. A path leads through objects only.
+    `ANY_STARTS_WITH` is about arrays: one of their elements is a text that starts with the value.
     """
 
     path: tuple[str, ...]

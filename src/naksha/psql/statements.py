@@ -385,11 +385,12 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
-    path = sql("path", path=statement.value(list(test.path), "text[]"))
+    steps = (sql("step", key=statement.value(key, "text")) for key in test.path)
+    path = sql("path", steps="".join(steps))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
-    if test.op is Op.STARTS_WITH:
-        return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
+        return sql(f"test_{test.op.value}", path=path, value=statement.value(test.value, "text"))
     if test.op in ORDER:
         return _ordering(statement, path, test)
     return sql(

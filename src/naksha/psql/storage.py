@@ -10,7 +10,8 @@ from typing import Final, Self
 
 import asyncpg
 
-from naksha.model.errors import VersionNotFound
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, VersionNotFound
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
@@ -102,6 +103,11 @@ class PsqlStorage(BulkStorage, Writing):
         `optimalPartitioning` are looked at after new versions, and at least that often."""
         if storage_id is not None:
             check_storage_id(storage_id)
+        if len(schema.encode()) > limits.SCHEMA_BYTES_MAX:
+            raise InvalidArgument(
+                f"The name of the schema has more than {limits.SCHEMA_BYTES_MAX} bytes: {schema!r}",
+                field="schema",
+            )
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
         with translated():

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from naksha.hub.context import Actor, anonymous
@@ -20,10 +19,10 @@ from naksha.hub.keys import KeyFile
 from naksha.hub.tokens import Tokens, Trust
 from naksha.model.errors import Unauthorized
 from naksha.server.settings import Settings, is_loopback
+from naksha.server.visits import Visit
 
 ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
-_HOSTS_REMEMBERED: Final = 256
-_PASSED_ON: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_PASSED_ON: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 """What proxies add."""
 
 
@@ -33,15 +32,14 @@ class Doorkeeper:
     def __init__(self, settings: Settings) -> None:
         """Raises InvalidArgument when keys cannot be used."""
         self.tokens: Final = _tokens(settings)
-        self._lets_in_anonymous = self.tokens is None or settings.anonymous
+        self.lets_in_anonymous: Final = self.tokens is None or settings.anonymous
         self._anonymous: Final = anonymous()
 
-    def actor(self, scope: Scope) -> Actor:
+    def actor(self, scope: Scope, visit: Visit) -> Actor:
         """Who asks, else Unauthorized."""
-        headers = Headers(scope=scope)
-        token = token_of(scope, headers)
+        token = token_of(scope, visit)
         if token is None:
-            return self._without_token(scope, headers)
+            return self._without_token(scope, visit)
         if self.tokens is None:
             raise Unauthorized(
                 "This server has no keys, so it knows no tokens; come without, or start it "
@@ -49,20 +47,20 @@ class Doorkeeper:
             )
         return self.tokens.actor(token)
 
-    def _without_token(self, scope: Scope, headers: Headers) -> Actor:
-        if not self._lets_in_anonymous:
+    def _without_token(self, scope: Scope, visit: Visit) -> Actor:
+        if not self.lets_in_anonymous:
             raise Unauthorized(
                 "A token is needed: Authorization: Bearer …, or the parameter access_token"
             )
-        why = _why_not_from_here(scope, headers)
+        why = _why_not_from_here(scope, visit)
         if why is not None:
             raise Unauthorized(f"A token is needed, because {why}")
         return self._anonymous
 
 
-def token_of(scope: Scope, headers: Headers) -> str | None:
+def token_of(scope: Scope, visit: Visit) -> str | None:
     """The token that comes with a request; the header field counts before the parameter."""
-    given = headers.get("authorization")
+    given = visit.field(b"authorization")
     if given is not None:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -86,25 +84,25 @@ def _tokens(settings: Settings) -> Tokens | None:
     return Tokens([KeyFile.parse(text) for text in settings.keys], trust)
 
 
-def _why_not_from_here(scope: Scope, headers: Headers) -> str | None:
+def _why_not_from_here(scope: Scope, visit: Visit) -> str | None:
     """Why a request is not one from the machine itself; None if it is."""
     client = scope.get("client")
     if client is None or not is_loopback(client[0]):
         return "you come from another machine"
-    passed_on = next((name for name in _PASSED_ON if name in headers), None)
-    if passed_on is not None:
-        return f"a proxy has passed the request on (it has the field {passed_on})"
-    host, origin = headers.get("host"), headers.get("origin")
-    if host is not None and not is_loopback(_host(f"//{host}")):
+    passed_on = _PASSED_ON & visit.fields.keys()
+    if passed_on:
+        return f"a proxy has passed the request on (it has the field {min(passed_on).decode()})"
+    host, origin = visit.field(b"host"), visit.field(b"origin")
+    if host is not None and not _is_here(f"//{host}"):
         return f"the server is called {host!r}, which is not a name of this machine alone"
-    if origin is not None and not is_loopback(_host(origin)):
+    if origin is not None and not _is_here(origin):
         return f"a page of {origin!r} asks, not somebody at this machine"
     return None
 
 
-@lru_cache(maxsize=_HOSTS_REMEMBERED)
-def _host(url: str) -> str:
+@lru_cache(maxsize=1024)  # who asks often calls the server by the same name
+def _is_here(url: str) -> bool:
     try:
-        return urlsplit(url).hostname or ""
+        return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
-        return ""
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -46,15 +47,27 @@ _ERRORS: Final = {
 _WRITE_ERRORS: Final = {405: "The space is read-only.", 409: "Somebody else was first."}
 
 
-def _ref(name: str) -> dict[str, str]:
+def reference(name: str) -> dict[str, str]:
+    """A schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _errors(more: dict[int, str] | None = None) -> Responses:
+def errors(more: dict[int, str] | None = None) -> Responses:
+    """What goes wrong where features are read."""
     described = {**_ERRORS, **(more or {})}
     return {
         status: {"model": ErrorResponse, "description": text} for status, text in described.items()
     }
+
+
+def some_errors(*statuses: int) -> Responses:
+    """Only these."""
+    return {status: answer for status, answer in errors().items() if status in statuses}
+
+
+def write_errors() -> Responses:
+    """What goes wrong where something is changed."""
+    return errors(_WRITE_ERRORS)
 
 
 def reads(description: str, *schemas: tuple[str, dict[str, Any]]) -> Responses:
@@ -63,7 +76,7 @@ def reads(description: str, *schemas: tuple[str, dict[str, Any]]) -> Responses:
     return {
         200: {"description": description, "content": content},
         304: {"description": "The client has this answer already."},
-        **_errors(),
+        **errors(),
     }
 
 
@@ -80,8 +93,13 @@ def writes(description: str, schema: dict[str, Any]) -> Responses:
             "headers": {FAILED: failed},
         },
         204: {"description": "Done, and nothing failed."},
-        **_errors(_WRITE_ERRORS),
+        **write_errors(),
     }
+
+
+def deletes() -> Responses:
+    """What an endpoint answers that deletes one thing."""
+    return {204: {"description": "Deleted."}, **errors(_WRITE_ERRORS)}
 
 
 def takes(*schemas: tuple[str, dict[str, Any]], description: str) -> dict[str, Any]:
@@ -90,18 +108,18 @@ def takes(*schemas: tuple[str, dict[str, Any]], description: str) -> dict[str, A
     return {"requestBody": {"required": True, "description": description, "content": content}}
 
 
-FEATURE: Final = _ref("Feature")
-FEATURES: Final = _ref("FeatureCollection")
-WRITTEN: Final = _ref("WrittenCollection")
-GEOMETRY: Final = _ref("Geometry")
-MODIFICATION_LIST: Final = _ref("FeatureModificationList")
-COUNT: Final = _ref("CountResponse")
-STATISTICS: Final = _ref("StatisticsResponse")
-BATCH_REQUEST: Final = _ref("SpatialBatch")
-BATCH_ANSWER: Final = _ref("SpatialBatchResponse")
+FEATURE: Final = reference("Feature")
+FEATURES: Final = reference("FeatureCollection")
+WRITTEN: Final = reference("WrittenCollection")
+GEOMETRY: Final = reference("Geometry")
+MODIFICATION_LIST: Final = reference("FeatureModificationList")
+COUNT: Final = reference("CountResponse")
+STATISTICS: Final = reference("StatisticsResponse")
+BATCH_REQUEST: Final = reference("SpatialBatch")
+BATCH_ANSWER: Final = reference("SpatialBatchResponse")
 BINARY: Final = {"type": "string", "format": "binary"}
 
-_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _REPORT: Final = {
     "type": "object",
     "properties": {
@@ -119,68 +137,71 @@ _PAGE: Final = {
 }
 
 
-def _object(*required: str, **properties: Any) -> dict[str, Any]:
+def object_of(*required: str, **properties: Any) -> dict[str, Any]:
+    """The schema of an object."""
     return {"type": "object", "properties": properties, "required": [*required]}
 
 
-def _list(items: dict[str, Any]) -> dict[str, Any]:
+def listed(items: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an array."""
     return {"type": "array", "items": items}
 
 
-def _typed(name: str) -> dict[str, Any]:
+def typed(name: str) -> dict[str, Any]:
+    """The schema of what an object is called."""
     return {"type": "string", "const": name}
 
 
 def _figure(value: dict[str, Any]) -> dict[str, Any]:
-    return _object("value", "estimated", value=value, estimated={"type": "boolean"})
+    return object_of("value", "estimated", value=value, estimated={"type": "boolean"})
 
 
 _GEOMETRY_TYPES: Final = [
     *("Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon"),
     "GeometryCollection",
 ]
-_INTEGER: Final = {"type": "integer"}
+INTEGER: Final = {"type": "integer"}
 
 SCHEMAS: Final[dict[str, Any]] = {
-    "Geometry": _object(
+    "Geometry": object_of(
         "type",
         type={"type": "string", "enum": _GEOMETRY_TYPES},
         coordinates={"type": "array"},
         geometries={"type": "array"},
     ),
-    "Feature": _object(
+    "Feature": object_of(
         "type",
         id={"type": "string"},
-        type=_typed("Feature"),
+        type=typed("Feature"),
         geometry={"oneOf": [GEOMETRY, {"type": "null"}]},
         properties={"type": "object"},
     ),
-    "FeatureCollection": _object(
-        "type", "features", type=_typed("FeatureCollection"), features=_list(FEATURE), **_PAGE
+    "FeatureCollection": object_of(
+        "type", "features", type=typed("FeatureCollection"), features=listed(FEATURE), **_PAGE
     ),
-    "WrittenCollection": _object(
+    "WrittenCollection": object_of(
         "type",
         "features",
-        type=_typed("FeatureCollection"),
-        features=_list(FEATURE),
-        inserted=_TEXTS,
-        updated=_TEXTS,
-        deleted=_TEXTS,
-        deletedCount={**_INTEGER, "description": "How many, when not all of them are listed."},
-        failed=_list(_REPORT),
-        failedCount=_INTEGER,
-        notices=_list(_REPORT),
-        violations=_list({"type": "object"}),
-        version=_INTEGER,
+        type=typed("FeatureCollection"),
+        features=listed(FEATURE),
+        inserted=TEXTS,
+        updated=TEXTS,
+        deleted=TEXTS,
+        deletedCount={**INTEGER, "description": "How many, when not all of them are listed."},
+        failed=listed(_REPORT),
+        failedCount=INTEGER,
+        notices=listed(_REPORT),
+        violations=listed({"type": "object"}),
+        version=INTEGER,
     ),
-    "FeatureModificationList": _object(
+    "FeatureModificationList": object_of(
         "type",
         "modifications",
-        type=_typed("FeatureModificationList"),
-        modifications=_list(_ref("FeatureModification")),
+        type=typed("FeatureModificationList"),
+        modifications=listed(reference("FeatureModification")),
     ),
-    "FeatureModification": _object(
-        type=_typed("FeatureModification"),
+    "FeatureModification": object_of(
+        type=typed("FeatureModification"),
         onFeatureExists={
             "type": "string",
             "enum": ["patch", "merge", "replace", "delete", "retain", "error"],
@@ -188,48 +209,48 @@ SCHEMAS: Final[dict[str, Any]] = {
         onFeatureNotExists={"type": "string", "enum": ["create", "retain", "error"]},
         onMergeConflict={"type": "string", "enum": ["error", "retain", "replace"]},
         featureData=FEATURES,
-        featureIds=_TEXTS,
+        featureIds=TEXTS,
     ),
-    "CountResponse": _object(
+    "CountResponse": object_of(
         *("type", "count", "estimated"),
-        type=_typed("CountResponse"),
-        count=_INTEGER,
+        type=typed("CountResponse"),
+        count=INTEGER,
         estimated={"type": "boolean"},
     ),
-    "StatisticsResponse": _object(
+    "StatisticsResponse": object_of(
         *("type", "count"),
-        type=_typed("StatisticsResponse"),
-        count=_figure(_INTEGER),
-        dataSize=_figure(_INTEGER),
-        byteSize=_figure(_INTEGER),
+        type=typed("StatisticsResponse"),
+        count=_figure(INTEGER),
+        dataSize=_figure(INTEGER),
+        byteSize=_figure(INTEGER),
         bbox=_figure({"type": ["array", "null"], "items": {"type": "number"}}),
-        geometryTypes=_figure(_TEXTS),
-        properties=_figure(_list({"type": "object"})),
-        tags=_figure(_list({"type": "object"})),
+        geometryTypes=_figure(TEXTS),
+        properties=_figure(listed({"type": "object"})),
+        tags=_figure(listed({"type": "object"})),
         contentUpdatedAt=_figure({"type": ["integer", "null"]}),
-        minVersion=_figure(_INTEGER),
-        maxVersion=_figure(_INTEGER),
+        minVersion=_figure(INTEGER),
+        maxVersion=_figure(INTEGER),
     ),
-    "SpatialBatch": _object(
+    "SpatialBatch": object_of(
         "refSpaceId",
         refSpaceId={"type": "string", "description": "The space of the reference features."},
         refVersionRef={"type": "string", "description": "Its version; default is the present."},
-        ids={**_TEXTS, "description": "Only the reference features with these ids."},
+        ids={**TEXTS, "description": "Only the reference features with these ids."},
         query={
             "type": "string",
             "description": "Only those of this query string, such as `p.kind=park&tags=a,b+c`.",
         },
-        limit={**_INTEGER, "description": "How many of them, in the order of their ids."},
+        limit={**INTEGER, "description": "How many of them, in the order of their ids."},
         handle={"type": "string", "description": "Where the answer before this one ended."},
     ),
-    "SpatialBatchResponse": _object(
+    "SpatialBatchResponse": object_of(
         *("type", "results"),
-        type=_typed("SpatialBatchResponse"),
-        results=_list(
-            _object(
+        type=typed("SpatialBatchResponse"),
+        results=listed(
+            object_of(
                 *("refFeatureId", "features"),
                 refFeatureId={"type": "string"},
-                features=_list(FEATURE),
+                features=listed(FEATURE),
             )
         ),
         **_PAGE,
@@ -237,15 +258,26 @@ SCHEMAS: Final[dict[str, Any]] = {
 }
 
 
-def complete_document(app: FastAPI) -> None:
-    """Add our schemas to the OpenAPI document, and take out of it what we never answer."""
+_SECURITY: Final = {
+    "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+    "access_token": {"type": "apiKey", "in": "query", "name": "access_token"},
+}
+
+
+def complete_document(app: FastAPI, more: Mapping[str, Any], *, needs_token: bool) -> None:
+    """Add our schemas, and how to say who one is, to the OpenAPI document, and take out of it what
+    we never answer."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = made()
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas.update(SCHEMAS)
+            schemas.update({**SCHEMAS, **more})
+            document["components"]["securitySchemes"] = _SECURITY
+            document["security"] = [{name: []} for name in _SECURITY]
+            if not needs_token:
+                document["security"].append({})
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
             for path in document["paths"].values():

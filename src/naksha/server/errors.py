@@ -10,6 +10,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from naksha.model import limits
 from naksha.model.errors import (
@@ -160,7 +161,15 @@ async def _of_the_framework(request: Request, error: Exception) -> Response:
     if status not in (404, 405) or error.detail not in ("Not Found", "Method Not Allowed"):
         text = str(error.detail)
     body = envelope(status, visit.stream_id, text, _CODES.get(status, "invalid_argument"))
-    return envelope_response(status, body, error.headers)
+    headers = {"Allow": _allowed(request)} if status == 405 else error.headers
+    return envelope_response(status, body, headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods that a path knows; the framework tells those of one of its routes only."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
 
 
 _CODES: Final = {404: "not_found", 405: "not_supported"}

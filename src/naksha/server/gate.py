@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import nullcontext
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -77,12 +76,19 @@ class Gate:
         if is_open:
             self._note_actor(scope, visit)
         else:
-            visit.actor = self._doorkeeper.actor(scope)
+            visit.actor = self._doorkeeper.actor(scope, visit)
         with Presence(scope, receive) as presence:
             received = bounded(scope, presence.receive, self._settings.body_bytes)
-            async with nullcontext() if is_open else self._turns.turn(_line_of(visit)):
+            if is_open:
+                await self._in_time(scope, received, send)
+                return
+            line = _line_of(visit)
+            await self._turns.enter(line)
+            try:
                 visit.seconds_queued = time.perf_counter() - visit.began
                 await self._in_time(scope, received, send)
+            finally:
+                self._turns.leave(line)
 
     def _is_open(self, path: str) -> bool:
         if path == METRICS:
@@ -92,7 +98,7 @@ class Gate:
     def _note_actor(self, scope: Scope, visit: Visit) -> None:
         """Open paths are for everybody, but may tell those more who are known."""
         try:
-            visit.actor = self._doorkeeper.actor(scope)
+            visit.actor = self._doorkeeper.actor(scope, visit)
         except Unauthorized:
             visit.actor = None
 
@@ -102,15 +108,11 @@ class Gate:
         time_left = asyncio.timeout(seconds)
         try:
             async with time_left:
-                set_at = loop.time()
 
                 async def sending(message: Message) -> None:
-                    nonlocal set_at
                     await send(message)
-                    # To set a clock costs; most answers are over before it would matter.
-                    if loop.time() - set_at > limits.TIMEOUT_SET_SECONDS:
-                        set_at = loop.time()
-                        time_left.reschedule(set_at + seconds)
+                    if message.get("more_body"):
+                        time_left.reschedule(loop.time() + seconds)
 
                 await self._app(scope, receive, sending)
         except TimeoutError:

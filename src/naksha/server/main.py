@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
-from naksha.model.outcomes import outward
+from naksha.model.outcomes import EXIT_INTERRUPTED, outward
 from naksha.server.logs import set_up_logs
 from naksha.server.settings import Settings
 from naksha.server.sources import read_settings
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NakshaError as error:
         sys.stderr.write(f"naksha: {error}\n")
         return outward(error).exit_code
+    except KeyboardInterrupt:  # before it served
+        return EXIT_INTERRUPTED
     return 0
 
 

@@ -81,25 +81,24 @@ CACHE: Final = Gauge(
 
 def count_request(line: RequestLine) -> None:
     """Count a request that is over."""
-    requests, seconds, bytes_out = _of_requests(line.method, line.route, line.status)
+    requests, seconds, bytes_out = _counters(line.method, line.route, line.status)
     requests.inc()
     seconds.observe(line.ms / 1000)
     bytes_out.inc(line.bytes_out)
 
 
-def count_event(handler: str, has_failed: bool) -> None:
-    """Count an event that a handler is done with."""
-    _of_events(handler, has_failed).inc()
-
-
-@cache
-def _of_requests(method: str, route: str, status: int) -> tuple[Counter, Histogram, Counter]:
-    """Those with these labels: few methods, as many routes as there are, a dozen statuses."""
+@cache  # there are only so many routes
+def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram, Counter]:
     return (
         REQUESTS.labels(method, route, str(status)),
         SECONDS.labels(method, route),
         BYTES_OUT.labels(route),
     )
+
+
+def count_event(handler: str, has_failed: bool) -> None:
+    """Count an event that a handler is done with."""
+    _of_events(handler, has_failed).inc()
 
 
 @cache

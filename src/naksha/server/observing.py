@@ -1,4 +1,5 @@
-"""The outermost layer: every request gets its stream id, its line in the log, and is counted."""
+"""The outermost layer: every request gets its stream id, its line in the log, and is counted; every
+answer says that pages of any origin may read it."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from naksha.server.logs import RequestLine, log_request
 from naksha.server.metrics import count_request
+from naksha.server.origins import ALLOWED, preflight
 from naksha.server.visits import STREAM_ID, Visit
 
 CLIENT_GONE: Final = 499
@@ -29,18 +31,18 @@ class Observing:
             await self._app(scope, receive, send)
             return
         visit = Visit.begin(scope)
-        stream_id = visit.stream_id.encode()
+        fields = [*ALLOWED, (_STREAM_ID, visit.stream_id.encode())]
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 visit.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (_STREAM_ID, stream_id)]
+                message["headers"] = [*message.get("headers", ()), *fields]
             else:
                 visit.bytes_out += len(message.get("body", b""))
             await send(message)
 
         try:
-            await self._app(scope, receive, sending)
+            await (preflight(scope, visit) or self._app)(scope, receive, sending)
         finally:
             line = _line(scope, visit)
             log_request(line)

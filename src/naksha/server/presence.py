@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from naksha.model import limits
+from naksha.server.visits import has_body, visit_of
 
 _GONE: Final = "the client has gone"
 _NO_BODY: Final = {"type": "http.request", "body": b"", "more_body": False}
@@ -20,7 +21,7 @@ class Presence:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
-        self._comes = _has_body(scope)
+        self._comes = has_body(visit_of(scope))
         """Whether a part of the body is still to come."""
         self._is_read = False
         self._is_gone = False
@@ -76,10 +77,3 @@ class Presence:
         self._is_gone = True
         if self._task is not None:
             self._task.cancel(_GONE)
-
-
-def _has_body(scope: Scope) -> bool:
-    for name, value in scope["headers"]:
-        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-            return True
-    return False

@@ -90,6 +90,7 @@ class Asked:
             return None
         return etag_of(
             repr((await self.realm.pipelines()).configuration).encode(),
+            repr(self.context.actor.rights).encode(),
             f"{version.line}/{version.seq_number}".encode(),
             self.request.url.path.encode(),
             raw_query(self.request),

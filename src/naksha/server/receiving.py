@@ -5,11 +5,10 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.server.visits import visit_of
+from naksha.server.visits import Visit, has_body, visit_of
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
@@ -23,27 +22,29 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
         LimitExceeded: It says itself that it is too large.
         InvalidArgument: It is packed as nobody here can unpack it.
     """
-    headers = Headers(scope=scope)
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > bytes_max:
+    visit = visit_of(scope)
+    if not has_body(visit):
+        return receive
+    length = visit.fields.get(b"content-length", b"")
+    if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+    encoding = (visit.field(b"content-encoding") or "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
-        return _Unpacking(scope, receive, bytes_max).receive
-    if encoding not in ("identity", ""):
+        return _Unpacking(visit, receive, bytes_max).receive
+    if encoding != "identity":
         raise InvalidArgument(
             f"The body is packed as {encoding[:40]!r}; send it as it is, or with gzip",
             field="Content-Encoding",
         )
-    return _Counting(scope, receive, bytes_max).receive
+    return _Counting(visit, receive, bytes_max).receive
 
 
 class _Counting:
     """A body that comes as it is."""
 
-    def __init__(self, scope: Scope, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit_of(scope)
+    def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
+        self._visit = visit
         self._receive = receive
         self._bytes_max = bytes_max
 
@@ -59,8 +60,8 @@ class _Counting:
 class _Unpacking:
     """A body that is packed with gzip; no more of it is unpacked than is allowed."""
 
-    def __init__(self, scope: Scope, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit_of(scope)
+    def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
+        self._visit = visit
         self._receive = receive
         self._bytes_max = bytes_max
         self._left = bytes_max

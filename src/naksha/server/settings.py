@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
+from naksha.hub.remote_targets import Targets
 from naksha.hub.setting_up import DefaultStorage
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -56,6 +57,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     storage_options: Annotated[
         dict[str, Any], _told("Options of that storage, as JSON; {realm} as above.")
     ] = {}
+    allowed_locations: Annotated[
+        tuple[str, ...],
+        _told(
+            "How the location of a storage may begin that is configured over REST, {realm} as "
+            "above. Unless given: whoever may manage storages may open any."
+        ),
+    ] = ()
     workers: Annotated[
         int, Meta(ge=1, le=limits.WORKERS_MAX), _told("Processes; more than one on databases only.")
     ] = 1
@@ -103,6 +111,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     config_seconds: Annotated[
         Seconds, _told("How old the configuration may be that a worker uses.")
     ] = limits.CONFIG_SECONDS_MAX
+    remote_handlers: Annotated[
+        tuple[str, ...],
+        _told(
+            "Where handlers may be that run elsewhere: https://host/path and what is below it; "
+            "networks such as 10.20.0.0/16, if names mean addresses there; several with commas "
+            "between them."
+        ),
+    ] = ()
     peers: Annotated[
         str,
         _told(
@@ -151,11 +167,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _PSQL: Final = ALIASES["postgresql"]
-_HOSTS_REMEMBERED: Final = 256
 _ONE_PROCESS: Final = frozenset({FILE, MEMORY})
 
 
-@lru_cache(maxsize=_HOSTS_REMEMBERED)
+@lru_cache(maxsize=1024)  # asked for every request without a token
 def is_loopback(host: str) -> bool:
     """Whether an address, or a name, is that of the machine itself."""
     name = host.strip("[]").lower()
@@ -179,6 +194,7 @@ def check(settings: Settings) -> Settings:
             f"{settings.host!r}; give it --keys, or --host 127.0.0.1",
             field="keys",
         )
+    Targets(settings.remote_handlers)
     if settings.workers > 1:
         for name, location, backends in (
             ("catalog", settings.catalog_location, CATALOGS),

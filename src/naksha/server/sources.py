@@ -99,8 +99,9 @@ def parser(program: str) -> argparse.ArgumentParser:
 def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
     """The flag of a setting; what comes after it is looked at later, as that of other sources."""
     told = setting.help.replace("%", "%%")
-    if setting.default not in ("", (), {}):
-        told += f" [{shown(setting.default)}]"
+    default = shown(setting.default)
+    if default:
+        told += f" [{default}]"
     if isinstance(setting.default, bool):
         made.add_argument(
             setting.flag,
@@ -118,7 +119,9 @@ def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
 
 
 def shown(default: Any) -> str:
-    """A default as a person writes it."""
+    """A default as a person writes it; nothing for what is empty."""
+    if default in ("", (), {}):
+        return ""
     if isinstance(default, bool):
         return "yes" if default else "no"
     return f"{default:g}" if isinstance(default, float) else str(default)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import Depends, Request
 
-from naksha.hub.context import Actor, Context
+from naksha.hub.context import Context
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.objects import Role
 from naksha.model.errors import Unauthorized
 from naksha.server.auth import Doorkeeper
 from naksha.server.settings import Settings
@@ -39,19 +37,9 @@ async def context_of(request: Request) -> Context:
     if visit.actor is None:
         raise Unauthorized("A token is needed for this")
     server = server_of(request)
-    visit.actor = await with_roles(visit.actor, server.hub)
+    realm = await server.hub.realm(visit.actor.realm)
+    visit.actor = await realm.with_roles(visit.actor)
     return Context.within(visit.actor, visit.stream_id, server.settings.request_seconds)
-
-
-async def with_roles(actor: Actor, hub: Hub) -> Actor:
-    """The actor with what his roles grant now, in his realm."""
-    if not actor.rights.roles:
-        return actor
-    registry = (await hub.realm(actor.realm)).registry
-    names = {grant.role for grants in actor.rights.roles.values() for grant in grants}
-    roles = {name: await registry.find(Role, name) for name in names}
-    granted = {name: role.rights() for name, role in roles.items() if role is not None}
-    return msgspec.structs.replace(actor, rights=actor.rights.resolved(granted.get))
 
 
 Ctx = Annotated[Context, Depends(context_of)]

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -140,6 +141,7 @@ class Supervisor:
 def work(settings: Settings, listening: socket.socket, ready: Connection | None) -> None:
     """What a worker process does. `ready` gets None when it serves, or why it does not."""
     set_up_logs(settings)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def on_ready() -> None:
         if ready is not None:
@@ -153,3 +155,11 @@ def work(settings: Settings, listening: socket.socket, ready: Connection | None)
         if ready is not None and not ready.closed:
             ready.send(str(error))
         sys.exit(outward(error).exit_code)
+
+
+def _end_with_parent() -> None:
+    """A worker whose supervisor was killed would keep the port for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

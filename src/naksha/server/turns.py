@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from naksha.model.errors import Busy
@@ -35,9 +34,8 @@ class Turns:
         # The next one to be served stands first.
         self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
-    @asynccontextmanager
-    async def turn(self, actor: Hashable) -> AsyncIterator[None]:
-        """Wait for a place, and have it for the block.
+    async def enter(self, actor: Hashable) -> None:
+        """Wait for a place; whoever got one has to leave it.
 
         Raises:
             Busy: Too many wait already, or it took too long.
@@ -46,10 +44,16 @@ class Turns:
             self._take(actor)
         else:
             await self._wait(actor)
-        try:
-            yield
-        finally:
-            self._leave(actor)
+
+    def leave(self, actor: Hashable) -> None:
+        """Give the place to the next one."""
+        self.running -= 1
+        left = self._running_of[actor] - 1
+        if left:
+            self._running_of[actor] = left
+        else:
+            del self._running_of[actor]
+        self._call_next()
 
     def _has_place(self, actor: Hashable) -> bool:
         return (
@@ -60,15 +64,6 @@ class Turns:
     def _take(self, actor: Hashable) -> None:
         self.running += 1
         self._running_of[actor] = self._running_of.get(actor, 0) + 1
-
-    def _leave(self, actor: Hashable) -> None:
-        self.running -= 1
-        left = self._running_of[actor] - 1
-        if left:
-            self._running_of[actor] = left
-        else:
-            del self._running_of[actor]
-        self._call_next()
 
     def _call_next(self) -> None:
         """Serve as many of those who wait as there are places, one of each line; a line that had
@@ -115,7 +110,7 @@ class Turns:
     def _give_up(self, actor: Hashable, place: asyncio.Future[None]) -> None:
         """Leave the line; or the place, if it was given in the same moment."""
         if place.done() and not place.cancelled():
-            self._leave(actor)
+            self.leave(actor)
             return
         line = self._lines.get(actor, ())
         if place in line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import HTTPConnection
@@ -21,10 +22,21 @@ _STREAM_ID: Final = re.compile(rf"[A-Za-z0-9_.:/+=-]{{1,{limits.STREAM_ID_LENGTH
 class Visit:
     """What is known of a request besides what it asks for."""
 
-    __slots__ = ("actor", "began", "bytes_in", "bytes_out", "seconds_queued", "status", "stream_id")
+    __slots__ = (
+        "actor",
+        "began",
+        "bytes_in",
+        "bytes_out",
+        "fields",
+        "seconds_queued",
+        "status",
+        "stream_id",
+    )
 
-    def __init__(self, stream_id: str) -> None:
-        self.stream_id = stream_id
+    def __init__(self, fields: Mapping[bytes, bytes]) -> None:
+        self.fields = fields
+        """Header fields of the request, by their names in small letters."""
+        self.stream_id = _stream_id(fields)
         self.began = time.perf_counter()
         self.actor: Actor | None = None
         """None as long as nobody has asked who it is."""
@@ -37,8 +49,13 @@ class Visit:
     @classmethod
     def begin(cls, scope: Scope) -> Visit:
         """The visit that begins with a request; it keeps the stream id that it came with."""
-        visit = scope[_KEY] = cls(_stream_id(scope))
+        visit = scope[_KEY] = cls(dict(scope["headers"]))
         return visit
+
+    def field(self, name: bytes) -> str | None:
+        """A header field of the request."""
+        value = self.fields.get(name)
+        return None if value is None else value.decode("latin-1")
 
 
 def visit_of(where: Scope | HTTPConnection) -> Visit:
@@ -48,12 +65,13 @@ def visit_of(where: Scope | HTTPConnection) -> Visit:
     return visit
 
 
-def _stream_id(scope: Scope) -> str:
+def has_body(visit: Visit) -> bool:
+    """Whether something comes after the head of a request."""
+    fields = visit.fields
+    return b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"
+
+
+def _stream_id(fields: Mapping[bytes, bytes]) -> str:
     """The client's, if it is fit to be repeated in headers and logs, else a new one."""
-    for name, value in scope["headers"]:
-        if name == b"stream-id":
-            given = value.decode("latin-1")
-            if _STREAM_ID.fullmatch(given) is not None:
-                return str(given)
-            break
-    return secrets.token_urlsafe(9)
+    given = fields.get(b"stream-id", b"").decode("latin-1")
+    return given if _STREAM_ID.fullmatch(given) is not None else secrets.token_urlsafe(9)

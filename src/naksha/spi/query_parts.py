@@ -147,7 +147,7 @@ def predicate_sql(
 
 def _can_hold(test: PropertyTest) -> bool:
     """Whether the value can be compared at all."""
-    if test.op is Op.STARTS_WITH:
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
         return isinstance(test.value, str)
     if test.op in ORDER:
         return isinstance(test.value, str | int | float) and not isinstance(test.value, bool)

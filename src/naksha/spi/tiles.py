@@ -60,10 +60,10 @@ def on_grid(shapes: Shapes, tile: VectorTile) -> Shapes:
         crossing = ~shapely.covered_by(found, inside)
         clipped = shapely.clip_by_rect(found[crossing], low, low, high, high)
         found[crossing] = _rounded(_basic(clipped), areas[crossing])
-    # What was an area and has become a line is not seen any more.
-    lost = areas & ~np.isin(shapely.get_type_id(found), _AREAS)
+    # An area that has become a line is not seen any more, nor is a line that has become a point.
+    lost = shapely.get_dimensions(found) != shapely.get_dimensions(basic)
+    found[lost | shapely.is_empty(found)] = None
     found[areas] = shapely.orient_polygons(found[areas])
-    found[lost | shapely.is_empty(found) | shapely.is_missing(found)] = None
     return found
 
 
@@ -80,7 +80,7 @@ def _scaled(places: Floats, tile: VectorTile) -> Floats:
 
 def _rounded(shapes: Shapes, areas: npt.NDArray[np.bool_]) -> Shapes:
     """The same on whole numbers; areas stay valid, and lines lose what is doubled."""
-    found = shapely.transform(shapes, np.rint)
+    found: Shapes = shapely.transform(shapes, np.rint)
     valid = shapely.make_valid(shapes[areas], method="structure", keep_collapsed=False)
     found[areas] = _basic(shapely.set_precision(valid, 1.0))
     lines = ~areas

@@ -343,8 +343,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
     path = statement.value("$" + "".join(f'."{key}"' for key in test.path))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
-    if test.op is Op.STARTS_WITH:
-        return sql("test_starts_with", path=path, value=statement.value(test.value))
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
+        return sql(f"test_{test.op.value}", path=path, value=statement.value(test.value))
     if test.op in ORDER or test.op is Op.EQ:
         operator = ORDER.get(test.op, "=")
         if isinstance(test.value, str):

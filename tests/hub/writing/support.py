@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from naksha.hub.collections import derived_collection_id, scope_of
 from naksha.hub.context import Actor, Context
 from naksha.hub.hub import RealmHub
 from naksha.hub.requests import (
@@ -21,6 +22,7 @@ from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
+from naksha.versioning import Scope
 
 Feature = dict[str, Any]
 ACTOR = Actor(realm="default", app_id="tests", author="ann", rights=all_rights())
@@ -61,6 +63,14 @@ class Desk:
     def __init__(self, realm: RealmHub, space_id: str) -> None:
         self.realm = realm
         self.space_id = space_id
+
+    @property
+    def scope(self) -> Scope:
+        """Where its branches have their names."""
+        return Scope(
+            space=scope_of(self.realm.realm_id, self.space_id),
+            collections=(derived_collection_id(self.space_id),),
+        )
 
     async def storage(self) -> Storage:
         return await self.realm.storage(DEFAULT_STORAGE)

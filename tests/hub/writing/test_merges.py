@@ -129,6 +129,10 @@ async def test_a_version_that_was_not_read_any_more_is_a_conflict(desk: Desk) ->
     assert (written.inserted, written.updated) == (("c",), ("b",))
     with pytest.raises(Conflict):
         await desk.write(feature("c", n=1), ref=str(read_at))
+    await desk.write(ids=("b",), e="delete")
+    with pytest.raises(Conflict) as gone:
+        await desk.write(feature("b", n=4), ref=str(read_at))
+    assert (gone.value.feature_id, gone.value.head) == ("b", None)
 
 
 async def test_a_merge_is_based_on_the_version_that_is_named(desk: Desk) -> None:

@@ -14,15 +14,11 @@ from naksha.model.errors import (
     NotFound,
 )
 from naksha.spi.storage import WriteSession
-from naksha.versioning import Scope, create_branch, delete_branch
+from naksha.versioning import create_branch, delete_branch
 from naksha.versioning.records import Signed
 from tests.hub.writing.support import ACTOR, Desk, feature
 
 SIGNED = Signed("tests", None)
-
-
-def scope_of(desk: Desk) -> Scope:
-    return Scope(space=desk.space_id, collections=(derived_collection_id(desk.space_id),))
 
 
 async def test_what_creates_nothing_makes_no_collection(desk: Desk) -> None:
@@ -81,6 +77,8 @@ async def test_the_prefix_of_a_collection_is_cut_off(desk: Desk) -> None:
         written = await cut.write(feature("urn:a", e=e), feature("b", e=e), e=e)
         assert [state.id for state in written.states] == ["a", "b"]
     assert await cut.properties("a") == {"e": "patch"}
+    twice = await cut.write(feature("urn:a", n=1), feature("a", n=2), e="replace")
+    assert (twice.updated, await cut.properties("a")) == (("a",), {"n": 2})
     with pytest.raises(InvalidArgument) as refused:
         await cut.write(feature("b"), {**feature("urn:a"), "type": "Fish"}, e="replace")
     assert refused.value.position == 1
@@ -90,7 +88,7 @@ async def test_the_prefix_of_a_collection_is_cut_off(desk: Desk) -> None:
 async def test_a_branch_is_written_and_main_stays(desk: Desk) -> None:
     await desk.write(feature("a", n=1), feature("b", n=1))
     storage = await desk.storage()
-    await create_branch(storage, "fix", SIGNED, scope=scope_of(desk))
+    await create_branch(storage, "fix", SIGNED, scope=desk.scope)
     written = await desk.write({"id": "a", "properties": {"m": 2}}, feature("c"), ref="fix")
     assert (written.inserted, written.updated) == (("c",), ("a",))
     assert written.version is not None
@@ -104,7 +102,7 @@ async def test_a_branch_is_written_and_main_stays(desk: Desk) -> None:
     assert (await desk.properties("a", "fix"))["n"] == 5
     assert (await desk.delete(ref="fix")).count == 2
     assert set(await desk.states()) == {"a", "b"}
-    await delete_branch(storage, "fix", SIGNED, scope=scope_of(desk))
+    await delete_branch(storage, "fix", SIGNED, scope=desk.scope)
     with pytest.raises(NotFound):
         await desk.write(feature("a"), ref="fix")
 

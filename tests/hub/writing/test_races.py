@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.collections import derived_collection_id
 from naksha.hub.writing.deletes import _Delete
 from naksha.hub.writing.steps import Steps
+from naksha.hub.writing.writes import _Write
+from naksha.model import limits
 from naksha.model.errors import Conflict, FeatureExists
 from naksha.model.query import Query
-from naksha.versioning import Scope, create_branch, rebase
+from naksha.versioning import create_branch, rebase
 from naksha.versioning.records import Signed
 from tests.hub.writing.support import Desk, feature, properties_of
 
@@ -121,21 +122,38 @@ async def test_the_first_writes_at_the_same_time_all_arrive(desk: Desk) -> None:
     assert len(await desk.states()) == 9
 
 
-async def test_a_branch_that_is_put_on_another_base_is_still_written_to(desk: Desk) -> None:
+async def test_who_is_overtaken_again_and_again_gets_through(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the end others have to wait for him."""
+    await desk.put(feature("a"))
+    write = Steps._write
+    others: list[asyncio.Task[Any]] = []
+
+    async def late(*arguments: Any) -> Any:
+        if asyncio.current_task() is me:
+            others.append(asyncio.create_task(desk.write(feature("a", **{f"o{len(others)}": 1}))))
+            await asyncio.wait(others, timeout=0.5)
+        return await write(*arguments)
+
+    monkeypatch.setattr(Steps, "_write", late)
+    me = asyncio.create_task(desk.write(feature("a", mine=1)))
+    assert (await me).updated == ("a",)
+    await asyncio.gather(*others)
+    assert 2 <= len(others) < limits.RETRY_COUNT_MAX
+    expected = {"mine": 1} | {f"o{n}": 1 for n in range(len(others))}
+    assert await desk.properties("a") == expected
+
+
+async def test_a_branch_that_is_put_on_another_base_is_opened_anew(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await desk.put(feature("a"))
     storage, signed = await desk.storage(), Signed("tests", None)
-    scope = Scope(space=desk.space_id, collections=(derived_collection_id(desk.space_id),))
+    scope = desk.scope
     await create_branch(storage, "fix", signed, scope=scope)
-
-    async def rebases() -> None:
-        for n in range(3):
-            await desk.put(feature(f"main{n}"))
-            await rebase(storage, "fix", signed, scope=scope)
-
-    async def writes() -> None:
-        for n in range(12):
-            await desk.write(feature(f"fix{n}"), ref="fix")
-
-    await asyncio.gather(rebases(), writes())
-    found = set(await desk.states("fix"))
-    assert found == {"a", *(f"main{n}" for n in range(3)), *(f"fix{n}" for n in range(12))}
+    await desk.write(feature("b"), ref="fix")
+    await desk.put(feature("c"))
+    once_before(monkeypatch, _Write, "run", lambda: rebase(storage, "fix", signed, scope=scope))
+    await desk.write(feature("d"), ref="fix")
+    assert set(await desk.states("fix")) == {"a", "b", "c", "d"}

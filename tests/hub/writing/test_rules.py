@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from naksha.hub.collections import derived_collection_id
+from naksha.model import limits
 from naksha.model.errors import (
     Conflict,
     FeatureExists,
@@ -222,3 +224,18 @@ async def test_a_uuid_must_be_the_one_that_is_there(desk: Desk) -> None:
     await desk.write(ids=("a",), e="delete")
     with pytest.raises(Conflict):
         await desk.write(feature("a", {"uuid": second}, n=5))
+
+
+async def test_who_waits_too_long_for_the_version_gets_an_answer_without(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.1)
+    await desk.put(feature("a"))
+    storage = await desk.storage()
+    async with storage.write("slow") as session:
+        # While this one is open, later ones get no number in the log.
+        await session.upsert(derived_collection_id(desk.space_id), [feature("slow")])
+        written = await desk.put(feature("b"))
+        assert written.txn is not None
+        assert (written.inserted, written.version) == (("b",), None)
+    assert await storage.wait_published(written.txn) is not None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.collections import Stored, collection_of, stored
+from naksha.hub.collections import Stored, collection_of, scope_of, stored
 from naksha.hub.handlers.storage_reads import READ_ANSWERS
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.objects import Space
@@ -16,11 +16,12 @@ from naksha.hub.references import Reference
 from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
+    FindStorages,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, Written, closing
+from naksha.hub.responses import Count, Deleted, Features, Whereabouts, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, place
 from naksha.hub.writing import delete_features, write_features
@@ -42,8 +43,7 @@ class StorageHandler:
         self._storage_id = str(properties.get("storageId") or DEFAULT_STORAGE)
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
-        # Spaces of several realms may have the same name, and be in the same storage.
-        space = f"{setup.hub.realm_id}/{setup.space.id}"
+        space = scope_of(setup.hub.realm_id, setup.space.id)
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
         self._target: Target | None = None
@@ -61,6 +61,11 @@ class StorageHandler:
     def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
         """The one collection."""
         return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
+
+    @property
+    def collection_id(self) -> str:
+        """The collection."""
+        return self._collection.id
 
     async def process(self, event: Event) -> Any:
         answer = ANSWERS.get(type(event.request))
@@ -132,17 +137,23 @@ async def count_features(target: Target, request: CountFeatures, event: Event) -
 
 async def write(target: Target, request: WriteFeatures, event: Event) -> Written:
     """Modify features."""
-    return await write_features(target, request, event.context.actor, event.space.id)
+    return await write_features(target, request, event.context, event.space.id)
 
 
 async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete what a query finds."""
-    return await delete_features(target, request, event.context.actor)
+    return await delete_features(target, request, event.context)
+
+
+async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+    """Where the collection is."""
+    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
 
 
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    FindStorages: find_storages,
     WriteFeatures: write,
     DeleteFeatures: delete,
     **READ_ANSWERS,

@@ -6,10 +6,11 @@ import itertools
 
 import msgspec
 
-from naksha.hub.context import Actor
+from naksha.hub.context import Context
 from naksha.hub.requests import MATCH_ALL, DeleteFeatures
 from naksha.hub.responses import Deleted
 from naksha.hub.targets import Target
+from naksha.hub.writing.permits import Permits
 from naksha.hub.writing.places import WrittenLine, on_line
 from naksha.hub.writing.writes import published
 from naksha.model import limits
@@ -19,7 +20,7 @@ from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
 
 
-async def delete_features(target: Target, request: DeleteFeatures, actor: Actor) -> Deleted:
+async def delete_features(target: Target, request: DeleteFeatures, context: Context) -> Deleted:
     """Delete what a query finds; nothing when nobody ever wrote to the collection."""
     query = _checked(request.query)
 
@@ -28,7 +29,8 @@ async def delete_features(target: Target, request: DeleteFeatures, actor: Actor)
             raise InvalidArgument(
                 "What a query finds can be deleted at HEAD only", field="versionRef"
             )
-        delete = _Delete(target.collection.id, query, request.message)
+        delete = _Delete(target.collection.id, query, request.message, Permits(context))
+        actor = context.actor
         return await line.storage.run(delete.attempt, actor.app_id, actor.author)
 
     deleted = await on_line(target, request.ref, write)
@@ -49,13 +51,16 @@ def _checked(query: Query) -> Query:
 class _Delete:
     """One deletion. It may be done several times until nobody gets in between."""
 
-    def __init__(self, collection: str, query: Query, message: str | None) -> None:
+    def __init__(
+        self, collection: str, query: Query, message: str | None, permits: Permits
+    ) -> None:
         self._collection = collection
         self._query = query
         self._message = message
         self._attempts = itertools.count()
         by_id = msgspec.structs.replace(query, ids=None, limit=None)
-        self._depends_on_content = by_id != MATCH_ALL
+        self._permits = permits
+        self._depends_on_content = by_id != MATCH_ALL or bool(permits)
 
     async def attempt(self, session: WriteSession) -> Deleted:
         """Delete page by page, behind what was deleted: so none of it is found again."""
@@ -68,6 +73,9 @@ class _Delete:
                 page = await session.page(self._collection, query)
             except CollectionNotFound:
                 return Deleted(count=0)
+            if self._permits:
+                for state in page.states:
+                    self._permits.check(state, None)
             if page.states:
                 found = [state.id for state in page.states]
                 locks = [state.heading().uuid for state in page.states]

@@ -144,6 +144,5 @@ def plain_entries(entries: Iterable[Entry], prefix: str | None) -> dict[str, Ent
     found: dict[str, Entry] = {}
     for entry in entries:
         id = entry.id.removeprefix(prefix or "") or entry.id
-        found.pop(id, None)
         found[id] = entry if id == entry.id else entry.renamed(id)
     return found

@@ -15,13 +15,14 @@ from naksha.hub.writing.entries import Entry
 from naksha.model.errors import (
     Conflict,
     Expired,
+    Forbidden,
     InvalidArgument,
     LimitExceeded,
     NakshaError,
     NotFound,
 )
 
-PER_FEATURE: Final = (InvalidArgument, Conflict, NotFound, Expired, LimitExceeded)
+PER_FEATURE: Final = (InvalidArgument, Conflict, NotFound, Expired, LimitExceeded, Forbidden)
 """Errors that say something about one feature, and nothing about the others."""
 
 

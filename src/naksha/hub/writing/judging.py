@@ -92,7 +92,8 @@ class Judge:
         elif self._rules.is_merge and on_conflict is OnConflict.REPLACE:
             self._create(entry, created(sent, said, self._rules.tags, unlocked=True))
         else:
-            raise Conflict("The feature was deleted since it was read", field=f"{PLACE}.uuid")
+            member = "version" if said.uuid is None else "uuid"
+            raise Conflict("The feature was deleted since it was read", field=f"{PLACE}.{member}")
 
     def _create(self, entry: Entry, content: Content) -> None:
         self._plan.creates.append(Planned(entry, content))

@@ -23,11 +23,6 @@ class Said(NamedTuple):
     given: Mapping[str, Any] = {}
     """The whole namespace, as it came."""
 
-    @property
-    def names_state(self) -> bool:
-        """Whether the client says which state it had in mind."""
-        return self.uuid is not None or self.version is not None
-
 
 _NOTHING: Final = Said()
 

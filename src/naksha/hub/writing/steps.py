@@ -16,6 +16,8 @@ from naksha.hub.writing.bases import find_bases
 from naksha.hub.writing.entries import Entry
 from naksha.hub.writing.failures import Failures, about
 from naksha.hub.writing.judging import Judge, Known, Plan, Planned
+from naksha.hub.writing.namespaces import Feature
+from naksha.hub.writing.permits import Permits
 from naksha.hub.writing.reports import RETAINED, Report
 from naksha.hub.writing.rules import Rules
 from naksha.model.collection import CollectionInfo
@@ -33,17 +35,26 @@ class Steps:
     """Carries out modifications in one session."""
 
     def __init__(
-        self, session: WriteSession, report: Report, failures: Failures, *, returning: bool
+        self,
+        session: WriteSession,
+        report: Report,
+        failures: Failures,
+        permits: Permits,
+        *,
+        returning: bool,
     ) -> None:
         self._session = session
         self._report = report
         self._failures = failures
+        self._permits = permits
         self._returning = returning
 
     async def carry_out(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
         """Do what a modification asks for. `read` has the features as they were at the version
         that the request names."""
-        if _only_puts(rules, self._failures.transactional):
+        if self._permits:
+            await self._look_and_do(rules, entries, read)
+        elif _only_puts(rules, self._failures.transactional):
             await self._put(rules, entries)
         elif _only_deletes(rules):
             await self._delete(rules, entries)
@@ -92,7 +103,22 @@ class Steps:
             if id not in lost:
                 with self._failures.of(entry):
                     judge.judge(entry, known[id])
+        if self._permits:
+            self._permit(plan, heads, rules.collection)
         await self._do(rules, plan, entries)
+
+    def _permit(self, plan: Plan, heads: Mapping[str, State], info: CollectionInfo | None) -> None:
+        """Leave in a plan what may be done."""
+
+        def may(entry: Entry, content: Feature | None) -> bool:
+            failed_before = len(self._failures.errors)
+            with self._failures.of(entry):
+                self._permits.check(heads.get(entry.id), content, info)
+            return len(self._failures.errors) == failed_before
+
+        plan.creates = [each for each in plan.creates if may(each.entry, each.content.feature)]
+        plan.changes = [each for each in plan.changes if may(each.entry, each.content.feature)]
+        plan.deletes = [each for each in plan.deletes if may(each[0], None)]
 
     async def _heads(self, info: CollectionInfo | None, entries: Entries) -> dict[str, State]:
         if info is None or not entries:

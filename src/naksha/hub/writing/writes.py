@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.hub.context import Actor
+from naksha.hub.context import Context
 from naksha.hub.requests import IfNotExists, WriteFeatures
 from naksha.hub.responses import Written
 from naksha.hub.targets import Target
@@ -16,6 +16,7 @@ from naksha.hub.writing.entries import Prepared, plain_entries, prepare
 from naksha.hub.writing.failures import Failures
 from naksha.hub.writing.namespaces import TagChange
 from naksha.hub.writing.opening import open_collection
+from naksha.hub.writing.permits import Permits
 from naksha.hub.writing.places import WrittenLine, on_line, states_at
 from naksha.hub.writing.reports import Report
 from naksha.hub.writing.rules import Rules
@@ -29,7 +30,7 @@ _NOTHING: Final[Mapping[str, State]] = {}
 
 
 async def write_features(
-    target: Target, request: WriteFeatures, actor: Actor, space_id: str
+    target: Target, request: WriteFeatures, context: Context, space_id: str
 ) -> Written:
     """Carry out all modifications: each sees what those before it did.
 
@@ -42,12 +43,27 @@ async def write_features(
     tags = TagChange(request.add_tags, request.remove_tags)
 
     async def write(line: WrittenLine) -> Written:
-        return await _Write(target, request, prepared, tags, line).run(actor, space_id)
+        return await _Write(target, request, prepared, tags, line).run(context, space_id)
 
     written = await on_line(target, request.ref, write)
     if written.txn is None:
         return written
     return msgspec.structs.replace(written, version=await published(target, written.txn))
+
+
+async def write_in(
+    session: WriteSession,
+    target: Target,
+    request: WriteFeatures,
+    context: Context,
+    space_id: str,
+) -> Written:
+    """The same on main, as a part of a transaction that is somebody else's; its version is not
+    known yet."""
+    tags = TagChange(request.add_tags, request.remove_tags)
+    line = WrittenLine(target.storage, is_main=True, base=None)
+    write = _Write(target, request, prepare(request), tags, line)
+    return await write.attempt(session, space_id, Permits(context))
 
 
 async def published(target: Target, txn: int) -> int | None:
@@ -79,24 +95,26 @@ class _Write:
             for batch in prepared.batches
         )
 
-    async def run(self, actor: Actor, space_id: str) -> Written:
+    async def run(self, context: Context, space_id: str) -> Written:
         """What was written, without the number of the version."""
         if self._line.base is not None:
             self._read = await states_at(self._line.base, self._target, self._prepared)
 
         async def work(session: WriteSession) -> Written:
-            return await self._attempt(session, space_id)
+            return await self.attempt(session, space_id, Permits(context))
 
+        actor = context.actor
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
-    async def _attempt(self, session: WriteSession, space_id: str) -> Written:
+    async def attempt(self, session: WriteSession, space_id: str, permits: Permits) -> Written:
+        """The whole of it in one session, which is not committed here."""
         info = await open_collection(session, self._target, may_create=self._may_create)
         if next(self._attempts) >= limits.RETRY_GATE_COUNT and info is not None:
             # What is read from here on is what is written over.
             await session.close_gates([info.id])
         report = Report()
         failures = Failures(self._request.transactional, self._prepared.errors)
-        steps = Steps(session, report, failures, returning=self._request.returning)
+        steps = Steps(session, report, failures, permits, returning=self._request.returning)
         count = len(failures.errors)
         for batch in self._prepared.batches:
             rules = Rules(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +20,8 @@ from naksha.hub.version_requests import (
     ResolveConflict,
 )
 from naksha.model import limits
+from naksha.server import version_documents as documents
+from naksha.server.documents import listed
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import branch_json, rewritten_json, undecided_json
 from naksha.versioning import Policy
@@ -84,14 +86,22 @@ Operation = Annotated[
 ]
 
 
-@router.get("")
+_ONE: Final = documents.answers("The branch.", documents.BRANCH)
+_MANY: Final = documents.answers("The branches.", listed(documents.BRANCH))
+_WAITING: Final = documents.answers("Merges that wait.", listed(documents.CONFLICT))
+_CHANGED: Final = documents.changes("The branch.", documents.BRANCH)
+_DONE: Final = documents.changes("What was done.", documents.REWRITTEN)
+_REMOVED: Final = documents.removes("It is gone.")
+
+
+@router.get("", response_model=None, responses=_MANY)
 async def list_branches(space_id: str, realm: RealmDep, context: Ctx) -> list[dict[str, Any]]:
     """All branches but main."""
     found = await realm.send(space_id, ListBranches(), context)
     return [branch_json(branch, space_id) for branch in found]
 
 
-@router.post("")
+@router.post("", response_model=None, responses=_CHANGED)
 async def create_branch(
     space_id: str, branch: NewBranch, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -100,7 +110,7 @@ async def create_branch(
     return branch_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.get("/{branch_id}")
+@router.get("/{branch_id}", response_model=None, responses=_ONE)
 async def get_branch(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -108,7 +118,7 @@ async def get_branch(
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
-@router.patch("/{branch_id}")
+@router.patch("/{branch_id}", response_model=None, responses=_CHANGED)
 async def change_branch(
     space_id: str, branch_id: str, change: BranchChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -122,7 +132,7 @@ async def change_branch(
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
-@router.post("/{branch_id}")
+@router.post("/{branch_id}", response_model=None, responses=_DONE)
 async def operate(
     space_id: str, branch_id: str, operation: Operation, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -148,7 +158,7 @@ async def operate(
     return rewritten_json(await realm.send(space_id, request, context))
 
 
-@router.get("/{branch_id}/conflicts")
+@router.get("/{branch_id}/conflicts", response_model=None, responses=_WAITING)
 async def list_conflicts(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> list[dict[str, Any]]:
@@ -166,7 +176,7 @@ async def list_conflicts(
     ]
 
 
-@router.delete("/{branch_id}", status_code=204)
+@router.delete("/{branch_id}", status_code=204, responses=_REMOVED)
 async def delete_branch(space_id: str, branch_id: str, realm: RealmDep, context: Ctx) -> Response:
     """Remove a branch with all that was written on it."""
     await realm.send(space_id, DropBranch(name=branch_id), context)

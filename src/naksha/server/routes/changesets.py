@@ -14,6 +14,7 @@ from naksha.hub.objects import Space
 from naksha.hub.version_requests import ForgetVersions, ReadChangesets, ReadDiff, ReadVersionSpan
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.server import version_documents as documents
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import changeset_bytes, changesets_bytes, squashed_bytes
 
@@ -71,7 +72,18 @@ class LogParameters(BaseModel):
 Log = Annotated[LogParameters, Query()]
 
 
-@router.get("/changesets")
+_COLLECTION: Final = documents.answers(
+    "What was changed.",
+    {"oneOf": [documents.CHANGESETS, documents.CHANGESET, documents.SQUASHED]},
+    CHANGESETS,
+    CHANGESET,
+)
+_HISTORY: Final = documents.answers(
+    "What was changed.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, COMPACT
+)
+
+
+@router.get("/changesets", response_class=Response, responses=_COLLECTION)
 async def read_changesets(
     space_id: str, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
@@ -86,7 +98,11 @@ async def read_changesets(
     return StreamingResponse(changesets_bytes(page), media_type=CHANGESETS)
 
 
-@router.get("/changesets/statistics")
+@router.get(
+    "/changesets/statistics",
+    response_model=None,
+    responses=documents.answers("Versions.", documents.CHANGESET_STATISTICS),
+)
 async def changeset_statistics(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """The oldest and the newest version."""
     span = await realm.send(space_id, ReadVersionSpan(), context)
@@ -97,7 +113,11 @@ async def changeset_statistics(space_id: str, realm: RealmDep, context: Ctx) -> 
     }
 
 
-@router.get("/changesets/{version}")
+@router.get(
+    "/changesets/{version}",
+    response_class=Response,
+    responses=documents.answers("What it changed.", documents.CHANGESET, CHANGESET),
+)
 async def read_changeset(space_id: str, version: int, realm: RealmDep, context: Ctx) -> Response:
     """What one version changed."""
     if not 1 <= version <= limits.INT8_MAX:
@@ -108,7 +128,7 @@ async def read_changeset(space_id: str, version: int, realm: RealmDep, context: 
     return StreamingResponse(changeset_bytes(page.changesets[0]), media_type=CHANGESET)
 
 
-@router.delete("/changesets", status_code=204)
+@router.delete("/changesets", status_code=204, responses=documents.removes("They are gone."))
 async def forget_changesets(
     space_id: str, request: Request, realm: RealmDep, context: Ctx
 ) -> Response:
@@ -131,7 +151,7 @@ def _older_than(query: str) -> int:
     return versions[0]
 
 
-@router.get("/history")
+@router.get("/history", response_class=Response, responses=_HISTORY)
 async def read_history(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
@@ -144,7 +164,11 @@ async def read_history(
     return StreamingResponse(changesets_bytes(page), media_type=CHANGESETS)
 
 
-@router.get("/history/statistics")
+@router.get(
+    "/history/statistics",
+    response_model=None,
+    responses=documents.answers("Versions.", documents.HISTORY_STATISTICS),
+)
 async def history_statistics(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """How many versions there are."""
     span = await realm.send(space_id, ReadVersionSpan(), context)

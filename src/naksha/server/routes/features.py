@@ -30,6 +30,7 @@ from naksha.server.documents import (
     MODIFICATION_LIST,
     MODIFICATIONS,
     WRITTEN,
+    deletes,
     reads,
     takes,
     writes,
@@ -230,7 +231,7 @@ async def _write(
 # ---- Deleting ------------------------------------------------------------------------------------
 
 
-@router.delete(ONE, response_class=Response, status_code=204, responses=writes("", WRITTEN))
+@router.delete(ONE, response_class=Response, status_code=204, responses=deletes())
 async def delete_feature(
     asked: AskedDep, feature_id: FeatureId, parameters: Annotated[BranchParameters, Query()]
 ) -> Response:

@@ -7,36 +7,55 @@ from collections.abc import Awaitable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
 
-import naksha
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
+from naksha.server import VERSION
+from naksha.server.documents import ErrorResponse, Responses, some_errors
 from naksha.server.state import ServerState, server_of
 from naksha.server.visits import visit_of
 
 router = APIRouter(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
+_NO: Final = frozenset({"false", "no", "0"})
 
 
-@router.get("/hub/health-status")
-@router.get("/hub")
+class Health(BaseModel):
+    """How the hub is."""
+
+    reporter: dict[str, str]
+    status: dict[str, str]
+    schemaVersion: str  # noqa: N815 - as clients know it
+    checks: dict[str, dict[str, str]] | None = None
+
+
+_ANSWERS: Final[Responses] = {
+    200: {"model": Health, "description": "The hub answers."},
+    **some_errors(401, 403, 404, 413, 504),
+    503: {"model": Health | ErrorResponse, "description": "Something that it stands on is away."},
+}
+
+
+@router.get("/hub/health-status", response_model=None, responses=_ANSWERS)
+@router.get("/hub", response_model=None, responses=_ANSWERS)
 async def health(
     request: Request,
     response: Response,
     detailed: Annotated[
-        bool | str | None, Query(description="Look at the catalog and the storages of the realm.")
+        str | None, Query(description="Look at the catalog and the storages of the realm.")
     ] = None,
 ) -> dict[str, Any]:
     """The hub answers."""
     said: dict[str, Any] = {
-        "reporter": {"name": "naksha", "version": naksha.__version__},
+        "reporter": {"name": "naksha", "version": VERSION},
         "status": {"result": "OK"},
         "schemaVersion": SCHEMA_VERSION,
     }
-    if detailed is None or detailed is False:
+    if detailed is None or detailed.lower() in _NO:
         return said
     actor = visit_of(request).actor
     if actor is None:

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from naksha.model.errors import Unauthorized
+from naksha.server.documents import Responses, some_errors
 from naksha.server.metrics import CONTENT_TYPE_LATEST, exposition
 from naksha.server.state import server_of
 
 router = APIRouter(tags=["operation"])
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+class Token(BaseModel):
+    """What a token says."""
+
+    type: str
+    valid: bool
+    cid: str | None = None
+    aid: str | None = None
+    realm: str | None = None
+
+
+_METRICS: Final[Responses] = {
+    200: {
+        "description": "The figures.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    },
+    **some_errors(400, 401, 413, 503, 504),
+}
+_TOKEN: Final[Responses] = {
+    200: {"model": Token, "description": "What it says."},
+    **some_errors(404, 413, 504),
+}
+
+
+@router.get("/metrics", response_class=Response, responses=_METRICS)
 async def metrics(request: Request) -> Response:
     """Counters and gauges, as Prometheus reads them."""
     is_one_of_many = server_of(request).settings.workers > 1
     return Response(exposition(is_one_of_many), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/token-api/tokens/{token}")
+@router.get("/token-api/tokens/{token}", response_model=None, responses=_TOKEN)
 async def token(token: str, request: Request) -> dict[str, Any]:
     """What a token says, to who has it; nothing is told of one that is not valid here."""
     tokens = server_of(request).doorkeeper.tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
@@ -13,6 +13,7 @@ from naksha.hub.version_requests import ReadDiff, ReadHistory, Revert, RollBack
 from naksha.hub.version_responses import FeatureHistory
 from naksha.model import limits
 from naksha.model.query import Query as FeatureQuery
+from naksha.server import version_documents as documents
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import differences_bytes, rewritten_json, step_json
 
@@ -42,7 +43,12 @@ class Reverting(Rewriting):
     version: int | str
 
 
-@router.get("/diff")
+_DIFF: Final = documents.answers("What differs.", documents.DIFF)
+_HISTORY: Final = documents.answers("Its states, the oldest first.", documents.HISTORY)
+_DONE: Final = documents.changes("What was done.", documents.REWRITTEN)
+
+
+@router.get("/diff", response_class=Response, responses=_DIFF)
 async def read_diff(
     space_id: str,
     realm: RealmDep,
@@ -57,7 +63,7 @@ async def read_diff(
     return StreamingResponse(differences_bytes(found), media_type="application/json")
 
 
-@router.get("/features/{feature_id}/history")
+@router.get("/features/{feature_id}/history", response_class=Response, responses=_HISTORY)
 async def feature_history(
     space_id: str,
     feature_id: str,
@@ -80,7 +86,7 @@ async def _history_bytes(found: FeatureHistory) -> AsyncIterator[bytes]:
     yield b"]}"
 
 
-@router.post("/rollback")
+@router.post("/rollback", response_model=None, responses=_DONE)
 async def roll_back(space_id: str, body: Rollback, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Make features again what they were; nothing of what was in between is lost."""
     request = RollBack(
@@ -93,7 +99,7 @@ async def roll_back(space_id: str, body: Rollback, realm: RealmDep, context: Ctx
     return rewritten_json(await realm.send(space_id, request, context))
 
 
-@router.post("/revert")
+@router.post("/revert", response_model=None, responses=_DONE)
 async def revert(space_id: str, body: Reverting, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Take the changes of one version back, and leave what others did since."""
     request = Revert(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import shapely
 from fastapi import APIRouter, Query, Response
 
-from naksha.hub.dateline import mended_geometry
+from naksha.hub.geometries import sent_shape, shape_of
 from naksha.hub.growing import grown_shape
 from naksha.hub.language.tiles import hexagon
 from naksha.hub.requests import ReadFeatures
-from naksha.hub.shaping import shapes_of
 from naksha.model.errors import FeatureNotFound, InvalidArgument
 from naksha.model.names import check_feature_id
 from naksha.model.query import Intersects
@@ -60,7 +59,7 @@ async def around_geometry(
 ) -> Response:
     """Features that meet a geometry, or are within a radius of it."""
     once(asked.request, "radius")
-    return await _found(asked, parameters, shape_of(await json_object(asked.request)))
+    return await _found(asked, parameters, sent_shape(await json_object(asked.request)))
 
 
 async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geometry) -> Response:
@@ -77,12 +76,6 @@ async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geom
 def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
     """What meets a shape, or is near it."""
     return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
-
-
-def shape_of(geometry: dict[str, Any]) -> shapely.Geometry:
-    """A GeoJSON geometry as a client sent it; where it reaches over the date line, it is cut."""
-    shape: shapely.Geometry = shapes_of([mended_geometry(geometry).geometry])[0]
-    return shape
 
 
 async def _place(asked: Asked, given: SpatialParameters) -> shapely.Geometry:
@@ -115,7 +108,7 @@ async def _reference(asked: Asked, space_id: str, feature_id: str) -> shapely.Ge
             field="refFeatureId",
             feature_id=feature_id,
         )
-    geometry = states[0].feature["geometry"]
-    if geometry is None:
+    shape = shape_of(states[0])
+    if shape is None:
         raise InvalidArgument("This feature is nowhere: it has no geometry", field="refFeatureId")
-    return shapes_of([geometry])[0]
+    return shape

@@ -10,12 +10,13 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
+from naksha.hub.geometries import shape_of
 from naksha.hub.growing import grown_shape
 from naksha.hub.language.properties import property_query
 from naksha.hub.language.tags import tag_query
 from naksha.hub.requests import ReadFeatures
 from naksha.hub.responses import Features
-from naksha.hub.shaping import shaped, shapes_of
+from naksha.hub.shaping import shaped
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_feature_id
@@ -117,10 +118,9 @@ async def _result(
 ) -> AsyncIterator[bytes]:
     """What is around one of them."""
     yield b'{"refFeatureId":' + msgspec.json.encode(reference.id) + b',"features":['
-    geometry = reference.feature["geometry"]
+    place = shape_of(reference)
     separator = b"\n"
-    if geometry is not None:
-        place = shapes_of([geometry])[0]
+    if place is not None:
         clip = grown_shape(place, parameters.radius) if parameters.clip else None
         shaping = shaping_of(asked.request, parameters, clip)
         spatial = around_shape(place, parameters.radius)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from naksha.hub.contents import Tally
 from naksha.hub.requests import GetStatistics, ReadFeatures
 from naksha.hub.responses import Content
+from naksha.hub.tallies import Tally
 from naksha.model.statistics import Figure, KeyCount
 from naksha.server.answers import JSON, json_answer
 from naksha.server.documents import STATISTICS, reads

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from naksha.hub.version_requests import DropTag, GetTag, ListTags, PutTag
 from naksha.model import limits
+from naksha.server import version_documents as documents
+from naksha.server.documents import listed
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import tag_json
 
@@ -42,7 +44,12 @@ class TagChange(BaseModel):
     description: Description = None
 
 
-@router.get("")
+_ONE: Final = documents.answers("The tag.", documents.TAG)
+_MANY: Final = documents.answers("The tags.", listed(documents.TAG))
+_CHANGED: Final = documents.changes("The tag.", documents.TAG)
+
+
+@router.get("", response_model=None, responses=_MANY)
 async def list_tags(
     space_id: str,
     realm: RealmDep,
@@ -53,20 +60,20 @@ async def list_tags(
     return [tag_json(tag, space_id) for tag in await realm.send(space_id, ListTags(), context)]
 
 
-@router.post("")
+@router.post("", response_model=None, responses=_CHANGED)
 async def create_tag(space_id: str, tag: NewTag, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Give a version a name; what it names is kept from expiring."""
     request = PutTag(ref=tag.ref, name=tag.id, description=tag.description)
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.get("/{tag_id}")
+@router.get("/{tag_id}", response_model=None, responses=_ONE)
 async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """One tag."""
     return tag_json(await realm.send(space_id, GetTag(name=tag_id), context), space_id)
 
 
-@router.patch("/{tag_id}")
+@router.patch("/{tag_id}", response_model=None, responses=_CHANGED)
 async def change_tag(
     space_id: str, tag_id: str, change: TagChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -82,7 +89,7 @@ async def change_tag(
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.delete("/{tag_id}")
+@router.delete("/{tag_id}", response_model=None, responses=_CHANGED)
 async def delete_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Take a name away; answers what it was."""
     tag = await realm.send(space_id, GetTag(name=tag_id), context)

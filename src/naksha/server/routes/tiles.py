@@ -10,6 +10,7 @@ import msgspec
 import shapely
 from fastapi import APIRouter, Path, Query, Response
 
+from naksha.hub.geometries import placed
 from naksha.hub.language.clustering import (
     Ensure,
     Sampling,
@@ -24,7 +25,7 @@ from naksha.hub.language.tiles import (
     split_suffix,
 )
 from naksha.hub.requests import ReadTile
-from naksha.hub.shaping import Shaping, shaped, shapes_of
+from naksha.hub.shaping import Shaping, shaped
 from naksha.hub.tweaks import visual_thousands
 from naksha.model.state import State
 from naksha.model.tiles import VectorTile, mercator
@@ -37,6 +38,8 @@ from naksha.spi.tiles import tile_of
 
 router = APIRouter(tags=["features"])
 SCHEMES: Final = ["quadkey", "web", "tms", "here"]
+EXTENT: Final = 4096
+"""Units of the grid of a vector tile."""
 LATITUDE_MAX: Final = 89.99
 """The poles are nowhere on the map."""
 
@@ -95,7 +98,9 @@ async def _vector_tile(
     area: Area, place: MapTile, parameters: TileParameters, *, flattened: bool
 ) -> bytes:
     asked = area.asked
-    tile = _edges(place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened)
+    tile = _edges(
+        place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened
+    )
     shaping = shaping_of(asked.request, parameters)
     if area.is_plain and shaping == Shaping() and await asked.is_plain():
         query = query_of(asked.request, limit=parameters.limit)
@@ -111,11 +116,8 @@ async def _vector_tile(
 
 
 def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:
-    placed = [state for state in states if state.feature.get("geometry") is not None]
-    if not placed:
-        return b""
-    wkbs = shapely.to_wkb(shapes_of([state.feature["geometry"] for state in placed]))
-    return tile_of(placed, wkbs.tolist(), tile)
+    some, shapes = placed(states)
+    return tile_of(some, shapely.to_wkb(shapes).tolist(), tile) if some else b""
 
 
 def _state(feature: dict[str, Any]) -> State:
@@ -124,13 +126,10 @@ def _state(feature: dict[str, Any]) -> State:
 
 def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
     """The tile on the map; a square of degrees is stretched there."""
-    extent = VectorTile.__struct_defaults__[1]
-    buffer = round(margin * extent / TILE_PIXELS)
+    settings |= {"extent": EXTENT, "buffer": round(margin * EXTENT / TILE_PIXELS)}
     if place.mercator:
-        return VectorTile.web(place.level, place.x, place.y, buffer=buffer, **settings)
+        return VectorTile.web(place.level, place.x, place.y, **settings)
     box = place.box()
     west, south = mercator(box.west, max(box.south, -LATITUDE_MAX))
     east, north = mercator(box.east, min(box.north, LATITUDE_MAX))
-    return VectorTile(
-        west=west, south=south, east=east, north=north, buffer=buffer, **settings
-    )
+    return VectorTile(west=west, south=south, east=east, north=north, **settings)

@@ -180,7 +180,11 @@ naksha_xyz_txn(jsondata) >= {{value}}
 naksha_xyz_txn(jsondata) < {{value}}
 
 -- name: path
-(jsondata #> {{path}})
+-- Step by step: a path in one piece would take a number for a place in an array.
+(jsondata{{steps}})
+
+-- name: step
+->{{key}}
 
 -- name: test_eq
 {{path}} = {{value}}::jsonb
@@ -196,6 +200,11 @@ naksha_xyz_txn(jsondata) < {{value}}
 
 -- name: test_starts_with
 (jsonb_typeof({{path}}) = 'string' AND starts_with({{path}} #>> '{}', {{value}}))
+
+-- name: test_any_starts_with
+(jsonb_typeof({{path}}) = 'array'
+ AND jsonb_path_exists({{path}}, 'strict $[*] ? (@ starts with $start)',
+                       jsonb_build_object('start', {{value}}), true))
 
 -- name: test_contains
 {{path}} @> {{value}}::jsonb

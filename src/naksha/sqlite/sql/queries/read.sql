@@ -172,6 +172,11 @@ json_type(s.jsondata, {{path}}) = 'null'
 (json_type(s.jsondata, {{path}}) = 'text'
  AND substr(json_extract(s.jsondata, {{path}}), 1, length({{value}})) = {{value}})
 
+-- name: test_any_starts_with
+(json_type(s.jsondata, {{path}}) = 'array'
+ AND EXISTS (SELECT 1 FROM json_each(s.jsondata, {{path}}) AS t
+              WHERE t.type = 'text' AND substr(t.value, 1, length({{value}})) = {{value}}))
+
 -- name: test_order_string
 (json_type(s.jsondata, {{path}}) = 'text'
  AND json_extract(s.jsondata, {{path}}) {{operator}} {{value}})

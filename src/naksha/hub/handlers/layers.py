@@ -1,0 +1,126 @@
+"""The layers of a view, and what the upper ones hide of the lower ones.
+
+A feature that is in a layer, live or deleted, hides whatever has its id in the layers below. That
+is asked of the whole layer, not of what a filter leaves of it: a feature that was changed so that
+a query no longer finds it must not come back as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from naksha.hub.pipeline import Event
+from naksha.hub.requests import ReadFeatures, Request
+from naksha.model.limits import READ_CHUNK_FEATURES
+from naksha.model.query import Query, States
+from naksha.model.state import State
+
+R = TypeVar("R")
+
+
+class Layer(Protocol):
+    """A layer of a view."""
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        """Its answer to a request."""
+
+
+class SpaceLayer(NamedTuple):
+    """Another space, with its own pipeline and its own rights."""
+
+    space_id: str
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        return await event.send_to(self.space_id, request)
+
+
+class OwnLayer(NamedTuple):
+    """What the space has itself: the handlers behind the view."""
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        answer: R = await event.send_upstream(request)
+        return answer
+
+
+class PinnedLayer(NamedTuple):
+    """A layer as it was at a version."""
+
+    layer: Layer
+    ref: str
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        return await self.layer.ask(event, msgspec.structs.replace(request, ref=self.ref))
+
+
+class Stack(NamedTuple):
+    """Layers, topmost first, as one event reads them: all at the same version, if any is named.
+    `pins` are the versions that they are pinned to, if each is to one of its own."""
+
+    event: Event
+    layers: Sequence[Layer]
+    ref: str
+    pins: tuple[str, ...] = ()
+
+    def pinned(self, pins: tuple[str, ...]) -> Stack:
+        """The same, with each layer as it was at its version; an empty one is the present."""
+        layers = [
+            PinnedLayer(layer, pin) if pin else layer
+            for layer, pin in zip(self.layers, pins, strict=True)
+        ]
+        return self._replace(layers=layers, pins=pins)
+
+    def above(self, place: int) -> Stack:
+        """Those that hide something of the layer at a place."""
+        return self._replace(layers=self.layers[:place])
+
+    async def unhidden(self, ids: Collection[str]) -> set[str]:
+        """Those of the ids that no layer has, live or deleted."""
+        left = set(ids)
+        for layer in self.layers:
+            for states in (States.LIVE, States.DELETED):
+                left -= {state.id for state in await self.find(layer, left, states)}
+        return left
+
+    async def heads(self, ids: Collection[str]) -> dict[str, tuple[int, State]]:
+        """The features that the stack has under these ids, each with the place of its layer."""
+        heads: dict[str, tuple[int, State]] = {}
+        left = set(ids)
+        for place, layer in enumerate(self.layers):
+            live = await self.find(layer, left, States.LIVE)
+            heads |= {state.id: (place, state) for state in live}
+            left -= {state.id for state in live}
+            left -= {state.id for state in await self.find(layer, left, States.DELETED)}
+        return heads
+
+    async def find(self, layer: Layer, ids: Collection[str], states: States) -> list[State]:
+        """What a layer has under these ids."""
+        found: list[State] = []
+        for some in chunks(sorted(ids)):
+            query = Query(ids=tuple(some), states=states, space=self.event.space.id)
+            answer = await layer.ask(self.event, ReadFeatures(query=query, ref=self.ref))
+            found += await answer.all()
+        return found
+
+    async def stream(self, layer: Layer, query: Query) -> AsyncGenerator[Sequence[State], None]:
+        """All features that a layer has for a query, some at a time."""
+        async with aclosing(
+            await layer.ask(self.event, ReadFeatures(query=query, ref=self.ref))
+        ) as answer:
+            async for states in answer:
+                for some in chunks(states):
+                    yield some
+
+
+T = TypeVar("T")
+
+
+def chunks(things: Iterable[T]) -> Iterator[list[T]]:
+    """The same, not more than is in memory anyway at a time."""
+    rest = iter(things)
+    while some := list(islice(rest, READ_CHUNK_FEATURES)):
+        yield some

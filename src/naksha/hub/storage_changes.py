@@ -1,0 +1,68 @@
+"""Storages are tried out before they are kept: one that cannot be opened is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from naksha.hub.context import Actor
+from naksha.hub.locating import FIELD, check_location, with_location, with_secrets
+from naksha.hub.objects import StorageObject
+from naksha.hub.registry import Realm
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.spi.storage import Storage
+
+
+class OpeningRealm(Realm, Protocol):
+    """A realm that can open a storage that is not configured yet."""
+
+    def check_allowed(self, thing: StorageObject) -> None: ...
+
+    async def opened_storage(self, thing: StorageObject) -> Storage: ...
+
+
+async def create_storage(
+    realm: OpeningRealm, thing: StorageObject, actor: Actor, *, is_tried: bool = True
+) -> StorageObject:
+    """Keep a new storage."""
+    thing = with_location(thing)
+    owned = msgspec.structs.replace(thing, owner=thing.owner or actor.owner)
+    actor.rights.check(thing.manage_right, owned.resource())
+    await _check(realm, thing, is_tried)
+    return await realm.registry.create(thing, actor)
+
+
+async def replace_storage(
+    realm: OpeningRealm,
+    thing: StorageObject,
+    actor: Actor,
+    *,
+    if_match: Collection[str] | None = None,
+    is_tried: bool = True,
+) -> StorageObject:
+    """Keep a storage in the place of another one of that id."""
+    old = await realm.registry.get(StorageObject, thing.id)
+    actor.rights.check(old.manage_right, old.resource())
+    await _check(realm, with_secrets(old, thing), is_tried)
+    return await realm.registry.change(
+        StorageObject, thing.id, lambda old: with_secrets(old, thing), actor, if_match=if_match
+    )
+
+
+async def _check(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> None:
+    check_location(thing)
+    realm.check_allowed(thing)
+    if is_tried and thing.active:
+        try:
+            await realm.opened_storage(thing)
+        except InvalidArgument as error:
+            error.field = FIELD
+            raise
+        except NakshaError as error:
+            raise InvalidArgument(
+                f"The storage cannot be opened: {error.message}; "
+                "with check=false it is kept all the same",
+                field=FIELD,
+            ) from error
