@@ -2,27 +2,30 @@
 
 FastAPI finds a route, and puts together what its function takes, anew for every request: that takes
 longer than to find a feature. Here it is found out once. What a function takes must be plain for
-that: names of the path, one model of query parameters, and functions that take the same. All else,
-and every request that something is wrong with, goes FastAPI's way, which tells what it is.
+that: names of the path, one model of query parameters, and functions that take the same; and what it
+gives is a response. All else, and every request that something is wrong with, goes FastAPI's way,
+which tells what it is.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, get_origin
+from typing import Any, Final, NamedTuple, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.convertors import PathConvertor, StringConvertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 Found = dict[Callable[..., Any], Any]
 """What functions gave for a request, each called once."""
 Call = Callable[[Request, Found], Awaitable[Any]]
 _METHOD: Final = "GET"
+_TEXTS: Final = (StringConvertor, PathConvertor)
 _WORD: Final = 4
 """`/hub/spaces/{space_id}/word`"""
 _ANY: Final = ""
@@ -55,6 +58,7 @@ class Shortcuts:
             for route in router.routes
             if isinstance(route, APIRoute) and _METHOD in (route.methods or ())
         ]
+        self.paths: Final = {each.route.path for each in found if each.call is not None}
         words = {_word(each.route.path) for each in found}
         self._by_word = {
             word: [each for each in found if _word(each.route.path) in (word, _ANY)]
@@ -97,15 +101,15 @@ def _word(path: str) -> str:
 
 
 def _call_of_route(route: APIRoute) -> Call | None:
-    if any(type(each).__name__ not in _TEXTS for each in route.param_convertors.values()):
+    gives = get_type_hints(route.endpoint).get("return")
+    if not (inspect.isclass(gives) and issubclass(gives, Response)):
+        return None
+    if not all(isinstance(each, _TEXTS) for each in route.param_convertors.values()):
         return None
     try:
         return _call_of(route.dependant)
     except NotPlainError:
         return None
-
-
-_TEXTS: Final = frozenset({"StringConvertor", "PathConvertor"})
 
 
 def _call_of(dependant: Dependant) -> Call:
