@@ -47,12 +47,15 @@ Box = tuple[float, float, float, float]
 def run(options: Options) -> Report:
     """Start both servers on one database, and ask them in turns."""
     count = options.size(200_000, 20_000)
-    with tempfile.TemporaryDirectory() as folder, postgres_database(tcp=True) as dsn:
-        with HubServer(Path(folder), storage=dsn) as hub:
-            asyncio.run(_fill(hub.port, _data.roads(count)))
-            asyncio.run(_plain_table(dsn))
-            with _tipg(dsn) as tipg:
-                return asyncio.run(_measure(options, dsn, hub.port, tipg, count))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        postgres_database(tcp=True) as dsn,
+        HubServer(Path(folder), storage=dsn) as hub,
+    ):
+        asyncio.run(_fill(hub.port, _data.roads(count)))
+        asyncio.run(_plain_table(dsn))
+        with _tipg(dsn) as tipg:
+            return asyncio.run(_measure(options, dsn, hub.port, tipg, count))
 
 
 # ---- the data ------------------------------------------------------------------------------------

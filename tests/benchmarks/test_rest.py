@@ -11,7 +11,8 @@ from benchmarks._http import Target, get, load, once
 
 ANSWERS = {
     "/length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-    "/chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+    "/chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
     "/wrong": b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nwhy",
 }
 

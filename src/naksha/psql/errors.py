@@ -60,7 +60,9 @@ class translated:  # noqa: N801 - used like a function
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, *__: object) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, *__: object
+    ) -> None:
         if error is not None:
             translate(error)
 

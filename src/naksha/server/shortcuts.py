@@ -2,8 +2,8 @@
 
 FastAPI finds a route, and puts together what its function takes, anew for every request: that takes
 longer than to find a feature. Here it is found out once. What a function takes must be plain for
-that: names of the path, one model of query parameters, and functions that take the same; and what it
-gives is a response. All else, and every request that something is wrong with, goes FastAPI's way,
+that: names of the path, one model of query parameters, and functions that take the same; and what
+it gives is a response. All else, and every request that something is wrong with, goes FastAPI's way,
 which tells what it is.
 """
 

@@ -34,6 +34,7 @@ from naksha.spi import chunks
 from naksha.spi.storage import Reader
 from naksha.versioning import Scope
 
+
 class StorageHandler:
     """Answers everything about one collection."""
 
