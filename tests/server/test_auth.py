@@ -64,12 +64,22 @@ def test_health_is_for_everybody_but_not_in_detail(client: httpx.Client, minter:
     assert client.get("/health-status").status_code == 200
     assert client.get("/health-status", headers=bearer("nonsense")).status_code == 200
     assert client.get("/health-status?detailed").status_code == 401
-    assert client.get("/health-status?detailed", headers=bearer(minter())).status_code == 200
+    answer = client.get("/health-status?detailed", headers=bearer(minter()))
+    assert answer.json()["checks"].keys() == {"catalog", "storage/default"}
+    nobody = bearer(minter(urm={}))
+    answer = client.get("/health-status?detailed", headers=nobody)
+    assert answer.json()["checks"].keys() == {"catalog"}
 
 
-def test_metrics_need_a_token(hub: HubServer, minter: Minter) -> None:
-    assert httpx.get(f"{hub.url}/metrics").status_code == 401
-    assert httpx.get(f"{hub.url}/metrics", headers=bearer(minter())).status_code == 200
+def test_metrics_are_for_who_runs_the_hub(hub: HubServer, minter: Minter) -> None:
+    """They name the storages of all realms."""
+    url = f"{hub.url}/metrics"
+    assert httpx.get(url).status_code == 401
+    reader = minter(urm={"naksha": {"readFeatures": [{}]}})
+    for token in (minter(realm="other"), reader):
+        answer = httpx.get(url, headers=bearer(token))
+        assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
+    assert httpx.get(url, headers=bearer(minter())).status_code == 200
 
 
 @pytest.mark.parametrize("token", ["nonsense", "a.b.c", "x" * 20_000])

@@ -32,6 +32,7 @@ class PsqlBranch(BranchView, Writing):
         self._branch = branch
         self._scope = collections
         self._pool = main._pool
+        self._streams = main._streams
         self._info = main._info
         self._sequencer = main._sequencer
         self._clock = main._clock

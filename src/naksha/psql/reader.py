@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -86,6 +86,10 @@ class PsqlReader(ABC):
             async with self._connection_at(txn) as connection:
                 yield connection
 
+    def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
+        """What a stream waits for before it takes a connection (see `naksha.spi.streams`)."""
+        return nullcontext()
+
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
         """What a cursor lives in."""
         return connection.transaction()
@@ -164,7 +168,11 @@ class PsqlReader(ABC):
         moment = await self._moment(collection, query, at, cursor)
         text, values = statements.layered_states(moment.sources, query, cursor)
         left = query.limit
-        async with self._reading(moment.txn) as connection, self._streaming(connection):
+        async with (
+            self._turn_to_stream(query),
+            self._reading(moment.txn) as connection,
+            self._streaming(connection),
+        ):
             # What a cursor gives is settled when it is opened, and so is its plan.
             async with planned(connection, query):
                 rows = await self._steady(

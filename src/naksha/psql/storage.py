@@ -20,7 +20,7 @@ from naksha.psql import log, versions
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.driver import Connection, Pool, create_pool
+from naksha.psql.driver import POOL_WAIT_S, Connection, Pool, create_pool
 from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
@@ -35,6 +35,7 @@ from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.storage import Layer, Storage
+from naksha.spi.streams import Streams
 
 POOL_MAX: Final = 16
 """Connections of one open storage."""
@@ -68,6 +69,7 @@ class PsqlStorage(BulkStorage, Writing):
     ) -> None:
         super().__init__()
         self._pool = pool
+        self._streams = Streams(pool.get_max_size(), POOL_WAIT_S)
         self._servers = servers
         self._info = info
         self._sequencer = sequencer

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
 from naksha.model.names import check_app_id, check_author, check_text
+from naksha.model.query import Query
 from naksha.model.version import Version
 from naksha.psql.driver import Connection, Direct, Pool, acquired
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
@@ -23,6 +24,7 @@ from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
 from naksha.spi.sessions import check_days
 from naksha.spi.storage import WriteSession
+from naksha.spi.streams import Streams
 
 T = TypeVar("T")
 _random = random.SystemRandom()
@@ -32,6 +34,7 @@ class Writing(PsqlReader):
     """What reads and writes on a pool of connections."""
 
     _pool: Pool
+    _streams: Streams
     _info: tuple[str, int]
     _sequencer: Sequencer
     _clock: Clock | None
@@ -55,6 +58,9 @@ class Writing(PsqlReader):
         with translated():
             async with acquired(self._pool) as connection:
                 yield connection
+
+    def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
+        return self._streams.turn(query)
 
     async def _publish(self) -> None:
         with translated():

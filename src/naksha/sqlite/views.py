@@ -131,7 +131,10 @@ class View:
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
-        async with self._request(collection, query, at) as (snapshot, request):
+        async with (
+            self._readers.streams.turn(query),
+            self._request(collection, query, at) as (snapshot, request),
+        ):
             left = query.limit
             found = await snapshot.read(lambda _: request.states())
             while left != 0:

@@ -174,6 +174,19 @@ async def test_a_handler_has_the_rights_of_whoever_asks(
         await hub.realm.send("comparing", CountFeatures(), context)
 
 
+async def test_somebody_elsewhere_does_no_more_than_whoever_asks_may(
+    hub: HubUnderTest, url: str
+) -> None:
+    own = {"url": f"{url}/handlers", "secret": SECRET, "handler": "Overreaching"}
+    await hub.space("watched", ("remote", own), STORED)
+    await hub.put("watched", feature("a"))
+    rights = parse_rights({"xyz-hub": {"readFeatures": [{"space": "watched"}]}})
+    reader = Context(actor=Actor(app_id="reader", rights=rights), stream_id="1")
+    with pytest.raises(Forbidden, match="deleteFeatures"):
+        await hub.realm.send("watched", CountFeatures(), reader)
+    assert list(await hub.read("watched")) == ["a"]
+
+
 async def test_rights_to_some_features_are_not_lost_on_the_way(
     hub: HubUnderTest, connector: Callable[..., Connector]
 ) -> None:

@@ -199,8 +199,10 @@ class RemoteHandler:
 
 
 async def _send(event: Event, request: Request[Any], sent: Sent) -> Any:
-    if sent.space is None:
+    if sent.is_same and sent.space is None:
         return await event.send_upstream(request)
+    if sent.space is None:
+        return await event.send_upstream_authorized(request)
     return await event.send_to(sent.space, request)
 
 

@@ -38,7 +38,6 @@ _QUERY: Final = re.compile(
 _COUNT: Final = {"type": "integer"}
 _OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
-_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
 _ORDER: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["targetSpaceId"],
