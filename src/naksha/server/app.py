@@ -66,6 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observing)
     for routes in ROUTES:
         app.include_router(routes.router)
+    app.state.routes = [route for routes in ROUTES for route in routes.router.routes]
     complete_document(
         app, version_documents.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
     )
