@@ -150,7 +150,10 @@ class View:
     async def chunks(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[list[State]]:
-        async with self._request(collection, reading.counted(query), at) as (snapshot, request):
+        async with (
+            self._readers.streams.turn(query),
+            self._request(collection, reading.counted(query), at) as (snapshot, request),
+        ):
             found = await snapshot.read(lambda _: islice(request.states(), query.limit))
             size = chunks.FIRST
             while states := await snapshot.read(partial(_next, found, size)):
