@@ -137,10 +137,17 @@ def test_tokens_of_the_command_are_good(client: httpx.Client, secret: Path) -> N
     headers = bearer(made.stdout.strip())
     assert client.get("/spaces", headers=headers).status_code == 200
     assert client.post("/spaces", json={"id": "no"}, headers=headers).status_code == 403
-    for wrong in (["--rights", "{"], ["--realm", "a b"], ["--rights", '{"naksha": 1}']):
+    wrong_rights = (
+        "{",
+        '{"naksha": 1}',
+        '{"readFeatures": [{}]}',
+        '{"naksha": {"readFetures": []}}',
+    )
+    for wrong in (["--realm", "a b"], *(["--rights", rights] for rights in wrong_rights)):
         made = naksha("token", "x", "--key", f"secret:{secret}", *wrong)
         assert made.returncode in (2, 77), made.stderr
         assert made.stderr.startswith("naksha: ")
+    assert "did you mean readFeatures?" in made.stderr
 
 
 # ---- Without a token -----------------------------------------------------------------------------

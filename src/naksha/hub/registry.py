@@ -79,9 +79,6 @@ class Registry:
         """Keep a new one; Conflict if there is one of that id."""
 
         async def change(edit: Edit) -> O:
-            kind = type(thing)
-            if await edit.get(thing.key, kind) is not None:
-                raise Conflict(f"There is a {kind.kind} {thing.id!r} already", field="id")
             now = self._now_ms()
             made = msgspec.structs.replace(
                 thing,
@@ -91,7 +88,9 @@ class Registry:
                 created_at=now,
                 updated_at=now,
             )
-            await check_made(edit, made, actor)
+            await check_made(edit, made, actor)  # first: who may not is not told what there is
+            if await edit.get(thing.key, type(thing)) is not None:
+                raise Conflict(f"There is a {thing.kind} {thing.id!r} already", field="id")
             await check_references(edit, made)
             await try_out(edit, made, self._hub)
             edit.put(thing.key, made)
@@ -224,7 +223,11 @@ async def _removed(
     check_removed(thing, actor)
     users = await users_of(edit, thing)
     if users:
-        raise InUse(f"The {kind.kind} {id!r} is still used by {', '.join(users)}", field="id")
+        raise InUse(
+            f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove that first, or "
+            "take it out of there",
+            field="id",
+        )
     edit.remove(thing.key)
     return thing
 

@@ -9,6 +9,7 @@ import pytest
 from naksha.hub.context import Actor, Context
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Role, Space, StorageObject
+from naksha.hub.permissions import is_seen
 from naksha.hub.pipeline import Event, Pipeline, Setup, Stage, Surroundings
 from naksha.hub.requests import (
     CountFeatures,
@@ -77,9 +78,16 @@ async def test_a_token_for_xyz_needs_no_right_to_use_the_space(hub: HubUnderTest
         await ids(hub, "places", acting(rights))
 
 
+async def is_shown(hub: HubUnderTest, id: str) -> bool:
+    return is_seen(await hub.realm.registry.get(Space, id), acting({}).actor)
+
+
 async def test_a_shared_space_is_read_by_everybody_of_the_realm(hub: HubUnderTest) -> None:
     await hub.realm.registry.create(Space(id="open", shared=True), ACTOR)
     await hub.put("open", feature("a"))
+    await hub.space("closed")
+    shown = {space.id for space in await hub.realm.registry.list(Space)}
+    assert {id for id in shown if await is_shown(hub, id)} == {"open"}
     assert await ids(hub, "open", acting({})) == ["a"]
     assert await ids(hub, "open", acting({"readFeatures": [{"tags": "none"}]})) == ["a"]
     with pytest.raises(Forbidden):
@@ -204,6 +212,27 @@ async def test_what_lies_below_is_changed_with_the_rights_to_what_the_view_shows
         await view.realm.send("all", writing(sent, e=e), acting(below))
     assert refused.value.feature_id == "b"
     assert (await view.read("all"))["b"] == {}
+
+
+async def test_a_feature_that_moves_to_another_collection_is_changed(hub: HubUnderTest) -> None:
+    """What is deleted here and created there is still a change of one feature."""
+    split = {"property": "properties.kind", "collections": {"road": "roads", "rail": "rails"}}
+    await hub.space("net", ("type-splitter", split))
+    await hub.put("net", feature("a", tags=["open"], kind="road"), feature("b", kind="road"))
+    rights = {"useSpaces": [{}], "readFeatures": [{}], "updateFeatures": [{"tags": "open"}]}
+
+    def moving(id: str, *tags: str) -> WriteFeatures:
+        sent = feature(id, tags=tags, kind="rail")
+        return writing(sent, e=IfExists.REPLACE, ne=IfNotExists.ERROR)
+
+    await hub.realm.send("net", moving("a", "open"), acting(rights))
+    assert (await hub.read("net"))["a"] == {"kind": "rail"}
+    with pytest.raises(Forbidden):
+        await hub.realm.send("net", moving("b", "open"), acting(rights))
+    await hub.put("net", feature("a", tags=["open"], kind="road"))
+    with pytest.raises(Forbidden):
+        await hub.realm.send("net", moving("a", "closed"), acting(rights))
+    assert await hub.read("net") == {"a": {"kind": "road"}, "b": {"kind": "road"}}
 
 
 # ---- Roles ---------------------------------------------------------------------------------------

@@ -144,7 +144,10 @@ def test_a_feature_lives_and_dies(empty: Space) -> None:
     assert stored["properties"][NS]["space"] == empty.info["id"]
     assert empty.get_feature("FRA") == stored
     changed = empty.update_feature(
-        "FRA", {"type": "Feature", "properties": {"name": "Gaul"}}, add_tags=["c"], remove_tags=["a"]
+        "FRA",
+        {"type": "Feature", "properties": {"name": "Gaul"}},
+        add_tags=["c"],
+        remove_tags=["a"],
     )
     assert changed["properties"]["name"] == "Gaul"
     assert changed["geometry"]["coordinates"] == [2.0, 46.0]
