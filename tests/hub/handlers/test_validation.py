@@ -53,7 +53,7 @@ class TestSchema:
         told = error.failures[0].message
         assert '/properties: "name" is a required property' in told
         assert "/properties/speed: 200 is greater than the maximum of 130" in told
-        assert "/properties/lanes: 'two' is not of type 'integer'" in told
+        assert '/properties/lanes: "two" is not of type "integer"' in told
         assert await hub.read("roads") == {}
 
     async def test_a_patch_is_looked_at_as_a_whole(self, any_hub: HubUnderTest) -> None:
