@@ -30,6 +30,7 @@ class ErrorResponse(BaseModel):
     featureId: str | None = None  # noqa: N815
     failed: list[dict[str, Any]] | None = None
     failedCount: int | None = None  # noqa: N815
+    head: dict[str, Any] | None = None
 
 
 _ERRORS: Final = {

@@ -14,6 +14,7 @@ from starlette.routing import Match, Route
 
 from naksha.model import limits
 from naksha.model.errors import (
+    Conflict,
     Expired,
     Forbidden,
     InvalidArgument,
@@ -86,6 +87,8 @@ def _particulars(error: NakshaError) -> dict[str, Any]:
         return {"oldest": error.oldest}
     if isinstance(error, MergeConflict):
         return {"conflictId": error.id, "conflicts": error.undecided}
+    if isinstance(error, Conflict):
+        return {"head": error.head}
     return {}
 
 

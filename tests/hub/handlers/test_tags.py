@@ -7,7 +7,7 @@ import pytest
 from naksha.hub.handlers.source_id import PATH, implied, narrowed, source_tag
 from naksha.hub.requests import DeleteFeatures, IfExists
 from naksha.hub.version_requests import ReadChangesets
-from naksha.model.errors import InvalidArgument, NotImplementedHere
+from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere
 from naksha.model.query import And, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
 from tests.hub.handlers.support import CONTEXT, Feature, HubUnderTest, feature
@@ -113,3 +113,18 @@ class TestSourceId:
         assert narrowed(query).tags == (("x", *one), ("x", *two), ("y", *one), ("y", *two))
         assert source_tag("ä") == "xyz_source_id_a"
         assert source_tag("") is source_tag("x" * 9999) is None
+
+
+async def test_a_write_tells_nothing_of_what_is_not_seen(hub: HubUnderTest) -> None:
+    """Who asks for the id of a feature and wants it left alone would else be given it."""
+    await hub.space("all")
+    await hub.put("all", feature("a", tags=["secret"], n=1), feature("b", tags=["public"], n=2))
+    filtering = ("tag-filter", {"contains": ["public"], "add": ["public"]})
+    await hub.space("some", filtering, ("storage", {"collection": "all"}))
+    found = await hub.write("some", feature("a"), feature("b"), e=IfExists.RETAIN)
+    assert [state.id for state in found.states] == ["b"]
+    for id, head in (("a", None), ("b", "b")):
+        with pytest.raises(FeatureExists) as refused:
+            await hub.write("some", feature(id), e=IfExists.ERROR)
+        assert (refused.value.head or {}).get("id") == head
+    assert (await hub.delete("some", "a")).tombstones == ()

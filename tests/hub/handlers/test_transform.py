@@ -6,11 +6,12 @@ import pytest
 
 from naksha.hub.handlers.transform import changed
 from naksha.hub.handlers.transformation import steps_of
-from naksha.hub.requests import GetStatistics, ReadFeatures, Request
+from naksha.hub.requests import GetStatistics, IfExists, ReadFeatures, Request
 from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory
-from naksha.model.errors import InvalidArgument, NotImplementedHere, NotSupported
+from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere, NotSupported
 from naksha.model.query import And, Not, Op, Or, Query
 from naksha.model.query import Test as PropertyTest
+from naksha.model.state import XYZ
 from tests.hub.handlers.support import CONTEXT, HubUnderTest, content, feature
 
 Steps = list[dict[str, Any]]
@@ -151,6 +152,16 @@ class TestOnRead:
         assert await hub.pages("shown", Query(limit=1)) == [["a"], ["b"]]
         written = await hub.write("shown", feature("a", spd=60))
         assert [content(state) for state in written.states] == [{"speed": 60}]
+
+    async def test_a_conflict_shows_what_is_shown(self, hub: HubUnderTest) -> None:
+        steps = [{"op": "remove", "path": "properties.secret"}]
+        await hub.space("roads", ("transform", {"onRead": steps}), ("storage", {}))
+        await hub.put("roads", feature("a", n=1, secret=2))
+        with pytest.raises(FeatureExists) as refused:
+            await hub.write("roads", feature("a"), e=IfExists.ERROR)
+        assert refused.value.head is not None
+        shown = {name for name in refused.value.head["properties"] if name != XYZ}
+        assert shown == {"n"}
 
     async def test_what_is_renamed_is_asked_for_by_its_new_name(self, hub: HubUnderTest) -> None:
         await self.shown(hub)

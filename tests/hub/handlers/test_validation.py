@@ -1,5 +1,6 @@
 """Validation: schemas, rules for geometries, patches as wholes, refusals and reports."""
 
+import time
 from typing import Any
 
 import pytest
@@ -50,9 +51,9 @@ class TestSchema:
         assert (error.feature_id, error.position) == ("bad", 1)
         assert [(one.id, one.position) for one in error.failures] == [("bad", 1), ("worse", 2)]
         told = error.failures[0].message
-        assert "/properties: 'name' is a required property" in told
+        assert '/properties: "name" is a required property' in told
         assert "/properties/speed: 200 is greater than the maximum of 130" in told
-        assert "/properties/lanes: 'two' is not of type 'integer'" in told
+        assert '/properties/lanes: "two" is not of type "integer"' in told
         assert await hub.read("roads") == {}
 
     async def test_a_patch_is_looked_at_as_a_whole(self, any_hub: HubUnderTest) -> None:
@@ -128,8 +129,9 @@ class TestConfiguration:
             {"schema": {"$ref": "http://127.0.0.1:1/schema.json"}},
             {"schema": {"properties": {"a": {"$ref": "other.json"}}}},
             {"schema": {"$ref": "#/$defs/none"}},
-            {"schema": {"$ref": "#"}},
             {"schema": {"pattern": "("}},
+            {"schema": {"pattern": "(?=a)b"}},
+            {"schema": {"$id": "http://127.0.0.1:1/schema.json", "$ref": "other.json"}},
             {"schema": {"description": "x" * limits.JSON_SCHEMA_BYTES_MAX}},
             {"schema": True, "mode": "guess"},
             {"geometry": []},
@@ -151,7 +153,30 @@ class TestConfiguration:
         tree = {"$defs": {"t": {"properties": {"t": {"$ref": "#/$defs/t"}}, "required": ["n"]}}}
         schema = Schema({**tree, "properties": {"properties": {"$ref": "#/$defs/t"}}}, "schema")
         problems = list(schema.problems(feature("a", n=1, t={"n": 2, "t": {}})))
-        assert problems == [("/properties/t/t", "'n' is a required property")]
+        assert problems == [("/properties/t/t", '"n" is a required property')]
+
+    def test_a_schema_that_only_refers_to_itself_asks_for_nothing(self) -> None:
+        there = {"allOf": [{"$ref": "#/$defs/back"}]}
+        back = {"allOf": [{"$ref": "#/$defs/there"}]}
+        circle = {"$ref": "#/$defs/there", "$defs": {"there": there, "back": back}}
+        for schema in ({"$ref": "#"}, circle):
+            assert list(Schema(schema, "schema").problems(feature("a"))) == []
+
+    @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "unevaluatedProperties"])
+    def test_no_pattern_takes_for_ever(self, keyword: str) -> None:
+        """It would keep all others waiting, since nothing else runs meanwhile."""
+        costly, text = "^(a+)+$", "a" * 10_000 + "!"
+        named = {"patternProperties": {costly: {}}, "unevaluatedProperties": False}
+        asked: dict[str, Any] = {
+            "pattern": {"properties": {"name": {"pattern": costly}}},
+            "patternProperties": {**named, "additionalProperties": False},
+            "unevaluatedProperties": named,
+        }
+        schema = Schema({"properties": {"properties": asked[keyword]}}, "schema")
+        written = feature("a", name=text) if keyword == "pattern" else feature("a", **{text: 1})
+        began = time.monotonic()
+        assert len(list(schema.problems(written))) >= 1
+        assert time.monotonic() - began < 1
 
 
 def at(kind: str, coordinates: Any) -> Feature:

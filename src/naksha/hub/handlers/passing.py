@@ -24,7 +24,7 @@ from naksha.model.state import State
 
 Feature = dict[str, Any]
 _HARMLESS: Final = (FindStorages, GetVersion, WriteFeatures)
-"""Requests whose answers tell nothing of features but what was sent."""
+"""Requests whose answers tell nothing of features; of writes, whoever hides some sees to that."""
 
 
 def with_query(request: Request[Any], change: Callable[[Query], Query]) -> Request[Any]:

@@ -16,7 +16,8 @@ from naksha.hub.handlers.passing import Feature, with_features, with_query
 from naksha.hub.handlers.write_parts import namespace_of
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.requests import Modification, WriteFeatures
-from naksha.model.errors import InvalidArgument
+from naksha.hub.responses import Written
+from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.model.tags import normalise_tag, normalise_tags
@@ -33,7 +34,7 @@ class TagFilterHandler:
 
     async def process(self, event: Event) -> Any:
         if isinstance(event.request, WriteFeatures):
-            return await event.send_upstream(self._written(event.request))
+            return await self._write(event, event.request)
         if not self._contains:
             return await event.send_upstream()
         return await event.send_upstream(with_query(event.request, self._narrowed))
@@ -42,6 +43,24 @@ class TagFilterHandler:
         groups = query.tags if query.tags is not None else ((),)
         tags = tuple(tuple(dict.fromkeys((*group, *self._contains))) for group in groups)
         return msgspec.structs.replace(query, tags=tags)
+
+    async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        """Of what was there already, and is not seen here, nothing is told either."""
+        try:
+            written: Written = await event.send_upstream(self._written(request))
+        except Conflict as error:
+            if error.head is not None and not self._sees(error.head):
+                error.head = None
+            raise
+        own = {*written.inserted, *written.updated}
+        return msgspec.structs.replace(
+            written,
+            states=tuple(s for s in written.states if s.id in own or self._sees(s.feature)),
+            tombstones=tuple(s for s in written.tombstones if self._sees(s.feature)),
+        )
+
+    def _sees(self, feature: Feature) -> bool:
+        return {*self._contains} <= {*(namespace_of(feature).get("tags") or ())}
 
     def _written(self, request: WriteFeatures) -> WriteFeatures:
         """What is added is said in the request: it is then added to the tags that a feature has

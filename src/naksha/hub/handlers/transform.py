@@ -30,7 +30,7 @@ from naksha.hub.requests import (
     WriteFeatures,
 )
 from naksha.hub.responses import Features, Written
-from naksha.model.errors import InvalidArgument, NotImplementedHere
+from naksha.model.errors import Conflict, InvalidArgument, NotImplementedHere
 from naksha.model.features import generate_ids
 from naksha.model.query import And, Not, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
@@ -56,7 +56,12 @@ class TransformHandler:
     async def process(self, event: Event) -> Any:
         request = event.request
         if isinstance(request, WriteFeatures):
-            return self._shown_after(await self._write(event, request))
+            try:
+                return self._shown_after(await self._write(event, request))
+            except Conflict as error:
+                if error.head is not None:
+                    error.head = self._changed_on_read(error.head)
+                raise
         if not self._on_read:
             return await event.send_upstream()
         if not isinstance(request, _UNDERSTOOD):
@@ -86,13 +91,15 @@ class TransformHandler:
                 return PropertyTest(stored_path(self._on_read, path), op, value)
 
     def _shown(self, state: State) -> State:
-        feature = state.feature
+        return State(state.id, msgspec.json.encode(self._changed_on_read(state.feature)))
+
+    def _changed_on_read(self, feature: Feature) -> Feature:
         for step in self._on_read:
             try:
                 feature = step.apply(feature)
             except Unconvertible:
                 continue  # it is shown as it is
-        return State(state.id, msgspec.json.encode(feature))
+        return feature
 
     def _shown_after(self, written: Written) -> Written:
         if not self._on_read:
