@@ -77,6 +77,12 @@ class BranchStorage:
         async for state in self._view(collection).states(collection, query, at):
             yield state
 
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        async for states in self._view(collection).chunks(collection, query, at):
+            yield states
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         return await self._view(collection).count(collection, query, at)
 

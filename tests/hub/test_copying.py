@@ -144,9 +144,10 @@ async def test_both_sides_must_be_allowed(realm: RealmHub) -> None:
     ]
     for rights in too_few:
         with pytest.raises(Forbidden):
-            await copied(realm, acting(an_actor(**rights)))
+            await copied(realm, acting(an_actor(useSpaces=[{}], **rights)))
     assert await features_in(realm, "to") == {}
-    both = acting(an_actor(readFeatures=[{"spaceId": "from"}], **writes))
+    uses = {"useSpaces": [{"id": "from"}, {"id": "to"}]}
+    both = acting(an_actor(readFeatures=[{"spaceId": "from"}], **uses, **writes))
     assert (await copied(realm, both)).inserted == 1
 
 

@@ -52,9 +52,14 @@ async def test_a_state_is_found_after_it_was_replaced(realm: RealmHub) -> None:
 
 async def test_only_who_may_read_a_space_finds_its_states(realm: RealmHub) -> None:
     (state,) = (await put(realm, "a", a_feature("x"))).states
-    reader = acting(an_actor(readFeatures=[{"spaceId": "a"}]))
+    reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "a"}]))
     assert (await find_state(realm, state.uuid, reader)).uuid == state.uuid
-    for other in (an_actor(readFeatures=[{"spaceId": "b"}]), an_actor(manageSpaces=[{}])):
+    others = (
+        an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "b"}]),
+        an_actor(readFeatures=[{"spaceId": "a"}]),
+        an_actor(manageSpaces=[{}]),
+    )
+    for other in others:
         with pytest.raises(NotFound) as refused:
             await find_state(realm, state.uuid, acting(other))
         with pytest.raises(NotFound) as missing:
@@ -68,7 +73,7 @@ async def test_a_second_space_is_enough_to_see_a_state(realm: RealmHub) -> None:
     (state,) = (await put(realm, "a", a_feature("x"))).states
     shown = Space(id="shown", properties={"collection": "a"}, read_only=True)
     await create_space(realm, shown, ADMIN)
-    reader = acting(an_actor(readFeatures=[{"spaceId": "shown"}]))
+    reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "shown"}]))
     assert (await find_state(realm, state.uuid, reader)).id == "x"
     inactive = Space(id="shown", properties={"collection": "a"}, active=False)
     await realm.registry.change(Space, "shown", lambda _: inactive, ADMIN)
@@ -86,7 +91,7 @@ async def test_a_space_that_hides_features_hides_their_states(realm: RealmHub) -
         Connector(id="store", class_name="storage", properties={"collection": "a"}), ADMIN
     )
     await create_space(realm, Space(id="some", event_handler_ids=("filter", "store")), ADMIN)
-    reader = acting(an_actor(readFeatures=[{"spaceId": "some"}]))
+    reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "some"}]))
     assert (await find_state(realm, public.uuid, reader)).id == "y"
     with pytest.raises(NotFound):
         await find_state(realm, secret.uuid, reader)
@@ -98,7 +103,7 @@ async def test_a_space_that_is_split_shows_its_states(realm: RealmHub) -> None:
     await realm.registry.create(splits, ADMIN)
     await create_space(realm, Space(id="all", event_handler_ids=("split",)), ADMIN)
     (state,) = (await put(realm, "all", a_feature("x", kind="rail"))).states
-    reader = acting(an_actor(readFeatures=[{"spaceId": "all"}]))
+    reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "all"}]))
     assert (await find_state(realm, state.uuid, reader)).id == "x"
 
 
@@ -132,7 +137,7 @@ async def test_a_number_that_two_storages_use_is_not_guessed(realm: RealmHub) ->
             first = (await put(realm, "a", a_feature(f"x{second}"))).txn
     with pytest.raises(InvalidArgument, match="default, other"):
         await find_transaction(realm, str(first), None, AS_ADMIN)
-    only_b = acting(an_actor(readFeatures=[{"spaceId": "b"}]))
+    only_b = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "b"}]))
     assert (await find_transaction(realm, str(first), None, only_b)).storage_id == "other"
 
 
@@ -147,11 +152,13 @@ async def test_of_a_transaction_only_what_may_be_read_is_shown(realm: RealmHub) 
     all_of_it = transaction_json(await find_transaction(realm, id, "default", AS_ADMIN))
     assert [one["id"] for one in all_of_it["collections"]] == ["a", "c"]
     assert [one["text"] for one in all_of_it["messages"]] == ["because"]
-    reader = acting(an_actor(readFeatures=[{"spaceId": "c"}]))
+    reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "c"}]))
     some = transaction_json(await find_transaction(realm, id, "default", reader))
     assert [one["id"] for one in some["collections"]] == ["c"]
     with pytest.raises(NotFound):
-        await find_transaction(realm, id, None, acting(an_actor(readFeatures=[{"spaceId": "b"}])))
+        await find_transaction(
+            realm, id, None, acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "b"}]))
+        )
 
 
 async def test_a_storage_that_is_away_makes_it_unknown(realm: RealmHub, tmp_path: Path) -> None:

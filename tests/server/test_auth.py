@@ -64,12 +64,22 @@ def test_health_is_for_everybody_but_not_in_detail(client: httpx.Client, minter:
     assert client.get("/health-status").status_code == 200
     assert client.get("/health-status", headers=bearer("nonsense")).status_code == 200
     assert client.get("/health-status?detailed").status_code == 401
-    assert client.get("/health-status?detailed", headers=bearer(minter())).status_code == 200
+    answer = client.get("/health-status?detailed", headers=bearer(minter()))
+    assert answer.json()["checks"].keys() == {"catalog", "storage/default"}
+    nobody = bearer(minter(urm={}))
+    answer = client.get("/health-status?detailed", headers=nobody)
+    assert answer.json()["checks"].keys() == {"catalog"}
 
 
-def test_metrics_need_a_token(hub: HubServer, minter: Minter) -> None:
-    assert httpx.get(f"{hub.url}/metrics").status_code == 401
-    assert httpx.get(f"{hub.url}/metrics", headers=bearer(minter())).status_code == 200
+def test_metrics_are_for_who_runs_the_hub(hub: HubServer, minter: Minter) -> None:
+    """They name the storages of all realms."""
+    url = f"{hub.url}/metrics"
+    assert httpx.get(url).status_code == 401
+    reader = minter(urm={"naksha": {"readFeatures": [{}]}})
+    for token in (minter(realm="other"), reader):
+        answer = httpx.get(url, headers=bearer(token))
+        assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
+    assert httpx.get(url, headers=bearer(minter())).status_code == 200
 
 
 @pytest.mark.parametrize("token", ["nonsense", "a.b.c", "x" * 20_000])
@@ -127,10 +137,17 @@ def test_tokens_of_the_command_are_good(client: httpx.Client, secret: Path) -> N
     headers = bearer(made.stdout.strip())
     assert client.get("/spaces", headers=headers).status_code == 200
     assert client.post("/spaces", json={"id": "no"}, headers=headers).status_code == 403
-    for wrong in (["--rights", "{"], ["--realm", "a b"], ["--rights", '{"naksha": 1}']):
+    wrong_rights = (
+        "{",
+        '{"naksha": 1}',
+        '{"readFeatures": [{}]}',
+        '{"naksha": {"readFetures": []}}',
+    )
+    for wrong in (["--realm", "a b"], *(["--rights", rights] for rights in wrong_rights)):
         made = naksha("token", "x", "--key", f"secret:{secret}", *wrong)
         assert made.returncode in (2, 77), made.stderr
         assert made.stderr.startswith("naksha: ")
+    assert "did you mean readFeatures?" in made.stderr
 
 
 # ---- Without a token -----------------------------------------------------------------------------

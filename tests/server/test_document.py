@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import httpx
 import pytest
 
 from naksha.server.app import create_app
+from naksha.server.describing import EXAMPLES
+from naksha.server.documents import MODIFICATIONS
 from naksha.server.settings import Settings
 
 PATHS = {
@@ -78,3 +81,30 @@ def test_every_reference_leads_somewhere(document: Any) -> None:
 
     for reference in references(document):
         assert reference.removeprefix("#/components/schemas/") in schemas
+
+
+def test_people_find_their_way(document: Any) -> None:
+    assert document["info"]["description"]
+    known = {tag["name"] for tag in document["tags"] if tag["description"]}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert {*operation["tags"]} <= known
+            for parameter in operation.get("parameters", ()):
+                assert parameter.get("description"), (path, method, parameter["name"])
+            for media, content in operation.get("requestBody", {}).get("content", {}).items():
+                assert "example" in content or media == MODIFICATIONS, (path, method)
+
+
+def test_every_example_is_of_an_endpoint_and_can_be_sent(client: httpx.Client) -> None:
+    paths = create_app(Settings()).openapi()["paths"]
+    assert all(method in paths[path] for method, path in EXAMPLES)
+    for id in ("edits", "motorways", "schools"):
+        client.post("/spaces", json={"id": id})
+    names = {"space_id": "roads", "connector_id": "layers", "role_id": "editor", "tag_id": "summer"}
+    names |= {"feature_id": "main-street", "branch_id": "fix"}
+    for (method, path), example in EXAMPLES.items():
+        if "storages" in path or path == "/hub/handlers" or path.endswith("/revert"):
+            continue  # a server that is not there, the older name, a version of somebody else
+        where = path.format(**names).removeprefix("/hub")
+        answer = client.request(method, where, json=example)
+        assert answer.is_success, (method, where, answer.text)

@@ -38,12 +38,14 @@ def error(answer: httpx.Response, status: int, name: str) -> dict[str, str]:
 
 def test_a_path_that_nobody_knows(client: httpx.Client) -> None:
     body = error(client.get("/nothing"), 404, "NotFound")
-    assert body["errorMessage"] == "The requested resource does not exist."
+    assert body["errorMessage"].startswith("The requested resource does not exist.")
+    assert "/openapi.json" in body["errorMessage"]
 
 
 def test_a_method_that_nobody_knows(client: httpx.Client) -> None:
     answer = client.request("PUT", "/health-status")
-    assert "PUT" in error(answer, 405, "Forbidden")["errorMessage"]
+    said = error(answer, 405, "Forbidden")["errorMessage"]
+    assert "PUT, but: GET" in said
     assert "GET" in answer.headers["Allow"]
 
 
@@ -51,15 +53,38 @@ def test_a_body_that_is_no_json_says_where(client: httpx.Client) -> None:
     body = error(client.post("/spaces", content=b'{"id": "a",\n  x}'), 400, "IllegalArgument")
     assert body["field"] == "body"
     assert "line 2, column 3" in body["errorMessage"]
-    error(client.post("/spaces", content=b""), 400, "IllegalArgument")
+    for nothing in (b"", b" \n"):
+        empty = error(client.post("/spaces", content=nothing), 400, "IllegalArgument")
+        assert empty["errorMessage"] == "The body is empty; send JSON"
     error(client.post("/spaces", content=b'"\xff"'), 400, "IllegalArgument")
     error(client.post("/spaces", content=b"[" * 50_000), 400, "IllegalArgument")
+
+
+@pytest.mark.parametrize("name", ["application/x-www-form-urlencoded", "text/plain", None])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_body_is_json_whatever_it_is_called(
+    client: httpx.Client, name: str | None, packed: bool
+) -> None:
+    client.post("/spaces", json={"id": "called"})
+    headers = {} if name is None else {"Content-Type": name}
+    body = b'{"id": "now"}'
+    if packed:
+        body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+    answer = client.post("/spaces/called/tags", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert client.delete("/spaces/called/tags/now").status_code == 200
 
 
 def test_a_parameter_that_is_wrong_is_named(client: httpx.Client) -> None:
     client.post("/spaces", json={"id": "wrong"})
     body = error(client.get("/spaces/wrong/search?limit=many"), 400, "IllegalArgument")
     assert body["field"] == "limit"
+    body = error(client.get("/spaces/wrong/bbox?west=1&south=1&east=2"), 400, "IllegalArgument")
+    assert (body["field"], body["errorMessage"]) == ("north", "It is missing")
+    geometry = {"type": "Feature", "geometry": None}
+    body = error(client.post("/spaces/wrong/spatial", json=geometry), 400, "IllegalArgument")
+    assert body["field"] == "geometry.type"
+    assert "there are Point, " in body["errorMessage"]
 
 
 @pytest.mark.parametrize("stream_id", ["mine", "a-B_c.1:2", "x" * limits.STREAM_ID_LENGTH_MAX])

@@ -160,3 +160,10 @@ def test_what_makes_no_sense_is_refused(
         assert len(answer.json()["features"]) == COUNT
     else:
         error(answer, 400, field)
+
+
+def test_a_handle_of_another_order_is_refused(client: httpx.Client, town: str) -> None:
+    first = client.get(f"{town}/iterate", params={"sort": "p.size", "limit": 5}).json()
+    for sort in ("p.size,p.name", "p.name:asc,p.size:desc,f.id"):
+        query = {"sort": sort, "limit": 5, "handle": first["handle"]}
+        error(client.get(f"{town}/iterate", params=query), 400, "handle")

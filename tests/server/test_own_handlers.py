@@ -15,9 +15,9 @@ import httpx
 import msgspec
 import pytest
 
-from naksha.hub.wire import Reply, WireEvent, decode_request, decode_response
 from naksha.hub.requests import CountFeatures
 from naksha.hub.responses import Count
+from naksha.hub.wire import Reply, WireEvent, decode_request, decode_response
 from naksha.testing.hub_server import HubServer
 from tests.docs.blocks import FENCE, ROOT
 from tests.hub.remote.support import hosted, install

@@ -215,6 +215,38 @@ def test_a_conflict_waits_for_a_decision(client: httpx.Client, space: str) -> No
     assert client.get(f"{space}/branches/fix").json()["state"] == "OPEN"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field", "words"),
+    [
+        ("rollback", {"versionRef": "1", "dryrun": True}, "dryrun", "There is no such key here"),
+        ("revert", {"version": 1, "dryRn": True}, "dryRn", "There is no such key here"),
+        ("rollback", {}, "versionRef", "It is missing"),
+        ("tags", [], "body", "The body must be a JSON object"),
+        ("branches/fix", {"type": "Merge", "to": "x"}, "Merge.to", "There is no such key here"),
+        ("branches/fix", {"type": "Mrge"}, "type", "'Mrge' is none of 'Merge', 'Resolve'"),
+        ("branches/fix", {}, "type", "It is missing"),
+        (
+            "branches/fix",
+            {"type": "Resolve", "conflictId": "x", "choices": {"a": "mine"}},
+            "Resolve.choices.a",
+            "It is ours, theirs, or the feature as it shall be",
+        ),
+    ],
+)
+def test_an_order_that_is_misspelt_is_not_carried_out(
+    client: httpx.Client, space: str, path: str, body: Any, field: str, words: str
+) -> None:
+    first = put(client, space, feature("a", n=1))
+    last = put(client, space, feature("a", n=2))
+    client.post(f"{space}/branches", json={"id": "fix", "baseRef": str(first)})
+    answer = client.post(f"{space}/{path}", json=body)
+    assert answer.status_code == 400, answer.text
+    told = answer.json()
+    assert told["field"] == field
+    assert told["errorMessage"].startswith(words)
+    assert client.get(f"{space}/changesets/statistics").json()["maxVersion"] == last
+
+
 def test_a_branch_is_rebased_and_renamed(client: httpx.Client, space: str) -> None:
     put(client, space, feature("a", n=1))
     client.post(f"{space}/branches", json={"id": "fix"})

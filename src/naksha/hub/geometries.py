@@ -13,6 +13,7 @@ import shapely
 
 from naksha.hub.dateline import mended_geometry
 from naksha.hub.shaping import shapes_of
+from naksha.model.errors import InvalidArgument
 from naksha.model.geometry import encode_geometries
 from naksha.model.state import State
 
@@ -47,4 +48,10 @@ def sent_shape(geometry: dict[str, Any]) -> shapely.Geometry:
         InvalidArgument: It is none; says where.
     """
     mended = mended_geometry(geometry).geometry
-    return shapely.from_wkb(encode_geometries([{"geometry": mended}]).wkb[0])
+    try:
+        encoded = encode_geometries([{"geometry": mended}])
+    except InvalidArgument as error:
+        # The client has sent a geometry alone, and knows nothing of features.
+        error.field = (error.field or "geometry").removeprefix("features[0].")
+        raise
+    return shapely.from_wkb(encoded.wkb[0])

@@ -78,11 +78,12 @@ class RealmHub:
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
-        return await self.opened_storage(await self.registry.get(StorageObject, id))
-
-    async def opened_storage(self, thing: StorageObject) -> Storage:
-        """A storage as it is configured, or is to be."""
+        thing = await self.registry.get(StorageObject, id)
         return await self._storages.get(self.realm_id, thing)
+
+    async def try_out_storage(self, thing: StorageObject) -> None:
+        """Open a storage as it is to be configured."""
+        await self._storages.try_out(self.realm_id, thing)
 
     def check_allowed(self, thing: StorageObject) -> None:
         """Forbidden when the realm may have no storage at this location."""
@@ -98,7 +99,10 @@ class RealmHub:
         if self._configured is None or of != self._configured.of:
             pipelines = Pipelines(snapshot, self, self._observe)
             made = self._configured = _Configured(of, pipelines, Roles(snapshot))
-            self._storages.keep_only(self.realm_id, await self.registry.list(StorageObject))
+            listed = snapshot.list(f"{StorageObject.kind}/", StorageObject)
+            things = [found.value async for _, found in listed]
+            if self._configured is made:  # else somebody has a later state
+                self._storages.keep_only(self.realm_id, things)
             return made
         return self._configured
 

@@ -48,6 +48,13 @@ def location_of(thing: StorageObject) -> tuple[str, dict[str, Any]]:
     return location, options
 
 
+def all_locations(thing: StorageObject) -> list[str]:
+    """Where a storage is, and where it is read from besides."""
+    location, options = location_of(thing)
+    readers = options.get("readers") or ()
+    return [location, *map(str, readers if isinstance(readers, list | tuple) else (readers,))]
+
+
 def check_location(thing: StorageObject) -> None:
     """InvalidArgument when no backend could open it, whether something is there or not."""
     location, options = location_of(thing)

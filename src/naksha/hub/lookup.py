@@ -183,8 +183,11 @@ async def _spaces_of(realm: LookupRealm, storage_id: str, collection: str) -> As
 
 
 def _may_read(space: Space, context: Context) -> bool:
-    inside = features(space.resource())
-    return space.active and context.actor.rights.allows(Right.READ_FEATURES, inside)
+    """As the space itself would decide about all of its features."""
+    rights, resource = context.actor.rights, space.resource()
+    may_use = rights.allows(Right.USE_SPACES, resource)
+    may_read = rights.allows(Right.READ_FEATURES, features(resource))
+    return space.active and (space.shared or (may_use and may_read))
 
 
 async def _shows(realm: LookupRealm, space: Space, state: State, context: Context) -> bool:

@@ -21,7 +21,7 @@ from naksha.hub.objects import (
     key_of,
 )
 from naksha.hub.references import KINDS, Reference, names_of, stored_by, stored_in
-from naksha.hub.rights import Right
+from naksha.hub.rights import Right, forbidden
 from naksha.model.errors import Forbidden, LimitExceeded
 
 ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
@@ -30,12 +30,14 @@ ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
 
 def check_seen(thing: HubObject, actor: Actor) -> None:
     """Forbidden when the actor may not see an object."""
-    actor.rights.check(thing.use_right, thing.resource())
+    if not is_seen(thing, actor):
+        raise forbidden(thing.use_right, thing.resource())
 
 
 def is_seen(thing: HubObject, actor: Actor) -> bool:
-    """Whether the actor may see an object."""
-    return actor.rights.allows(thing.use_right, thing.resource())
+    """Whether the actor may see an object. What is shared is seen by everybody."""
+    is_shared = isinstance(thing, Space) and thing.shared
+    return is_shared or actor.rights.allows(thing.use_right, thing.resource())
 
 
 def check_removed(thing: HubObject, actor: Actor) -> None:

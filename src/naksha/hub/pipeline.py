@@ -133,6 +133,16 @@ class Event:
         context = self.context if context is None else context
         return await Event(self._pipeline, sent, context, self._index + 1).process()
 
+    async def send_upstream_authorized(self, request: Request[R]) -> Any:
+        """The same for a request that somebody else made up: whoever asks must have the rights to
+        it that he would need if he had sent it himself."""
+        if self._index == 0:
+            return await self.send_upstream(request)
+        authorization = self._pipeline.stages[0].handler
+        return await authorization.process(
+            Event(self._pipeline, request, self.context, self._index)
+        )
+
     async def send_to(self, space_id: str, request: Request[R]) -> R:
         """The answer of another space."""
         return await self._pipeline.hub.send(space_id, request, self.context.deeper())

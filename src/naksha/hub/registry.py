@@ -223,7 +223,11 @@ async def _removed(
     check_removed(thing, actor)
     users = await users_of(edit, thing)
     if users:
-        raise InUse(f"The {kind.kind} {id!r} is still used by {', '.join(users)}", field="id")
+        raise InUse(
+            f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove that first, or "
+            "take it out of there",
+            field="id",
+        )
     edit.remove(thing.key)
     return thing
 

@@ -23,7 +23,7 @@ from naksha.hub.responses import (
 )
 from naksha.hub.rights import Right
 from naksha.hub.scoping import narrowed
-from naksha.model.query import Predicate, Query
+from naksha.model.query import Predicate, Query, States
 from naksha.model.tiles import VectorTile
 
 R = TypeVar("R")
@@ -62,6 +62,15 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
     context: str = "default"
     """Of a composite space: all of it (`default`), only what it adds (`extension`) or only what is
     below (`super`)."""
+    only_ids: bool = False
+    """Whether nothing but the ids of what is there is of interest. A right to some features is
+    enough then to ask for any ids: what somebody may not read still hides what lies below it."""
+
+    @property
+    def is_about_ids(self) -> bool:
+        """Whether the answer tells of nothing but ids which whoever asks knows."""
+        asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
+        return self.only_ids and self.query.ids is not None and asked == MATCH_ALL
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))

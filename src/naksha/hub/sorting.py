@@ -101,6 +101,8 @@ async def read_sorted(
 ) -> Features:
     """A page. `read` says at which version, and that must be the same for all pages; `takes` says
     by its id whether a feature is of interest at all."""
+    if after is not None and len(after.values) != len(keys):
+        raise InvalidArgument("It is the handle of an iteration in another order", field="handle")
     wanted = read.query.limit or limits.PAGE_DEFAULT
     best = await _best(send, read, keys, after, takes, wanted + 1)
     more, best = len(best) > wanted, best[:wanted]

@@ -12,7 +12,6 @@ from naksha.hub.locating import FIELD, check_location, with_location, with_secre
 from naksha.hub.objects import StorageObject
 from naksha.hub.registry import Realm
 from naksha.model.errors import InvalidArgument, NakshaError
-from naksha.spi.storage import Storage
 
 
 class OpeningRealm(Realm, Protocol):
@@ -20,7 +19,7 @@ class OpeningRealm(Realm, Protocol):
 
     def check_allowed(self, thing: StorageObject) -> None: ...
 
-    async def opened_storage(self, thing: StorageObject) -> Storage: ...
+    async def try_out_storage(self, thing: StorageObject) -> None: ...
 
 
 async def create_storage(
@@ -56,7 +55,7 @@ async def _check(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> N
     realm.check_allowed(thing)
     if is_tried and thing.active:
         try:
-            await realm.opened_storage(thing)
+            await realm.try_out_storage(thing)
         except InvalidArgument as error:
             error.field = FIELD
             raise

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from naksha.hub.locating import FIELD, location_of
+from naksha.hub.locating import FIELD, all_locations, location_of
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
 from naksha.model.errors import Forbidden, NakshaError, Unavailable
@@ -84,14 +84,16 @@ class OpenStorages:
         """Forbidden when a realm may have no storage at this location."""
         if self._allowed is None:
             return
-        location, _ = location_of(thing)
         beginnings = tuple(one.format(realm=realm) for one in self._allowed)
-        if ".." in location or not location.startswith(beginnings):
-            raise Forbidden(
-                f"Storages at {redacted(location)!r} are not allowed here; whoever runs the hub "
-                "says where they may be",
-                field=FIELD,
-            )
+        for place in all_locations(thing):
+            # Options can name another server, and signs of a path can be written in many ways.
+            is_plain = ".." not in unquote(place) and not {"?", "#"} & set(place)
+            if place not in beginnings and not (is_plain and place.startswith(beginnings)):
+                raise Forbidden(
+                    f"Storages at {redacted(place)!r} are not allowed here; whoever runs the hub "
+                    "says where they may be",
+                    field=FIELD,
+                )
 
     def opened(self) -> list[tuple[str, Storage]]:
         """Those that are open, by location as it may be shown."""
@@ -104,6 +106,9 @@ class OpenStorages:
     async def get(self, realm: str, thing: StorageObject) -> Storage:
         """The storage that is configured. Who comes while it is being opened waits for the same
         opening; one that failed is tried again by the next who comes."""
+        return await self._get(User(realm, thing.id), thing)
+
+    async def _get(self, user: User, thing: StorageObject) -> Storage:
         if not thing.active:
             raise Unavailable(f"The storage {thing.id!r} is not active", field="storage")
         if self._is_closed:
@@ -112,11 +117,18 @@ class OpenStorages:
         opened = self._opened.get(key)
         if opened is None:
             opened = self._open(key, thing)
-        self._use(User(realm, thing.id), key, opened)
+        self._use(user, key, opened)
         if opened.storage is not None:
             return opened.storage
         # Somebody who gives up must not take the opening with him from the others.
         return await asyncio.shield(opened.opening)
+
+    async def try_out(self, realm: str, thing: StorageObject) -> None:
+        """Open a storage that may be configured soon. Whatever comes of that, the one that is
+        configured under its id stays open."""
+        trial = User(realm, f"?{thing.id}")
+        await self._get(trial, thing)
+        self._release(trial)
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
         """These are all that a realm has; others that it had open are released."""

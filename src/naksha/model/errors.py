@@ -31,7 +31,7 @@
     ├── Forbidden                who asks may not do it; names the right that is missing
     ├── LimitExceeded            too much at once; the limit is named
     ├── HandlerFailed            code of a pipeline broke; names the handler
-    │   └── RemoteFailed         a handler elsewhere cannot be reached, or answers nonsense
+    ├── RemoteFailed             a handler elsewhere cannot be reached, or answers nonsense
     └── StorageCorrupt           the storage broke its own rules; please report it
 
 Codes are append-only and never change their meaning: programs branch on them, and one table
@@ -309,7 +309,7 @@ class HandlerFailed(NakshaError):
     code = "handler_failed"
 
 
-class RemoteFailed(HandlerFailed):
+class RemoteFailed(NakshaError):
     """A handler that runs elsewhere cannot be reached, or does not answer as it should."""
 
     code = "remote_failed"

@@ -37,8 +37,8 @@ class Test(msgspec.Struct, frozen=True, tag="test"):
     another type never matches, except for NE, which is the exact opposite of EQ on existing
     properties. `CONTAINS` is JSON containment: the property contains the value. Nothing holds for a
     property that is absent, not even IS_NULL: who does not care asks for
-    `Not(And((Test(path, EXISTS), Not(Test(path, IS_NULL)))))`. A path leads through objects only. `ANY_STARTS_WITH`
-    is about arrays: one of their elements is a text that starts with the value.
+    `Not(And((Test(path, EXISTS), Not(Test(path, IS_NULL)))))`. A path leads through objects only.
+    `ANY_STARTS_WITH` is about arrays: one of their elements is a text that starts with the value.
     """
 
     path: tuple[str, ...]

@@ -84,13 +84,38 @@ def layered_states(
     statement = Statement()
     # One more than is wanted tells whether there are more.
     limit = None if query.limit is None else query.limit + 1
+    sources, order = rows_of(statement, layers, query, _given(query), cursor=cursor, limit=limit)
+    return _select(statement, query, sources, order), statement.values
+
+
+def some_states(
+    layers: Sequence[Source], query: Query, limit: int | None, *, if_there: str | None = None
+) -> tuple[str, list[Any]]:
+    """The statement that gives (id, feature) of any so many states of the query; of none, unless
+    there is the collection `if_there`."""
+    statement = Statement()
+    conditions = [] if if_there is None else [there(statement, if_there)]
+    sources, _ = rows_of(statement, layers, query, _given(query), *conditions)
+    cut = "" if limit is None else sql("cut", limit=statement.value(limit, "int8"))
+    return _select(statement, query, sources, cut), statement.values
+
+
+def there(statement: Statement, collection: str) -> str:
+    """The condition that there is a collection."""
+    return sql("there", id=statement.value(collection, "text"))
+
+
+def _given(query: Query) -> str:
+    """What a source gives of each state: the space goes into those only that are given out."""
+    return "feature" if query.space is None else "row"
+
+
+def _select(statement: Statement, query: Query, sources: str, order: str) -> str:
     if query.space is None:
-        sources, order = rows_of(statement, layers, query, "feature", cursor=cursor, limit=limit)
-        return sql("select_states", sources=sources, order=order), statement.values
-    sources, order = rows_of(statement, layers, query, "row", cursor=cursor, limit=limit)
+        return sql("select_states", sources=sources, order=order)
     check_text(query.space)
     space = json_text(query.space)
-    text = sql(
+    return sql(
         "select_states_in_space",
         sources=sources,
         order=order,
@@ -98,7 +123,6 @@ def layered_states(
         space=statement.value(space, "text"),
         splice=statement.value(f'"{XYZ}": {{"space": {space}, ', "text"),
     )
-    return text, statement.values
 
 
 def rows_of(
@@ -136,10 +160,14 @@ def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]
     return layered_count([Source(collection, at)], query)
 
 
-def layered_count(layers: Sequence[Source], query: Query) -> tuple[str, list[Any]]:
-    """The same, of a collection that lies in several layers, topmost first."""
+def layered_count(
+    layers: Sequence[Source], query: Query, *, if_there: str | None = None
+) -> tuple[str, list[Any]]:
+    """The same, of a collection that lies in several layers, topmost first; nothing is counted
+    unless there is the collection `if_there`."""
     statement = Statement()
-    sources = _sources(statement, layers, query, None, "source_count", "feature", ())
+    conditions = [] if if_there is None else [there(statement, if_there)]
+    sources = _sources(statement, layers, query, None, "source_count", "feature", conditions)
     return sql("select_count", sources=sources), statement.values
 
 

@@ -11,7 +11,7 @@ from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.model.tiles import VectorTile
 from naksha.psql.sql import sql
-from naksha.psql.statements import Source, Statement, box_of, rows_of
+from naksha.psql.statements import Source, Statement, box_of, rows_of, there
 
 _NUMBERS: Final = ("version", "createdAt", "updatedAt", "rtcts", "rtuts")
 _TEXTS: Final = (
@@ -31,20 +31,26 @@ _TEXTS: Final = (
 
 
 def tile_statement(
-    layers: Sequence[Source], query: Query, tile: VectorTile, *, ordered: bool
+    layers: Sequence[Source],
+    query: Query,
+    tile: VectorTile,
+    *,
+    ordered: bool,
+    if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
     """The statement that gives a tile and how many features were found for it. Unless they are
-    `ordered`, any that are within the limit will do, and one more tells that it was too low."""
+    `ordered`, any that are within the limit will do, and one more tells that it was too low.
+    None are found, unless there is the collection `if_there`."""
     statement = Statement()
-    within: list[str] = []
+    within = [] if if_there is None else [there(statement, if_there)]
     if query.spatial is None:
         query = msgspec.structs.replace(query, spatial=tile.box())
     else:
-        within = [box_of(statement, tile.box())]
+        within.append(box_of(statement, tile.box()))
     limit = query.limit if ordered else None
     sources, order = rows_of(statement, layers, query, "row", *within, limit=limit)
     if query.limit is not None and not ordered:
-        order = sql("tile_cut", limit=str(query.limit + 1))
+        order = sql("cut", limit=statement.value(query.limit + 1, "int8"))
     nested = sql("tile_flattened" if tile.flattened else "tile_nested")
     flat = tile.is_flat()
     text = sql(

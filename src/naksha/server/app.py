@@ -3,6 +3,7 @@
 Observing    stream id, log, metrics, and that pages of any origin may ask
 GZip         answers, when the client likes
 Gate         who asks, his turn, his time, the size of what he sends
+Shortcuts    past the framework, for what is asked often
 routes
 """
 
@@ -26,6 +27,7 @@ from naksha.server.observing import Observing
 from naksha.server.opening import check_default_storage, open_hub
 from naksha.server.routing import ROUTES
 from naksha.server.settings import Settings
+from naksha.server.shortcuts import Shortcuts
 from naksha.server.state import ServerState
 from naksha.server.turns import TurnLimits, Turns
 
@@ -51,6 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     add_error_handlers(app)
     # The last one added is the outermost.
+    app.add_middleware(Shortcuts, routers=[routes.router for routes in ROUTES])
     app.add_middleware(
         Gate, settings=settings, doorkeeper=app.state.doorkeeper, turns=app.state.turns
     )
@@ -63,6 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observing)
     for routes in ROUTES:
         app.include_router(routes.router)
+    app.state.routes = [route for routes in ROUTES for route in routes.router.routes]
     complete_document(
         app, version_documents.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
     )

@@ -33,6 +33,8 @@ async def json_object(request: Request) -> dict[str, Any]:
 
 def not_json(body: bytes, error: Exception) -> InvalidArgument:
     """What is wrong with a body, and where."""
+    if not body.strip():
+        return InvalidArgument("The body is empty; send JSON", field="body")
     said, _, place = str(error).partition(" (byte ")
     number = place.rstrip(")")
     if not number.isdecimal():

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 
 from naksha.server.answers import FAILED, GEO_JSON
+from naksha.server.describing import describe
 
 MVT: Final = "application/vnd.mapbox-vector-tile"
 MODIFICATIONS: Final = "application/vnd.here.feature-modification-list"
@@ -283,6 +284,7 @@ def complete_document(app: FastAPI, more: Mapping[str, Any], *, needs_token: boo
             for path in document["paths"].values():
                 for operation in path.values():
                     operation["responses"].pop("422", None)
+            describe(document)
         assert app.openapi_schema is not None
         return app.openapi_schema
 

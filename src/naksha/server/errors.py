@@ -42,8 +42,8 @@ _NAMES: Final = {
 }
 """What a status is called in the envelope; clients know these names only."""
 _TEXTS: Final = {
-    404: "The requested resource does not exist.",
-    405: "This resource does not know the method {method}.",
+    404: "The requested resource does not exist. /openapi.json names those that do.",
+    405: "This resource does not know the method {method}, but: {allowed}.",
 }
 """What is said when nothing answers at a path."""
 
@@ -148,7 +148,11 @@ def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
     kind, *path = [str(step) for step in found["loc"]]
     if found["type"] == "json_invalid":
         return "body", f"The body is no JSON: {found['ctx']['error']}, at character {path[0]}"
-    return ".".join(path) or kind, str(found["msg"])
+    more = found.get("ctx", {})
+    if "discriminator" in more:
+        path.append(more["discriminator"].strip("'"))
+    text = _SENTENCES.get(found["type"], "{msg}").format(msg=found["msg"], **more)
+    return ".".join(path) or kind, text
 
 
 async def _of_the_framework(request: Request, error: Exception) -> Response:
@@ -157,19 +161,30 @@ async def _of_the_framework(request: Request, error: Exception) -> Response:
         # Raised while the body was read, which the framework takes for a fault of the body.
         return await _ours(request, error.__cause__)
     visit, status = visit_of(request), error.status_code
-    text = _TEXTS.get(status, str(error.detail)).format(method=request.method)
-    if status not in (404, 405) or error.detail not in ("Not Found", "Method Not Allowed"):
-        text = str(error.detail)
+    allowed = _allowed(request) if status == 405 else ""
+    text = str(error.detail)
+    if text in ("Not Found", "Method Not Allowed") and status in _TEXTS:
+        text = _TEXTS[status].format(method=request.method, allowed=allowed)
     body = envelope(status, visit.stream_id, text, _CODES.get(status, "invalid_argument"))
-    headers = {"Allow": _allowed(request)} if status == 405 else error.headers
+    headers = {"Allow": allowed} if status == 405 else error.headers
     return envelope_response(status, body, headers)
 
 
 def _allowed(request: Request) -> str:
     """The methods that a path knows; the framework tells those of one of its routes only."""
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    app = request.app  # whose own list has routers, not what is in them
+    routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
     matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
 
 
+_SENTENCES: Final = {
+    "missing": "It is missing",
+    "extra_forbidden": "There is no such key here",
+    "model_attributes_type": "The body must be a JSON object",
+    "union_tag_invalid": "{tag!r:.64} is none of {expected_tags}",
+    "union_tag_not_found": "It is missing",
+    "value_error": "{error}",
+}
+"""What the framework says in words of its inside, by its names for them."""
 _CODES: Final = {404: "not_found", 405: "not_supported"}

@@ -43,7 +43,10 @@ def log_request(line: RequestLine) -> None:
     """Note a request that is over."""
     level = logging.WARNING if line.status >= 500 else logging.INFO
     if _log.isEnabledFor(level):
-        _log.log(level, "request", extra={_FIELDS: line})
+        # Past `Logger.log`, which looks through the stack for who calls it: it is always this one.
+        record = logging.LogRecord(_log.name, level, __file__, 0, "request", None, None)
+        setattr(record, _FIELDS, line)
+        _log.handle(record)
 
 
 class JsonLines(logging.Formatter):

@@ -65,8 +65,9 @@ def greeting(settings: Settings, port: int) -> str:
     """Where the hub is, and what to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{port}"
-    token = ' -H "Authorization: Bearer $TOKEN"' if settings.keys and not settings.anonymous else ""
-    json = " -H 'Content-Type: application/geo+json'"
+    needs_token = bool(settings.keys) and not settings.anonymous
+    token = ' -H "Authorization: Bearer $TOKEN"' if needs_token else ""
+    minting = _minting(settings) if needs_token else ""
     feature = (
         '{"type":"Feature","id":"first","geometry":{"type":"Point","coordinates":[8.68,50.11]},'
         '"properties":{"name":"Frankfurt"}}'
@@ -76,14 +77,20 @@ Naksha serves {url}/hub
 {_places(settings)}
 
 Try, in another terminal:
-  curl {url}/hub/health-status
+{minting}  curl {url}/hub/health-status
   curl{token} -X POST {url}/hub/spaces -d '{{"id":"places","title":"Places"}}'
-  curl{token} -X PUT {url}/hub/spaces/places/features{json} -d '{feature}'
+  curl{token} -X PUT {url}/hub/spaces/places/features -d '{feature}'
   curl{token} "{url}/hub/spaces/places/search?p.name=Frankfurt"
 
-Ctrl-C stops it.
+{url}/openapi.json describes all of it. Ctrl-C stops it.
 
 """
+
+
+def _minting(settings: Settings) -> str:
+    """How to get a token, where one of the keys can sign one for sure."""
+    key = next((key for key in settings.keys if key.startswith("secret:")), None)
+    return "" if key is None else f"  TOKEN=$(naksha token my-app --key {key})\n"
 
 
 def _places(settings: Settings) -> str:

@@ -98,7 +98,12 @@ def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram,
 
 def count_event(handler: str, has_failed: bool) -> None:
     """Count an event that a handler is done with."""
-    EVENTS.labels(handler, "failed" if has_failed else "answered").inc()
+    _of_events(handler, has_failed).inc()
+
+
+@cache
+def _of_events(handler: str, has_failed: bool) -> Counter:
+    return EVENTS.labels(handler, "failed" if has_failed else "answered")
 
 
 def exposition(is_one_of_many: bool) -> bytes:

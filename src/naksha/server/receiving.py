@@ -1,4 +1,4 @@
-"""Bodies of requests: unpacked when they are packed, and never larger than is allowed."""
+"""Bodies of requests: unpacked when they are packed, never larger than is allowed, always JSON."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from naksha.server.visits import Visit, has_body, visit_of
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
 """Fields that are not true of what was unpacked."""
+_CONTENT_TYPE: Final = b"content-type"
+_JSON: Final = (_CONTENT_TYPE, b"application/json")
 
 
 def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
@@ -28,6 +30,7 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
     length = visit.fields.get(b"content-length", b"")
     if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)
+    _call_it_json(scope)
     encoding = (visit.field(b"content-encoding") or "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
@@ -38,6 +41,13 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
             field="Content-Encoding",
         )
     return _Counting(visit, receive, bytes_max).receive
+
+
+def _call_it_json(scope: Scope) -> None:
+    """Nobody takes anything else, and clients call it all kinds of things: `curl -d` a form. The
+    framework, which reads some bodies itself, goes by the name."""
+    others = (field for field in scope["headers"] if field[0] != _CONTENT_TYPE)
+    scope["headers"] = [*others, _JSON]
 
 
 class _Counting:

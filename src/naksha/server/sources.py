@@ -112,7 +112,11 @@ def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
         )
     elif isinstance(setting.default, tuple):
         made.add_argument(
-            setting.flag, action="append", metavar="KEYS", dest=setting.name, help=told
+            setting.flag,
+            action="append",
+            metavar=setting.name.upper(),
+            dest=setting.name,
+            help=told,
         )
     else:
         made.add_argument(setting.flag, metavar=setting.name.upper(), dest=setting.name, help=told)

@@ -85,6 +85,13 @@ class Reader(Protocol):
     ) -> AsyncIterator[State]:
         """All states of the query, streamed."""
 
+    def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        """The states of the query, streamed some at a time (never none), for those who pass them
+        on. This is no page that others follow: a limit gives any so many of them, in any order,
+        HEAD is what it is now, and a cursor is ignored. What is few comes at once."""
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         """How many states the query gives, ignoring limit and cursor."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
@@ -60,6 +61,16 @@ class SessionReader(ABC):
     ) -> AsyncIterator[State]:
         for state in (await self.page(collection, query, at)).states:
             yield state
+
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        whole = reading.counted(query)
+        found = await self._look(
+            lambda c: list(islice(self._request(c, collection, whole, at).states(), query.limit))
+        )
+        if found:
+            yield found
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         counted = reading.counted(query)

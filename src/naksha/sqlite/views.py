@@ -26,6 +26,7 @@ from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
+from naksha.spi import chunks
 from naksha.spi.clock import Clock
 from naksha.spi.sessions import check_days, check_kept
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
@@ -131,7 +132,10 @@ class View:
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
-        async with self._request(collection, query, at) as (snapshot, request):
+        async with (
+            self._readers.streams.turn(query),
+            self._request(collection, query, at) as (snapshot, request),
+        ):
             left = query.limit
             found = await snapshot.read(lambda _: request.states())
             while left != 0:
@@ -142,6 +146,16 @@ class View:
                 if len(chunk) < size:
                     break
                 left = None if left is None else left - len(chunk)
+
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        async with self._request(collection, reading.counted(query), at) as (snapshot, request):
+            found = await snapshot.read(lambda _: islice(request.states(), query.limit))
+            size = chunks.FIRST
+            while states := await snapshot.read(partial(_next, found, size)):
+                yield states
+                size = chunks.size_after(states)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         async with self._request(collection, reading.counted(query), at) as (snapshot, request):

@@ -30,6 +30,7 @@ import pytest
 _MODULES = (
     "branches",
     "bulk",
+    "chunks",
     "collections",
     "concurrency",
     "gates",
@@ -79,6 +80,10 @@ from naksha.testing.suite_bulk import (  # noqa: E402
     TestSplits,
     TestStagedWriter,
     filled,
+)
+from naksha.testing.suite_chunks import (  # noqa: E402
+    TestChunks,
+    TestChunksOfDroppedCollections,
 )
 from naksha.testing.suite_collections import (  # noqa: E402
     TestChangingCollections,
@@ -202,6 +207,8 @@ __all__ = [
     "TestBranchingOff",
     "TestBulkWriter",
     "TestChangingCollections",
+    "TestChunks",
+    "TestChunksOfDroppedCollections",
     "TestCollectionsOnABranch",
     "TestCollectionsUnderWriters",
     "TestCreate",

@@ -9,6 +9,7 @@ import pytest
 from naksha.hub.context import Actor, Context
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Role, Space, StorageObject
+from naksha.hub.permissions import is_seen
 from naksha.hub.pipeline import Event, Pipeline, Setup, Stage, Surroundings
 from naksha.hub.requests import (
     CountFeatures,
@@ -22,6 +23,7 @@ from naksha.hub.resources import features
 from naksha.hub.responses import Features
 from naksha.hub.rights import Rights, parse_rights
 from naksha.model.errors import FeatureExists, Forbidden, NotFound
+from naksha.model.query import Query
 from naksha.model.state import State
 from tests.hub.handlers.support import ACTOR, HubUnderTest, feature, open_hub
 
@@ -76,9 +78,16 @@ async def test_a_token_for_xyz_needs_no_right_to_use_the_space(hub: HubUnderTest
         await ids(hub, "places", acting(rights))
 
 
+async def is_shown(hub: HubUnderTest, id: str) -> bool:
+    return is_seen(await hub.realm.registry.get(Space, id), acting({}).actor)
+
+
 async def test_a_shared_space_is_read_by_everybody_of_the_realm(hub: HubUnderTest) -> None:
     await hub.realm.registry.create(Space(id="open", shared=True), ACTOR)
     await hub.put("open", feature("a"))
+    await hub.space("closed")
+    shown = {space.id for space in await hub.realm.registry.list(Space)}
+    assert {id for id in shown if await is_shown(hub, id)} == {"open"}
     assert await ids(hub, "open", acting({})) == ["a"]
     assert await ids(hub, "open", acting({"readFeatures": [{"tags": "none"}]})) == ["a"]
     with pytest.raises(Forbidden):
@@ -152,6 +161,41 @@ async def test_rights_to_some_features_of_a_space_count_in_its_views(view: HubUn
     assert await ids(view, "base", context) == ["a", "b"]
 
 
+@pytest.mark.parametrize("paged", [False, True])
+async def test_what_somebody_may_not_read_hides_what_lies_below(
+    view: HubUnderTest, *, paged: bool
+) -> None:
+    """Of a feature that is secret by now its former state must not come to light; nor of a view
+    over the view."""
+    await view.space("mine")
+    await view.space("my-all", ("view", {"spaceIds": ["mine", "all"]}))
+    await view.space("old")
+    await view.space("over-all", ("view", {"spaceIds": ["all", "old"]}))
+    await view.put("base", feature("gone", tags=["open"]), feature("left", tags=["open"]))
+    await view.put("old", feature("a", tags=["open"]), feature("gone", tags=["open"]))
+    await view.put("all", feature("a", tags=["secret"], n=2))
+    await view.delete("all", "gone")
+    context = acting({"useSpaces": [{}], "readFeatures": [{"tags": "open"}]})
+    for space in ("all", "my-all", "over-all"):
+        answer = await view.realm.send(space, ReadFeatures(paged=paged), context)
+        assert sorted(state.id for state in await answer.all()) == ["c", "left"]
+        assert (await view.realm.send(space, CountFeatures(), context)).count == 2
+
+
+async def test_who_asks_for_ids_alone_is_told_nothing_else(view: HubUnderTest) -> None:
+    context = acting({"useSpaces": [{}], "readFeatures": [{"tags": "open"}]})
+    by_id = ReadFeatures(query=Query(ids=("a", "b", "x")), only_ids=True)
+    found = await (await view.realm.send("base", by_id, context)).all()
+    assert sorted(state.id for state in found) == ["a", "b"]
+    assert all(state.feature.keys() == {"id", "type"} for state in found)
+    # Nor can anybody find out more by asking for ids with certain properties.
+    other = Query(ids=("a", "b"), tags=(("open",),))
+    for query in (Query(), other):
+        asked = ReadFeatures(query=query, only_ids=True)
+        found = await (await view.realm.send("base", asked, context)).all()
+        assert [state.id for state in found] == ["a"]
+
+
 @pytest.mark.parametrize("e", [IfExists.PATCH, IfExists.REPLACE, IfExists.DELETE])
 async def test_what_lies_below_is_changed_with_the_rights_to_what_the_view_shows(
     view: HubUnderTest, e: IfExists
@@ -168,6 +212,27 @@ async def test_what_lies_below_is_changed_with_the_rights_to_what_the_view_shows
         await view.realm.send("all", writing(sent, e=e), acting(below))
     assert refused.value.feature_id == "b"
     assert (await view.read("all"))["b"] == {}
+
+
+async def test_a_feature_that_moves_to_another_collection_is_changed(hub: HubUnderTest) -> None:
+    """What is deleted here and created there is still a change of one feature."""
+    split = {"property": "properties.kind", "collections": {"road": "roads", "rail": "rails"}}
+    await hub.space("net", ("type-splitter", split))
+    await hub.put("net", feature("a", tags=["open"], kind="road"), feature("b", kind="road"))
+    rights = {"useSpaces": [{}], "readFeatures": [{}], "updateFeatures": [{"tags": "open"}]}
+
+    def moving(id: str, *tags: str) -> WriteFeatures:
+        sent = feature(id, tags=tags, kind="rail")
+        return writing(sent, e=IfExists.REPLACE, ne=IfNotExists.ERROR)
+
+    await hub.realm.send("net", moving("a", "open"), acting(rights))
+    assert (await hub.read("net"))["a"] == {"kind": "rail"}
+    with pytest.raises(Forbidden):
+        await hub.realm.send("net", moving("b", "open"), acting(rights))
+    await hub.put("net", feature("a", tags=["open"], kind="road"))
+    with pytest.raises(Forbidden):
+        await hub.realm.send("net", moving("a", "closed"), acting(rights))
+    assert await hub.read("net") == {"a": {"kind": "road"}, "b": {"kind": "road"}}
 
 
 # ---- Roles ---------------------------------------------------------------------------------------

@@ -122,6 +122,45 @@ class TestCollections:
         assert [(one.id, one.position) for one in written.failed] == [("a", 0)]
         assert written.inserted == ("b",)
 
+    @pytest.mark.parametrize("way", ["collections", "spaces"])
+    async def test_what_is_right_is_written_wherever_it_belongs(
+        self, hub: HubUnderTest, way: str
+    ) -> None:
+        """Also when nothing is right of what belongs into one of the places."""
+        names = {"road": "roads", "rail": "rails"}
+        for name in names.values():
+            await hub.space(name)
+        await hub.space("ways", ("type-splitter", {"property": "properties.kind", way: names}))
+        nowhere = {"type": "Point", "coordinates": []}
+        wrong = {**feature("b", kind="rail"), "geometry": nowhere}
+        written = await hub.put("ways", wrong, feature("a", kind="road"), transactional=False)
+        assert written.inserted == ("a",)
+        assert [(one.id, one.position) for one in written.failed] == [("b", 0)]
+        with pytest.raises(InvalidArgument) as refused:
+            await hub.put("ways", wrong, feature("c", kind="river"), transactional=False)
+        assert {one.id for one in refused.value.failures} == {"b", "c"}
+
+    @pytest.mark.parametrize("way", ["collections", "spaces"])
+    async def test_what_cannot_move_stays_where_it_is(self, hub: HubUnderTest, way: str) -> None:
+        names = {"road": "roads", "rail": "rails"}
+        for name in names.values():
+            await hub.space(name)
+        await hub.space("ways", ("type-splitter", {"property": "properties.kind", way: names}))
+        await hub.put("ways", feature("a", kind="road"), feature("b", kind="road"))
+        wrong = {**feature("a", kind="rail"), "geometry": {"type": "Point", "coordinates": []}}
+        moving = feature("b", kind="rail")
+        written = await hub.put("ways", wrong, moving, transactional=False)
+        assert (written.updated, [one.id for one in written.failed]) == (("b",), ["a"])
+        assert sorted(await hub.read("roads")) == ["a"]
+        assert sorted(await hub.read("rails")) == ["b"]
+
+    async def test_a_branch_is_refused_and_main_left_alone(self, hub: HubUnderTest) -> None:
+        await ways(hub)
+        await hub.put("ways", feature("a", kind="road"))
+        with pytest.raises(NotSupported):
+            await hub.realm.send("ways", DeleteFeatures(ref="other:HEAD"), CONTEXT)
+        assert await hub.count("ways") == 1
+
     async def test_a_version_is_one_of_all_collections(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await ways(hub)

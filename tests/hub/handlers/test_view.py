@@ -1,5 +1,6 @@
 """Views: layers that hide each other, unions, composite spaces, pages, counts and versions."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -411,3 +412,32 @@ class TestConfiguration:
         with pytest.raises(InvalidArgument) as refused:
             await hub.space("map", ("view", properties))
         assert (refused.value.field or "").startswith("properties.")
+
+
+async def test_what_is_right_is_written_whatever_is_wrong(hub: HubUnderTest) -> None:
+    await two_layers(hub)
+    await hub.put("base", feature("a", n=1), feature("p", n=1))
+    nowhere = {"type": "Point", "coordinates": []}
+    wrong = {**feature("b"), "geometry": nowhere}
+    kept = await hub.write("map", feature("a"), wrong, e=IfExists.RETAIN, transactional=False)
+    assert (kept.retained, [one.id for one in kept.failed]) == (("a",), ["b"])
+    with pytest.raises(FeatureExists) as refused:
+        await hub.write("map", feature("a"), wrong, e=IfExists.ERROR, transactional=False)
+    assert [one.id for one in refused.value.failures] == ["a", "b"]
+    patch = {**feature("p", n=2), "geometry": nowhere}
+    done = await hub.write("map", patch, feature("c"), transactional=False)
+    assert (done.inserted, done.updated) == (("c",), ())
+    assert [one.id for one in done.failed] == ["p"]
+    assert (await hub.read("map"))["p"] == {"n": 1}
+
+
+async def test_readers_of_a_view_do_not_wait_for_each_other(any_hub: HubUnderTest) -> None:
+    """Each streams the base, and asks what is hidden of it meanwhile; there are more of them than
+    the storage has connections."""
+    hub = any_hub
+    await two_layers(hub)
+    await hub.put("base", *(feature(f"f{number:04}") for number in range(2_500)))
+    await hub.put("map", feature("f0001", n=2))
+    async with asyncio.timeout(25):
+        found = await asyncio.gather(*(hub.states("map") for _ in range(24)))
+    assert {len(states) for states in found} == {2_500}

@@ -160,7 +160,8 @@ async def play(
 ) -> None:
     model = Model()
     await player.begin()
-    for edit in edits:
+    # Where nothing lies below nothing can come back.
+    for edit in [Edit("put", "bottom", IDS, {"n": 1}), *edits]:
         model.apply(edit)
         await player.apply(edit)
     await player.check(model, where, ids, size)

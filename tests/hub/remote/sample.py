@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from naksha.hub.pipeline import Event, Handler, Setup
-from naksha.hub.requests import CountFeatures, ReadFeatures, WriteFeatures
+from naksha.hub.requests import CountFeatures, DeleteFeatures, ReadFeatures, WriteFeatures
 from naksha.hub.responses import Count, Features, Written
 from naksha.model.errors import Forbidden, InvalidArgument, NakshaError
 from naksha.model.query import Query
@@ -71,10 +71,22 @@ class Narrow:
         pass
 
     async def process(self, event: Event) -> Any:
-        request = event.request
+        request: Any = event.request
         if isinstance(request, ReadFeatures | CountFeatures):
             query = msgspec.structs.replace(request.query, tags=(("open",),))
-            return await event.send_upstream(msgspec.structs.replace(request, query=query))
+            request = msgspec.structs.replace(request, query=query)
+        return await event.send_upstream(request)
+
+
+class Overreaching:
+    """Deletes everything as soon as somebody looks."""
+
+    def __init__(self, setup: Setup) -> None:
+        pass
+
+    async def process(self, event: Event) -> Any:
+        if isinstance(event.request, CountFeatures):
+            await event.send_upstream(DeleteFeatures())
         return await event.send_upstream()
 
 
@@ -141,7 +153,10 @@ class Comparing:
 
 CLASSES: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Stamp, Pure, Narrow, Refusing, Failing, Sleeping, Catching, Comparing)
+    for kind in (
+        *(Stamp, Pure, Narrow, Overreaching),
+        *(Refusing, Failing, Sleeping, Catching, Comparing),
+    )
 }
 
 
@@ -149,5 +164,3 @@ def choose(setup: Setup) -> Handler:
     """The handler that the properties of a connector name, so that one process hosts all."""
     handler: Handler = CLASSES[setup.connector.properties["handler"]](setup)
     return handler
-
-

@@ -53,9 +53,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(params=["inside", "remote"])
-def connector(
-    request: pytest.FixtureRequest, installed: None
-) -> Callable[..., Connector]:
+def connector(request: pytest.FixtureRequest, installed: None) -> Callable[..., Connector]:
     """The connector of a handler, which runs here or elsewhere."""
     if request.param == "inside":
         return lambda handler, **more: ("tests:choose", {"handler": handler, **more})
@@ -68,9 +66,7 @@ def connector(
 async def hub(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[HubUnderTest]:
     allowed = [request.getfixturevalue("url")]
     location = f"file:{tmp_path}/{{realm}}.naksha"
-    opened = await Hub.open(
-        "memory:", DefaultStorage(location=location), remote_handlers=allowed
-    )
+    opened = await Hub.open("memory:", DefaultStorage(location=location), remote_handlers=allowed)
     try:
         yield HubUnderTest(opened, await opened.realm("default"))
     finally:
@@ -176,6 +172,19 @@ async def test_a_handler_has_the_rights_of_whoever_asks(
     context = Context(actor=Actor(app_id="reader", rights=rights), stream_id="1")
     with pytest.raises(Forbidden, match="'other'"):
         await hub.realm.send("comparing", CountFeatures(), context)
+
+
+async def test_somebody_elsewhere_does_no_more_than_whoever_asks_may(
+    hub: HubUnderTest, url: str
+) -> None:
+    own = {"url": f"{url}/handlers", "secret": SECRET, "handler": "Overreaching"}
+    await hub.space("watched", ("remote", own), STORED)
+    await hub.put("watched", feature("a"))
+    rights = parse_rights({"xyz-hub": {"readFeatures": [{"space": "watched"}]}})
+    reader = Context(actor=Actor(app_id="reader", rights=rights), stream_id="1")
+    with pytest.raises(Forbidden, match="deleteFeatures"):
+        await hub.realm.send("watched", CountFeatures(), reader)
+    assert list(await hub.read("watched")) == ["a"]
 
 
 async def test_rights_to_some_features_are_not_lost_on_the_way(

@@ -156,16 +156,12 @@ async def test_what_nobody_goes_on_with_is_given_up(client: Client) -> None:
     assert told["error"]["code"] == "not_found"
 
 
-async def test_too_many_events_are_refused(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_events_are_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HOST_EVENTS_MAX", 2)
     answers = [(await client.ask(request(event())))[1] for _ in range(3)]
     assert ["error" in each for each in answers] == [False, False, True]
     assert answers[2]["error"]["code"] == "unavailable"
-    last = event(
-        continuation=answers[0]["continuation"], response=msgspec.Raw(b'{"count":3}')
-    )
+    last = event(continuation=answers[0]["continuation"], response=msgspec.Raw(b'{"count":3}'))
     assert "response" in (await client.ask(request(last)))[1]
     assert "send" in (await client.ask(request(event())))[1]
 
@@ -233,9 +229,7 @@ async def test_ways_to_send_a_body(client: Client) -> None:
     assert (await client.answer())[0] == -1
 
 
-async def test_silence_ends_a_connection(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silence_ends_a_connection(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HOST_IDLE_SECONDS", 0.1)
     monkeypatch.setattr(limits, "HOST_READ_SECONDS", 0.1)
     async with hosting() as port, connected(port) as silent, connected(port) as slow:
@@ -305,7 +299,7 @@ async def test_without_a_secret_only_this_machine_is_served() -> None:
 
 
 def test_which_class_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load_handler("tests.hub.remote.sample:Stamp").__name__ == "Stamp"  # type: ignore[attr-defined]
+    assert load_handler("tests.hub.remote.sample:Stamp").__name__ == "Stamp"
     for name in ("tests.hub.remote.sample", "tests.hub.remote.none:X", "json:None", "json:__doc__"):
         assert main([name]) == 2
         assert name.split(":")[0] in capsys.readouterr().err

@@ -162,9 +162,7 @@ async def call(url: str, names: Names, monkeypatch: pytest.MonkeyPatch, port: in
         "2002:7f00:1::",
     ],
 )
-async def test_a_name_does_not_lead_inside(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_name_does_not_lead_inside(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Forbidden, match="private network"):
         await call("http://handlers.example.com:{port}/", Names([address]), monkeypatch, 9)
     with pytest.raises(Forbidden, match="private network"):

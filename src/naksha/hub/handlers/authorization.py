@@ -7,13 +7,14 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event
+from naksha.hub.requests import ReadFeatures
 from naksha.hub.resources import Resource
 from naksha.hub.responses import Features, Written
 from naksha.hub.rights import FEATURE_RIGHTS, Right, Rights, Scope, forbidden
@@ -73,6 +74,8 @@ class Authorization:
 
     async def _narrowed(self, event: Event, partial: dict[Right, Scope]) -> Any:
         """What is read of the features that may be read."""
+        if isinstance(event.request, ReadFeatures) and event.request.is_about_ids:
+            return _only_ids(await event.send_upstream())
         readable = partial.pop(Right.READ_FEATURES, None)
         request = None if readable is None else event.request.narrowed(predicate_of(readable))
         if request is None or readable is None or partial:
@@ -131,11 +134,25 @@ def _is_in(scope: Scope, state: State) -> bool:
 
 def _readable(answer: Features, scope: Scope) -> Features:
     """Those of an answer that are of a scope."""
+    return _changed(answer, lambda states: [state for state in states if _is_in(scope, state)])
 
+
+def _only_ids(answer: Features) -> Features:
+    """Nothing of the features but that they are there."""
+    return _changed(
+        answer,
+        lambda states: [
+            State(state.id, msgspec.json.encode({"id": state.id, "type": "Feature"}))
+            for state in states
+        ],
+    )
+
+
+def _changed(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
     async def read(outer: Features) -> AsyncIterator[Sequence[State]]:
         try:
             async for states in answer:
-                some = [state for state in states if _is_in(scope, state)]
+                some = change(states)
                 if some:
                     yield some
             outer.cursor = answer.cursor

@@ -16,6 +16,7 @@ import msgspec
 from naksha.hub.handlers.layers import Stack
 from naksha.hub.handlers.write_parts import (
     Order,
+    Refusals,
     changed_since,
     ids_of,
     says,
@@ -24,10 +25,9 @@ from naksha.hub.handlers.write_parts import (
     with_lock,
 )
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
-from naksha.hub.responses import Failure, Written
-from naksha.hub.writing.failures import failure_of
+from naksha.hub.responses import Written
 from naksha.hub.writing.permits import Permits
-from naksha.model.errors import FeatureExists, NakshaError
+from naksha.model.errors import FeatureExists
 from naksha.model.state import State
 
 Feature = dict[str, Any]
@@ -55,7 +55,7 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     sent = msgspec.structs.replace(
         request, modifications=tuple(plan.modifications), conflict_detection=False
     )
-    return plan.told(await top.ask(stack.event, sent))
+    return plan.told(await plan.refusals.of(top.ask(stack.event, sent)))
 
 
 def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
@@ -88,7 +88,7 @@ class _Plan:
         self._brought_up: set[str] = set()
         self.modifications: list[Modification] = []
         self.retained: list[str] = []
-        self.failed: list[Failure] = []
+        self.refusals = Refusals(request)
 
     def add(self, one: Modification) -> None:
         """Plan a modification."""
@@ -103,7 +103,8 @@ class _Plan:
             self.retained += ids_of(below)
         elif one.if_exists is IfExists.ERROR:
             for id in ids_of(below):
-                self._fail(FeatureExists("There is a feature with this id below", feature_id=id))
+                error = FeatureExists("There is a feature with this id below", feature_id=id)
+                self.refusals.add(error)
         else:
             self._change(below)
 
@@ -172,28 +173,26 @@ class _Plan:
         state = heads.get(feature.get("id") or "")
         if state is None or says(feature, state):
             return True
-        self._fail(changed_since(state))
+        self.refusals.add(changed_since(state))
         return False
-
-    def _fail(self, error: NakshaError) -> None:
-        if self._request.transactional:
-            raise error
-        self.failed.append(failure_of(error))
 
     def told(self, written: Written) -> Written:
         """What happened to the view, in the order of the request: features that were brought up
         were there before."""
         order = Order(self._request)
         deleted = {*written.deleted}
-        changed = {*written.inserted, *written.updated} & self._brought_up - deleted
+        failed = (*written.failed, *self.refusals.failed)
+        unchanged = deleted | {one.id for one in failed if one.id is not None}
+        changed = {*written.inserted, *written.updated} & self._brought_up - unchanged
         states = {state.id: state for state in written.states if state.id not in deleted}
-        return msgspec.structs.replace(
+        told = msgspec.structs.replace(
             written,
             inserted=order.ids({*written.inserted} - self._brought_up),
             updated=order.ids({*written.updated} - self._brought_up | changed),
             deleted=order.ids(deleted),
             retained=order.ids({*written.retained} - self._brought_up | {*self.retained}),
             states=tuple(states[id] for id in order.ids(states)),
-            failed=tuple(map(order.placed, (*written.failed, *self.failed))),
+            failed=tuple(map(order.placed, failed)),
             notices=tuple(map(order.placed, written.notices)),
         )
+        return self.refusals.check(told)

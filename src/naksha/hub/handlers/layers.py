@@ -59,12 +59,14 @@ class PinnedLayer(NamedTuple):
 
 class Stack(NamedTuple):
     """Layers, topmost first, as one event reads them: all at the same version, if any is named.
-    `pins` are the versions that they are pinned to, if each is to one of its own."""
+    `pins` are the versions that they are pinned to, if each is to one of its own; with `only_ids`
+    nobody wants to know more of the features than that they are there."""
 
     event: Event
     layers: Sequence[Layer]
     ref: str
     pins: tuple[str, ...] = ()
+    only_ids: bool = False
 
     def pinned(self, pins: tuple[str, ...]) -> Stack:
         """The same, with each layer as it was at its version; an empty one is the present."""
@@ -82,38 +84,57 @@ class Stack(NamedTuple):
         """Those of the ids that no layer has, live or deleted."""
         left = set(ids)
         for layer in self.layers:
-            for states in (States.LIVE, States.DELETED):
-                left -= {state.id for state in await self.find(layer, left, states)}
+            left -= await self._hidden_by(layer, left)
         return left
+
+    async def _hidden_by(self, layer: Layer, ids: Collection[str]) -> set[str]:
+        """Those of the ids that a layer has, live or deleted, whoever may read them."""
+        left = set(ids)
+        for states in (States.LIVE, States.DELETED):
+            left -= {state.id for state in await self._find(layer, left, states, only_ids=True)}
+        return {*ids} - left
 
     async def heads(self, ids: Collection[str]) -> dict[str, tuple[int, State]]:
         """The features that the stack has under these ids, each with the place of its layer."""
         heads: dict[str, tuple[int, State]] = {}
         left = set(ids)
         for place, layer in enumerate(self.layers):
-            live = await self.find(layer, left, States.LIVE)
+            live = await self.find(layer, left)
             heads |= {state.id: (place, state) for state in live}
             left -= {state.id for state in live}
-            left -= {state.id for state in await self.find(layer, left, States.DELETED)}
+            left -= await self._hidden_by(layer, left)
         return heads
 
-    async def find(self, layer: Layer, ids: Collection[str], states: States) -> list[State]:
-        """What a layer has under these ids."""
+    async def find(self, layer: Layer, ids: Collection[str]) -> list[State]:
+        """The features that a layer has under these ids."""
+        return await self._find(layer, ids, States.LIVE, only_ids=False)
+
+    async def _find(
+        self, layer: Layer, ids: Collection[str], states: States, *, only_ids: bool
+    ) -> list[State]:
         found: list[State] = []
         for some in chunks(sorted(ids)):
             query = Query(ids=tuple(some), states=states, space=self.event.space.id)
-            answer = await layer.ask(self.event, ReadFeatures(query=query, ref=self.ref))
-            found += await answer.all()
+            request = ReadFeatures(query=query, ref=self.ref, only_ids=only_ids)
+            found += await (await layer.ask(self.event, request)).all()
         return found
 
     async def stream(self, layer: Layer, query: Query) -> AsyncGenerator[Sequence[State], None]:
-        """All features that a layer has for a query, some at a time."""
-        async with aclosing(
-            await layer.ask(self.event, ReadFeatures(query=query, ref=self.ref))
-        ) as answer:
+        """All features that a layer has for a query, some at a time. Those of some ids are read
+        before anybody asks for more: only streams may keep a connection that long."""
+        if query.ids is not None:
+            for ids in [*chunks(dict.fromkeys(query.ids))] or [[]]:
+                part = msgspec.structs.replace(query, ids=tuple(ids))
+                found = await layer.ask(self.event, self._reading(part))
+                yield await found.all()
+            return
+        async with aclosing(await layer.ask(self.event, self._reading(query))) as answer:
             async for states in answer:
                 for some in chunks(states):
                     yield some
+
+    def _reading(self, query: Query) -> ReadFeatures:
+        return ReadFeatures(query=query, ref=self.ref, only_ids=self.only_ids)
 
 
 T = TypeVar("T")

@@ -193,14 +193,16 @@ class RemoteHandler:
     def _told(self, reply: Reply) -> NakshaError:
         assert reply.error is not None
         error = decode_error(reply.error)
-        if isinstance(error, HandlerFailed):
+        if isinstance(error, HandlerFailed | RemoteFailed):
             _log.warning("remote handler %s failed: %s", self._name, error.message)
         return error
 
 
 async def _send(event: Event, request: Request[Any], sent: Sent) -> Any:
-    if sent.space is None:
+    if sent.is_same and sent.space is None:
         return await event.send_upstream(request)
+    if sent.space is None:
+        return await event.send_upstream_authorized(request)
     return await event.send_to(sent.space, request)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from naksha.hub.handlers.paths import Path, get_at
 from naksha.hub.handlers.write_parts import (
     Order,
+    Refusals,
     changed_since,
     namespace_of,
     says,
@@ -21,10 +22,10 @@ from naksha.hub.handlers.write_parts import (
 )
 from naksha.hub.merging import patched
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
-from naksha.hub.responses import Failure, Written
-from naksha.hub.writing.failures import failure_of
+from naksha.hub.responses import Written
 from naksha.hub.writing.namespaces import with_namespace, without_namespace
 from naksha.model.errors import InvalidArgument, NakshaError, NotSupported
+from naksha.model.features import check_features
 from naksha.model.state import State
 
 Feature = dict[str, Any]
@@ -57,10 +58,12 @@ class Types(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one place is told."""
+    """What one place is told. Of what moves everything must go right: it would be lost if it were
+    deleted in one place and not made in the other."""
 
     place: int
     modification: Modification
+    moves: bool = False
 
 
 Heads = Mapping[str, tuple[int, State]]
@@ -75,7 +78,7 @@ class Plan:
         self._request = request
         self._moved: set[str] = set()
         self.parts: list[Part] = []
-        self.failed: list[Failure] = []
+        self.refusals = Refusals(request)
 
     def add(self, one: Modification) -> None:
         """Split a modification."""
@@ -84,9 +87,7 @@ class Plan:
             try:
                 place, feature = self._routed(one, feature)
             except NakshaError as error:
-                if self._request.transactional:
-                    raise
-                self.failed.append(failure_of(error))
+                self.refusals.add(error)
                 continue
             routed.setdefault(place, []).append(feature)
         ids: dict[int, list[str]] = {}
@@ -108,10 +109,12 @@ class Plan:
         if wanted == place:
             return place, feature
         self._check_move(one, feature, state)
+        made = unlocked(whole)
+        check_features([made])
         self._moved.add(state.id)
         delete = Modification(ids=(state.id,), if_exists=IfExists.DELETE)
-        self.parts.append(Part(place, delete))
-        return wanted, unlocked(whole)
+        self.parts.append(Part(place, delete, moves=True))
+        return wanted, made
 
     def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
         if one.if_exists is IfExists.MERGE:
@@ -135,7 +138,7 @@ class Plan:
             made = msgspec.structs.replace(
                 one, features=moving, ids=(), if_not_exists=IfNotExists.CREATE
             )
-            self.parts.append(Part(place, made))
+            self.parts.append(Part(place, made, moves=True))
         if staying or ids:
             told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
             self.parts.append(Part(place, told))
@@ -150,7 +153,7 @@ class Plan:
         changed = self._moved & (inserted | updated)
         states = {state.id: state for each in every for state in each.states}
         tombstones = {state.id: state for each in every for state in each.tombstones}
-        return Written(
+        told = Written(
             inserted=order.ids(inserted - changed),
             updated=order.ids(updated | changed),
             deleted=order.ids(deleted - changed),
@@ -159,12 +162,14 @@ class Plan:
             tombstones=tuple(tombstones[id] for id in order.ids(tombstones) if id not in changed),
             failed=tuple(
                 order.placed(one)
-                for one in [f for each in every for f in each.failed] + self.failed
+                for one in [f for each in every for f in each.failed] + self.refusals.failed
             ),
             notices=tuple(order.placed(one) for each in every for one in each.notices),
             txn=next((each.txn for each in every if each.txn is not None), None),
+            violations=tuple(one for each in every for one in each.violations),
             version=max((each.version for each in every if each.version is not None), default=None),
         )
+        return self.refusals.check(told)
 
 
 def _patched(state: State, feature: Feature) -> Feature:

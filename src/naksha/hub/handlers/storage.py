@@ -30,11 +30,9 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import VersionSelector
+from naksha.spi import chunks
 from naksha.spi.storage import Reader
 from naksha.versioning import Scope
-
-FIRST_PAGE: Final = 256
-"""Features of the first page, of which it is not known how large they are."""
 
 
 class StorageHandler:
@@ -49,6 +47,7 @@ class StorageHandler:
         space = scope_of(setup.hub.realm_id, setup.space.id)
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
+        self._target: Target | None = None
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -76,9 +75,14 @@ class StorageHandler:
         return await answer(await self.target(), event.request, event)
 
     async def target(self) -> Target:
-        """The storage, open, and the collection in it."""
-        storage = await self._hub.storage(self._storage_id)
-        return Target(storage, self._collection, self._scope, self._min_version, self._auto_create)
+        """The storage, open, and the collection in it. A change of the storage is one of the
+        configuration, and then there is another handler."""
+        if self._target is None:
+            storage = await self._hub.storage(self._storage_id)
+            self._target = Target(
+                storage, self._collection, self._scope, self._min_version, self._auto_create
+            )
+        return self._target
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
@@ -98,27 +102,10 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
 async def _some(
     _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
-    """As many as are asked for, in whatever order they come. The storage is not told how many: it
-    would put them in order, and read the last published version instead of the present one."""
-    left = -1 if query.limit is None else query.limit
-    states: list[State] = []
-    size = 0
-    async with closing(reader.states(collection, _unlimited(query), at)) as found:
-        async for state in found:
-            states.append(state)
-            size += len(state.raw)
-            left -= 1
-            if left == 0:
-                break
-            if len(states) == limits.READ_CHUNK_FEATURES or size >= limits.ANSWER_CHUNK_BYTES:
-                yield states
-                states, size = [], 0
-    if states:
-        yield states
-
-
-def _unlimited(query: Query) -> Query:
-    return query if query.limit is None else msgspec.structs.replace(query, limit=None)
+    """As many as are asked for, in whatever order they come."""
+    async with closing(reader.chunks(collection, query, at)) as found:
+        async for states in found:
+            yield states
 
 
 async def _pages(
@@ -126,7 +113,7 @@ async def _pages(
 ) -> AsyncIterator[Sequence[State]]:
     """In the order of their ids, from smaller pages; the last one has the cursor of the answer."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
-    size = FIRST_PAGE
+    size = chunks.FIRST
     while left > 0:
         some = min(left, size)
         page = await reader.page(collection, msgspec.structs.replace(query, limit=some), at)
@@ -137,13 +124,7 @@ async def _pages(
         if page.cursor is None:
             return
         query = msgspec.structs.replace(query, cursor=page.cursor)
-        size = _size_after(page.states)
-
-
-def _size_after(states: Sequence[State]) -> int:
-    """How many features to read next, if they are as large as those were."""
-    average = sum(len(state.raw) for state in states) // len(states) + 1
-    return max(1, min(limits.ANSWER_CHUNK_BYTES // average, limits.READ_CHUNK_FEATURES))
+        size = chunks.size_after(page.states)
 
 
 async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:

@@ -47,7 +47,7 @@ from naksha.model.errors import (
     NotImplementedHere,
     NotSupported,
 )
-from naksha.model.query import Query, States
+from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.spi.storage import WriteSession
 
@@ -115,6 +115,7 @@ class TypeSplitterHandler:
             case WriteFeatures() as request:
                 return await self._write(event, request)
             case DeleteFeatures() as request:
+                _check_head(request.ref)
                 found = await self._read(event, ReadFeatures(query=request.query))
                 deletion = await deletion_of(found, request.message)
                 return deleted_by(await self._write(event, deletion))
@@ -141,10 +142,7 @@ class TypeSplitterHandler:
     # ---- Writing -----------------------------------------------------------------------------
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
-        if not is_head(request.ref):
-            raise NotSupported(
-                "A space that splits by type has no branches to write to", field="versionRef"
-            )
+        _check_head(request.ref)
         request = with_ids(request)
         if self._collections:
             return await self._write_collections(event, request)
@@ -164,12 +162,14 @@ class TypeSplitterHandler:
             await session.close_gates(await self._present(session))
             plan = self._plan(await self._heads(session, _all_ids(request)), request)
             answers = [
-                await write_in(
-                    session,
-                    targets[part.place],
-                    _told(request, part),
-                    event.context,
-                    event.space.id,
+                await plan.refusals.of(
+                    write_in(
+                        session,
+                        targets[part.place],
+                        _told(request, part),
+                        event.context,
+                        event.space.id,
+                    )
                 )
                 for part in plan.parts
             ]
@@ -211,12 +211,13 @@ class TypeSplitterHandler:
         heads = {
             state.id: (place, state)
             for place, layer in enumerate(self._layers)
-            for state in await stack.find(layer, ids, States.LIVE)
+            for state in await stack.find(layer, ids)
         }
         plan = self._plan(heads, request)
         parts = sorted(plan.parts, key=lambda part: not part.modification.features)
         answers = [
-            await self._layers[part.place].ask(event, _told(request, part)) for part in parts
+            await plan.refusals.of(self._layers[part.place].ask(event, _told(request, part)))
+            for part in parts
         ]
         return plan.told(answers)
 
@@ -256,6 +257,13 @@ def config_of(properties: dict[str, Any]) -> Config:
     return Config(types, tuple(names), are_spaces)
 
 
+def _check_head(ref: str) -> None:
+    if not is_head(ref):
+        raise NotSupported(
+            "A space that splits by type has no branches to write to", field="versionRef"
+        )
+
+
 def _properties_for(properties: dict[str, Any], collection: str) -> dict[str, Any]:
     kept: dict[str, Any] = {
         name: properties[name]
@@ -275,4 +283,8 @@ def _all_ids(request: WriteFeatures) -> list[str]:
 
 
 def _told(request: WriteFeatures, part: Part) -> WriteFeatures:
-    return msgspec.structs.replace(request, modifications=(part.modification,))
+    return msgspec.structs.replace(
+        request,
+        modifications=(part.modification,),
+        transactional=request.transactional or part.moves,
+    )

@@ -98,6 +98,7 @@ class ViewHandler:
 
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
         stack = await self._stack(event, request.context, request.ref)
+        stack = stack._replace(only_ids=request.only_ids)
         query = self._query(event, request.query)
         if request.paged and self._is_layered and is_head(request.ref):
             stack = stack.pinned(await _pins(stack, query.cursor))

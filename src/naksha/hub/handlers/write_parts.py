@@ -3,7 +3,7 @@ the client knows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
@@ -16,8 +16,9 @@ from naksha.hub.requests import (
     WriteFeatures,
 )
 from naksha.hub.responses import Deleted, Failure, Features, Notice, Written
+from naksha.hub.writing.failures import failure_of
 from naksha.model import limits
-from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded
+from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, NakshaError
 from naksha.model.features import generate_ids
 from naksha.model.problems import readable_id
 from naksha.model.state import XYZ, State
@@ -99,6 +100,45 @@ class Order:
     def placed(self, report: T) -> T:
         """A report about a feature, at the position that it has in the request."""
         return msgspec.structs.replace(report, position=self._places.get(report.id or ""))
+
+
+# ---- Failures --------------------------------------------------------------------------------
+
+
+class Refusals:
+    """What went wrong with a write that is carried out in parts. Where not all must go right, the
+    other parts go on; when nothing was done at all, the first error is that of the request."""
+
+    def __init__(self, request: WriteFeatures) -> None:
+        self._is_strict = request.transactional
+        self._first: NakshaError | None = None
+        self.failed: list[Failure] = []
+
+    def add(self, error: NakshaError) -> None:
+        """Remember an error of a feature, or of all features of a part; or raise it."""
+        if self._is_strict:
+            raise error
+        self._first = self._first or error
+        self.failed += error.failures or [failure_of(error)]
+
+    async def of(self, part: Awaitable[Written]) -> Written:
+        """What a part did; nothing, if it failed in all of its features."""
+        try:
+            return await part
+        except NakshaError as error:
+            if not error.failures:
+                raise
+            self.add(error)
+            return Written()
+
+    def check(self, written: Written) -> Written:
+        """The answer, unless nothing but failures is in it."""
+        done = (written.inserted, written.updated, written.deleted, written.retained)
+        if self._first is not None and not any(done):
+            self._first.failures = written.failed
+            self._first.position = written.failed[0].position
+            raise self._first
+        return written
 
 
 # ---- Locks -----------------------------------------------------------------------------------

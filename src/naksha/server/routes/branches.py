@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from naksha.hub.version_requests import (
     DropBranch,
@@ -37,6 +37,12 @@ class Body(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
 
+class Operating(Body):
+    """What is done at once: a key that is misspelt must not be left out of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class NewBranch(Body):
     """A branch as it is asked for; without a base it starts at the head of main."""
 
@@ -53,7 +59,16 @@ class BranchChange(Body):
     policy: Policy = Policy.FAIL
 
 
-class MergeOperation(Body):
+def _choice(value: Any) -> Any:
+    if value in ("ours", "theirs") or isinstance(value, dict):
+        return value
+    raise ValueError("It is ours, theirs, or the feature as it shall be")
+
+
+Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
+
+
+class MergeOperation(Operating):
     """Bring what was changed on the branch to another one."""
 
     type: Literal["Merge"]
@@ -63,18 +78,18 @@ class MergeOperation(Body):
     dry_run: bool = Field(False, alias="dryRun")
 
 
-class ResolveOperation(Body):
-    """Do a merge that waits, with a choice for each of its features: `ours`, `theirs`, or the
-    feature as it shall be."""
+class ResolveOperation(Operating):
+    """Do a merge that waits, with a choice for each of its features: `ours` (as it is where the
+    branch is merged to), `theirs` (as it is on the branch), or the feature as it shall be."""
 
     type: Literal["Resolve"]
     conflict_id: str = Field(alias="conflictId")
-    choices: dict[str, Literal["ours", "theirs"] | dict[str, Any]] = {}
+    choices: dict[str, Choice] = Field({}, description="By the ids of the features.")
     policy: Policy = Policy.FAIL
     message: Message = None
 
 
-class GiveUpOperation(Body):
+class GiveUpOperation(Operating):
     """Forget a merge that waits."""
 
     type: Literal["GiveUp"]

@@ -260,7 +260,9 @@ async def delete_features(
         return written(await _delete(asked, parameters, ids), empty=empty)
     if tags is not None:
         return await _delete_found(asked, parameters, Wanted(tags=tags), empty=empty)
-    raise InvalidArgument("Which features? Give ids, tags or eraseContent=true", field="id")
+    raise InvalidArgument(
+        "Which features? Give id=a,b or tags=a,b, or eraseContent=true for all", field="id"
+    )
 
 
 async def _delete_found(

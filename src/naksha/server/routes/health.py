@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
+from naksha.hub.context import Actor
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import StorageObject
+from naksha.hub.permissions import is_seen
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
@@ -60,20 +62,23 @@ async def health(
     actor = visit_of(request).actor
     if actor is None:
         raise Unauthorized("A token is needed to look at what the hub stands on")
-    found = await _looked_at(server_of(request), actor.realm)
+    found = await _looked_at(server_of(request), actor)
     if any(one["result"] != "OK" for one in found.values()):
         response.status_code = 503
         said["status"] = {"result": "UNAVAILABLE"}
     return {**said, "checks": found}
 
 
-async def _looked_at(server: ServerState, realm_id: str) -> dict[str, dict[str, str]]:
-    """What was looked at, by name: the catalog, and each storage of a realm."""
-    found = {"catalog": await _result(server.hub.catalog.realms.get(realm_id))}
+async def _looked_at(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:
+    """What was looked at, by name: the catalog, and each storage of his realm that the actor may
+    see."""
+    found = {"catalog": await _result(server.hub.catalog.realms.get(actor.realm))}
     if found["catalog"]["result"] != "OK":
         return found
-    realm = await server.hub.realm(realm_id)
-    things = [thing for thing in await realm.registry.list(StorageObject) if thing.active]
+    realm = await server.hub.realm(actor.realm)
+    actor = await realm.with_roles(actor)
+    listed = await realm.registry.list(StorageObject)
+    things = [thing for thing in listed if thing.active and is_seen(thing, actor)]
     results = await asyncio.gather(*(_result(_reach(realm, thing.id)) for thing in things))
     return found | {f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)}
 

@@ -7,10 +7,14 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from naksha.model.errors import Unauthorized
+from naksha.hub.context import DEFAULT_REALM, Actor
+from naksha.hub.resources import storage
+from naksha.hub.rights import Right
+from naksha.hub.setting_up import DEFAULT_STORAGE
+from naksha.model.errors import Forbidden, Unauthorized
 from naksha.server.documents import Responses, some_errors
 from naksha.server.metrics import CONTENT_TYPE_LATEST, exposition
-from naksha.server.state import server_of
+from naksha.server.state import context_of, server_of
 
 router = APIRouter(tags=["operation"])
 
@@ -40,9 +44,20 @@ _TOKEN: Final[Responses] = {
 
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def metrics(request: Request) -> Response:
-    """Counters and gauges, as Prometheus reads them."""
-    is_one_of_many = server_of(request).settings.workers > 1
+    """Counters and gauges of all realms, as Prometheus reads them: for who manages the storage of
+    the default realm, unless they are open to everybody."""
+    settings = server_of(request).settings
+    if not settings.open_metrics:
+        _check_operator((await context_of(request)).actor)
+    is_one_of_many = settings.workers > 1
     return Response(exposition(is_one_of_many), media_type=CONTENT_TYPE_LATEST)
+
+
+def _check_operator(actor: Actor) -> None:
+    """Forbidden to whom the figures of other realms are none of his business."""
+    if actor.realm != DEFAULT_REALM:
+        raise Forbidden(f"Metrics are of all realms; they are shown to the realm {DEFAULT_REALM!r}")
+    actor.rights.check(Right.MANAGE_STORAGES, storage(DEFAULT_STORAGE))
 
 
 @router.get("/token-api/tokens/{token}", response_model=None, responses=_TOKEN)

@@ -21,9 +21,10 @@ router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 
 class Rewriting(BaseModel):
-    """What going back has in common."""
+    """What going back has in common. A key that is misspelt, such as `dryrun`, must not be left
+    out of it."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
     branch: str = "main"
     message: str | None = Field(None, max_length=limits.DESCRIPTION_LENGTH_MAX)

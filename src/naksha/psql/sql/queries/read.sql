@@ -74,6 +74,13 @@ ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 -- name: true
 true
 
+-- name: there
+-- Whether there is such a collection: looked up once, not for every row.
+(SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.delete_at = 0 AND c.overlay = 0)
+
+-- name: cut
+LIMIT {{limit}}
+
 -- name: live_head_at
 naksha_xyz_txn(jsondata) <= {{at}}
 

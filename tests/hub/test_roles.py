@@ -8,9 +8,12 @@ from naksha.hub.objects import Role
 from naksha.hub.resources import space
 from naksha.hub.rights import Right, parse_rights
 from naksha.hub.setting_up import DefaultStorage
-from naksha.server.state import with_roles
 
 PUBLIC = {"naksha": {"manageSpaces": [{"id": "public-*"}]}}
+
+
+async def with_roles(actor: Actor, hub: Hub) -> Actor:
+    return await (await hub.realm(actor.realm)).with_roles(actor)
 
 
 def may_manage(actor: Actor, id: str) -> bool:
