@@ -68,11 +68,12 @@ def test_a_space_is_made_filled_shown_and_deleted(client: httpx.Client) -> None:
 
 
 def _download(client: httpx.Client, space: str) -> list[dict[str, object]]:
-    """As it goes through pages: from handle 0, as long as the handle is a number and not below."""
+    """As it goes through pages: from handle 0, as long as JavaScript takes the handle for a number
+    that is not negative."""
     found: list[dict[str, object]] = []
-    handle: float = 0
-    while handle >= 0:
-        page = client.get(f"{space}/iterate?limit=150&handle={handle:.0f}&{CLIENT}").json()
+    handle = "0"
+    while float(handle) >= 0:
+        page = client.get(f"{space}/iterate?limit=150&handle={handle}&{CLIENT}").json()
         found += page["features"]
-        handle = float(page.get("handle", -1))  # JavaScript's Number
+        handle = page.get("handle", "NaN")
     return found
