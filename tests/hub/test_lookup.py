@@ -156,7 +156,9 @@ async def test_of_a_transaction_only_what_may_be_read_is_shown(realm: RealmHub) 
     some = transaction_json(await find_transaction(realm, id, "default", reader))
     assert [one["id"] for one in some["collections"]] == ["c"]
     with pytest.raises(NotFound):
-        await find_transaction(realm, id, None, acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "b"}])))
+        await find_transaction(
+            realm, id, None, acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "b"}]))
+        )
 
 
 async def test_a_storage_that_is_away_makes_it_unknown(realm: RealmHub, tmp_path: Path) -> None:

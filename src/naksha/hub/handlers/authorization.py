@@ -148,9 +148,7 @@ def _only_ids(answer: Features) -> Features:
     )
 
 
-def _changed(
-    answer: Features, change: Callable[[Sequence[State]], Sequence[State]]
-) -> Features:
+def _changed(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
     async def read(outer: Features) -> AsyncIterator[Sequence[State]]:
         try:
             async for states in answer:
