@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import chain
+from typing import cast
 
 import pytest
 
@@ -93,7 +95,8 @@ class TestChunks:
     async def test_who_stops_early_holds_nothing(self, places: Handle) -> None:
         await fill(places)
         for _ in range(40):  # more than there are connections
-            async with aclosing(places.storage.chunks(places.name, Query())) as found:  # type: ignore[type-var]
+            found = places.storage.chunks(places.name, Query())
+            async with aclosing(cast(AsyncGenerator[list[State], None], found)):
                 assert await anext(found)
         assert len(await places.live()) == MANY
 
