@@ -8,8 +8,12 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from starlette.types import Message, Scope
 
 from naksha.model import limits
+from naksha.model.errors import LimitExceeded
+from naksha.server.receiving import bounded
+from naksha.server.visits import Visit
 from naksha.testing.hub_server import HubServer
 from tests.server.raw import connected, get_line, rest
 
@@ -197,6 +201,20 @@ def test_answers_are_packed_for_who_likes_it(hub: HubServer, client: httpx.Clien
 
 
 # ---- Health, metrics, logs -----------------------------------------------------------------------
+
+
+async def test_packs_of_nothing_are_not_unpacked_for_ever() -> None:
+    packs = gzip.compress(b"") * (limits.GZIP_PACKS_MAX + 2)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": packs, "more_body": True}
+
+    for bytes_max, message in ((len(packs), "packs of gzip"), (len(packs) - 1, "larger than")):
+        fields = [(b"content-encoding", b"gzip"), (b"transfer-encoding", b"chunked")]
+        scope: Scope = {"type": "http", "headers": fields}
+        Visit.begin(scope)
+        with pytest.raises(LimitExceeded, match=message):
+            await bounded(scope, receive, bytes_max)()
 
 
 def test_health_in_detail_looks_at_catalog_and_storages(client: httpx.Client) -> None:

@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -17,6 +20,7 @@ from naksha.server.answers import feature_collection
 from naksha.server.app import create_app
 from naksha.server.settings import Settings
 from naksha.testing._private_server import free_port
+from naksha.testing.hub_server import HubServer
 from tests.server.towns import ids_of, new_space, point, put
 
 SOME = [State(f"{n}", json.dumps(point(f"{n}", text="x" * 1000)).encode()) for n in range(100)]
@@ -96,6 +100,21 @@ def test_a_large_answer_comes_in_pieces_and_whole(client: httpx.Client) -> None:
     assert ids_of(got["features"]) == [f"{n:05}" for n in range(6000)]
     assert "handle" not in got
     assert len(client.get(f"{space}/search?limit=5999").json()["features"]) == 5999
+
+
+def test_who_reads_slowly_keeps_nobody_else_waiting(hub: HubServer, client: httpx.Client) -> None:
+    space = new_space(client)
+    put(client, space, *(point(f"f{n}", text="x" * 4_000) for n in range(3_000)))
+    with ExitStack() as stack:
+        for _ in range(14):
+            slow = stack.enter_context(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            slow.connect(("127.0.0.1", hub.port))
+            slow.sendall(f"GET /hub{space}/search HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        time.sleep(0.5)  # until their answers have begun
+        for path in ("features/f1", "count", "search?limit=10", "iterate?limit=10"):
+            assert client.get(f"{space}/{path}", timeout=8).status_code == 200
+        assert client.put(f"{space}/features/new", json=point("new"), timeout=8).is_success
 
 
 def test_who_hangs_up_leaves_nothing_open(client: httpx.Client) -> None:

@@ -557,6 +557,9 @@ STREAM_ID_LENGTH_MAX: Final = 128
 GZIP_BYTES_MIN: Final = 1 * KIB
 """A smaller answer is not packed."""
 
+GZIP_PACKS_MAX: Final = 10_000
+"""A packed body has at most so many packs one after the other."""
+
 DISCONNECT_LOOK_SECONDS: Final = 0.05
 """After this time it is watched whether the client is there; most answers are done by then."""
 

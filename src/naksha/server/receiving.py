@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.server.visits import Visit, has_body, visit_of
 
@@ -75,6 +76,7 @@ class _Unpacking:
         self._receive = receive
         self._bytes_max = bytes_max
         self._left = bytes_max
+        self._packs_left = limits.GZIP_PACKS_MAX
         self._unpacker = zlib.decompressobj(_GZIP)
 
     async def receive(self) -> Message:
@@ -83,6 +85,8 @@ class _Unpacking:
             return message
         packed = message.get("body", b"")
         self._visit.bytes_in += len(packed)
+        if self._visit.bytes_in > self._bytes_max:
+            raise _too_large(self._bytes_max)
         more_body = message.get("more_body", False)
         body = self._unpacked(packed)
         if not more_body and not self._unpacker.eof and self._visit.bytes_in:
@@ -103,8 +107,18 @@ class _Unpacking:
             pieces.append(piece)
             packed = self._unpacker.unused_data
             if packed:
-                self._unpacker = zlib.decompressobj(_GZIP)
+                self._begin_another()
         return b"".join(pieces)
+
+    def _begin_another(self) -> None:
+        """Packs of nothing are small, and take as long to begin as others."""
+        self._packs_left -= 1
+        if self._packs_left < 0:
+            raise LimitExceeded(
+                f"The body has more than {limits.GZIP_PACKS_MAX:,} packs of gzip; pack it as one",
+                field="body",
+            )
+        self._unpacker = zlib.decompressobj(_GZIP)
 
 
 def _too_large(bytes_max: int) -> LimitExceeded:

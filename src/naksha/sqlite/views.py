@@ -155,7 +155,6 @@ class View:
             self._request(collection, reading.counted(query), at) as (snapshot, request),
         ):
             found = await snapshot.read(lambda _: islice(request.states(), query.limit))
-            size = chunks.FIRST
             while states := await snapshot.read(partial(_next, found, size)):
                 yield states
                 size = chunks.size_after(states)
