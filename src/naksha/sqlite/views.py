@@ -150,9 +150,19 @@ class View:
     async def chunks(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[list[State]]:
+        whole = reading.counted(query)
+        async with self._request(collection, whole, at) as (snapshot, request):
+            found = await snapshot.read(lambda _: islice(request.states(), query.limit))
+            first = await snapshot.read(partial(_next, found, chunks.FIRST + 1))
+        if len(first) <= chunks.FIRST:
+            if first:
+                yield first
+            return
+        # It is read again from the start: small answers should not have to wait for a turn.
+        size = chunks.size_after(first)
         async with (
             self._readers.streams.turn(query),
-            self._request(collection, reading.counted(query), at) as (snapshot, request),
+            self._request(collection, whole, at) as (snapshot, request),
         ):
             found = await snapshot.read(lambda _: islice(request.states(), query.limit))
             while states := await snapshot.read(partial(_next, found, size)):
