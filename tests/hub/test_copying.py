@@ -146,7 +146,7 @@ async def test_both_sides_must_be_allowed(realm: RealmHub) -> None:
         with pytest.raises(Forbidden):
             await copied(realm, acting(an_actor(useSpaces=[{}], **rights)))
     assert await features_in(realm, "to") == {}
-    uses = {"useSpaces": [{"id": "from"}, {"id": "to"}]}
+    uses: dict[str, Any] = {"useSpaces": [{"id": "from"}, {"id": "to"}]}
     both = acting(an_actor(readFeatures=[{"spaceId": "from"}], **uses, **writes))
     assert (await copied(realm, both)).inserted == 1
 

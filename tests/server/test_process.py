@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from naksha.server.main import greeting
+from naksha.server.settings import Settings
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.hub_server import HubServer
 from tests.cli.command import NAKSHA, environment, naksha
@@ -48,6 +50,7 @@ def test_a_port_that_is_taken(hub_on_files: HubServer, tmp_path: Path) -> None:
     ended = naksha("serve", "--port", str(hub_on_files.port), cwd=tmp_path)
     assert ended.returncode == 69
     assert "--port" in ended.stderr
+    assert "Is the server running" not in ended.stderr
     module = [sys.executable, "-m", "naksha.server", "--port", str(hub_on_files.port)]
     same = subprocess.run(module, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (same.returncode, same.stderr.splitlines()[0]) == (69, ended.stderr.splitlines()[0])
@@ -76,6 +79,14 @@ def test_what_it_says_to_try_works(hub_on_files: HubServer) -> None:
         assert tried.returncode == 0, f"{line}\n{tried.stdout}"
         answer = tried.stdout
     assert '"name":"Frankfurt"' in answer
+
+
+def test_with_keys_it_says_how_to_get_a_token() -> None:
+    keys = ("jwks:there", "secret:here")
+    said = greeting(Settings(keys=keys), 8080)
+    assert "  TOKEN=$(naksha token my-app --key secret:here)\n" in said
+    assert "TOKEN" not in greeting(Settings(keys=keys, anonymous=True), 8080)
+    assert "TOKEN=" not in greeting(Settings(keys=keys[:1]), 8080)
 
 
 def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) -> None:

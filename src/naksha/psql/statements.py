@@ -385,6 +385,8 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
+    if len(test.path) > limits.JSON_DEPTH_MAX:
+        return "false"  # no feature is nested so deep, and nothing holds for what is absent
     steps = (sql("step", key=statement.value(key, "text")) for key in test.path)
     path = sql("path", steps="".join(steps))
     if test.op in (Op.EXISTS, Op.IS_NULL):

@@ -173,7 +173,8 @@ class TestConfiguration:
             "unevaluatedProperties": named,
         }
         schema = Schema({"properties": {"properties": asked[keyword]}}, "schema")
-        written = feature("a", name=text) if keyword == "pattern" else feature("a", **{text: 1})
+        properties: dict[str, Any] = {"name": text} if keyword == "pattern" else {text: 1}
+        written = feature("a", **properties)
         began = time.monotonic()
         assert len(list(schema.problems(written))) >= 1
         assert time.monotonic() - began < 1

@@ -125,7 +125,7 @@ def test_what_only_the_old_hub_did_is_kept_as_it_is(xyz: XYZ, config: XYZConfig)
         description="y",
         schema="https://example.com/schema.json",
         enable_uuid=True,
-        listeners={"id": "activity-log", "params": None},  # type: ignore[dict-item]
+        listeners={"id": "activity-log", "params": None},
         config=config,
     )
     rules = {"big": "$.features[?(@.properties.size>10)]"}

@@ -125,7 +125,26 @@ async def create_branch(
     return branch_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.get("/{branch_id}", response_model=None, responses=_ONE)
+# A name may have a slash; what is behind it comes before the name alone.
+@router.get("/{branch_id:path}/conflicts", response_model=None, responses=_WAITING)
+async def list_conflicts(
+    space_id: str, branch_id: str, realm: RealmDep, context: Ctx
+) -> list[dict[str, Any]]:
+    """Merges of the branch that wait for a decision, each with its features."""
+    found = await realm.send(space_id, ReadConflicts(branch=branch_id), context)
+    return [
+        {
+            "id": conflict.id,
+            "kind": conflict.kind,
+            "author": conflict.author or conflict.app_id,
+            "createdAt": conflict.created_ms,
+            "features": [undecided_json(one) for one in undecided],
+        }
+        for conflict, undecided in found.conflicts
+    ]
+
+
+@router.get("/{branch_id:path}", response_model=None, responses=_ONE)
 async def get_branch(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -133,7 +152,7 @@ async def get_branch(
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
-@router.patch("/{branch_id}", response_model=None, responses=_CHANGED)
+@router.patch("/{branch_id:path}", response_model=None, responses=_CHANGED)
 async def change_branch(
     space_id: str, branch_id: str, change: BranchChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -147,7 +166,7 @@ async def change_branch(
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
-@router.post("/{branch_id}", response_model=None, responses=_DONE)
+@router.post("/{branch_id:path}", response_model=None, responses=_DONE)
 async def operate(
     space_id: str, branch_id: str, operation: Operation, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -173,25 +192,7 @@ async def operate(
     return rewritten_json(await realm.send(space_id, request, context))
 
 
-@router.get("/{branch_id}/conflicts", response_model=None, responses=_WAITING)
-async def list_conflicts(
-    space_id: str, branch_id: str, realm: RealmDep, context: Ctx
-) -> list[dict[str, Any]]:
-    """Merges of the branch that wait for a decision, each with its features."""
-    found = await realm.send(space_id, ReadConflicts(branch=branch_id), context)
-    return [
-        {
-            "id": conflict.id,
-            "kind": conflict.kind,
-            "author": conflict.author or conflict.app_id,
-            "createdAt": conflict.created_ms,
-            "features": [undecided_json(one) for one in undecided],
-        }
-        for conflict, undecided in found.conflicts
-    ]
-
-
-@router.delete("/{branch_id}", status_code=204, responses=_REMOVED)
+@router.delete("/{branch_id:path}", status_code=204, responses=_REMOVED)
 async def delete_branch(space_id: str, branch_id: str, realm: RealmDep, context: Ctx) -> Response:
     """Remove a branch with all that was written on it."""
     await realm.send(space_id, DropBranch(name=branch_id), context)

@@ -67,13 +67,13 @@ async def create_tag(space_id: str, tag: NewTag, realm: RealmDep, context: Ctx) 
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.get("/{tag_id}", response_model=None, responses=_ONE)
+@router.get("/{tag_id:path}", response_model=None, responses=_ONE)
 async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """One tag."""
     return tag_json(await realm.send(space_id, GetTag(name=tag_id), context), space_id)
 
 
-@router.patch("/{tag_id}", response_model=None, responses=_CHANGED)
+@router.patch("/{tag_id:path}", response_model=None, responses=_CHANGED)
 async def change_tag(
     space_id: str, tag_id: str, change: TagChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -89,7 +89,7 @@ async def change_tag(
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.delete("/{tag_id}", response_model=None, responses=_CHANGED)
+@router.delete("/{tag_id:path}", response_model=None, responses=_CHANGED)
 async def delete_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Take a name away; answers what it was."""
     tag = await realm.send(space_id, GetTag(name=tag_id), context)
