@@ -139,3 +139,20 @@ def test_the_messages_of_the_guide_are_those_of_the_protocol() -> None:
     assert sent.query.tags == (("open", "checked"),)
     assert replies[2].error is not None
     assert json.loads(BLOCKS["json reply"][2])["error"]["code"] == replies[2].error.code
+
+
+def test_the_log_has_why_a_handler_failed(tmp_path: Path) -> None:
+    """Also when somebody only reads."""
+    site = install(tmp_path / "site")
+    root = Path(__file__).resolve().parents[2]
+    paths = os.pathsep.join([str(site), str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with HubServer(tmp_path, environment={"PYTHONPATH": paths}) as hub:
+        with httpx.Client(base_url=f"{hub.url}/hub") as client:
+            told = {"className": "tests:choose", "properties": {"handler": "Failing"}}
+            client.post("/connectors", json={"id": "fails", **told}).raise_for_status()
+            space = {"id": "broken", "eventHandlerIds": ["fails"]}
+            client.post("/spaces", json=space).raise_for_status()
+            answer = client.get("/spaces/broken/search")
+            assert (answer.status_code, answer.json()["code"]) == (500, "handler_failed")
+            assert "a secret of the handler" not in answer.text
+        assert "a secret of the handler" in hub.log()

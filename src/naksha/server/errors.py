@@ -93,8 +93,10 @@ def _particulars(error: NakshaError) -> dict[str, Any]:
 
 
 def error_response(error: NakshaError, stream_id: str) -> Response:
-    """The answer to who caused an error of ours."""
+    """The answer to who caused an error of ours; one of the hub itself is told to the log."""
     status, body = error_json(error, stream_id)
+    if status == 500:
+        log_failure(error, stream_id)
     return envelope_response(status, body)
 
 
@@ -130,11 +132,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, NakshaError)
-    stream_id = visit_of(request).stream_id
-    response = error_response(error, stream_id)
-    if response.status_code == 500:
-        log_failure(error, stream_id)
-    return response
+    return error_response(error, visit_of(request).stream_id)
 
 
 async def _not_valid(request: Request, error: Exception) -> Response:
