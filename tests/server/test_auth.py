@@ -191,3 +191,17 @@ def test_who_only_seems_to_be_here_needs_one(open_hub: HubServer, headers: dict[
 def test_a_token_counts_also_where_none_is_needed(open_hub: HubServer) -> None:
     answer = httpx.get(f"{open_hub.url}/hub/spaces", headers=bearer("nonsense"))
     assert answer.status_code == 401
+
+
+def test_a_realm_has_no_storage_of_another_one(
+    hub: HubServer, client: httpx.Client, minter: Minter
+) -> None:
+    mine, other = bearer(minter()), bearer(minter(realm="other"))
+    assert client.post("/spaces", json={"id": "secret"}, headers=mine).is_success
+    for location in (f"file:{hub.directory}/default.naksha", f"file:{hub.directory}/new.naksha"):
+        body = {"id": "theirs", "properties": {"location": location}}
+        answer = client.post("/storages", json=body, headers=other)
+        assert answer.status_code == 403, answer.text
+    body = {"id": "again", "properties": {"location": f"file:{hub.directory}/other.naksha"}}
+    assert client.post("/storages", json=body, headers=other).is_success
+    assert client.get("/storages/theirs", headers=other).status_code == 404
