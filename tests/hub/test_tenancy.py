@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from naksha.catalog.realms import Status
-from naksha.hub.hub import RealmHub
+from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.objects import StorageObject
 from naksha.hub.setting_up import DefaultStorage
 from naksha.hub.storage_changes import create_storage, replace_storage
 from naksha.hub.tenancy import Tenancy
 from naksha.model.errors import Conflict, Forbidden
+from naksha.testing.fixtures import DatabaseFactory
 from tests.hub.realms import ADMIN, a_hub
 
 DATABASE = "postgresql://hub:secret@db/maps"
@@ -167,6 +168,24 @@ async def test_what_is_there_can_be_changed_but_not_moved_to_others(tmp_path: Pa
             b, StorageObject(id="more", title="Town", properties=made.properties), ADMIN
         )
         assert changed.title == "Town"
+
+
+@pytest.mark.postgres
+async def test_realms_of_one_database_have_schemas_of_their_own(
+    database_factory: DatabaseFactory,
+) -> None:
+    with database_factory.fresh() as dsn:
+        own = DefaultStorage(location=dsn, options_of_others={"schema": "naksha_{realm}"})
+        hub = await Hub.open("memory:", own, allowed_locations=())
+        try:
+            a, b = await hub.set_up_realm("a"), await hub.set_up_realm("a_b")
+            await make(a, dsn, schema="naksha_a$old")
+            for schema in ("naksha", "naksha_a", "naksha_a$old", "naksha_catalog", "public"):
+                with pytest.raises(Forbidden):
+                    await make(b, dsn, schema=schema)
+            assert await (await a.storage("more")).collections() == []
+        finally:
+            await hub.close()
 
 
 async def test_what_was_not_checked_is_not_kept(
