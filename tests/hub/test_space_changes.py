@@ -11,7 +11,7 @@ import pytest
 from naksha.hub.collections import derived_collection_id, scope_of
 from naksha.hub.contents import content_updated_at, sizes
 from naksha.hub.hub import RealmHub
-from naksha.hub.objects import Connector, Space, StorageObject, patched
+from naksha.hub.objects import Connector, Space, StorageObject, patched, replaced
 from naksha.hub.provenance import add_provenance
 from naksha.hub.registry import Registry
 from naksha.hub.requests import ReadFeatures
@@ -403,3 +403,17 @@ async def test_loads_are_noted_and_the_oldest_go(realm: RealmHub) -> None:
     assert kept[-1] == last
     with pytest.raises(InvalidArgument):
         await add_provenance(realm, "a", {"tool": "x"}, ADMIN)
+
+
+async def test_versions_that_were_given_up_do_not_come_back(realm: RealmHub) -> None:
+    await create_space(realm, Space(id="a", min_version=3), ADMIN)
+    for change in (
+        lambda old: patched(Space, old, {"minVersion": 1}),
+        lambda old: patched(Space, old, {"minVersion": None}),
+        lambda old: replaced(Space, old, {"id": "a", "title": "A"}),
+    ):
+        assert (await change_space(realm, "a", change, ADMIN)).min_version == 3
+    raised = await change_space(
+        realm, "a", lambda old: patched(Space, old, {"minVersion": 5}), ADMIN
+    )
+    assert raised.min_version == 5

@@ -191,3 +191,42 @@ def test_who_only_seems_to_be_here_needs_one(open_hub: HubServer, headers: dict[
 def test_a_token_counts_also_where_none_is_needed(open_hub: HubServer) -> None:
     answer = httpx.get(f"{open_hub.url}/hub/spaces", headers=bearer("nonsense"))
     assert answer.status_code == 401
+
+
+def test_a_realm_has_no_storage_of_another_one(
+    hub: HubServer, client: httpx.Client, minter: Minter
+) -> None:
+    mine, other = bearer(minter()), bearer(minter(realm="other"))
+    assert client.post("/spaces", json={"id": "secret"}, headers=mine).is_success
+    for location in (f"file:{hub.directory}/default.naksha", f"file:{hub.directory}/new.naksha"):
+        body = {"id": "theirs", "properties": {"location": location}}
+        answer = client.post("/storages", json=body, headers=other)
+        assert answer.status_code == 403, answer.text
+    body = {"id": "again", "properties": {"location": f"file:{hub.directory}/other.naksha"}}
+    assert client.post("/storages", json=body, headers=other).is_success
+    assert client.get("/storages/theirs", headers=other).status_code == 404
+
+
+def test_a_shared_space_is_shown_to_who_may_read_it(client: httpx.Client, minter: Minter) -> None:
+    owner, reader = bearer(minter()), bearer(minter(appId="reader", urm={}))
+    for id, shared, status in (("open-to-all", True, 200), ("closed", False, 403)):
+        made = client.post("/spaces", json={"id": id, "shared": shared}, headers=owner)
+        assert made.is_success
+        for path in (f"/spaces/{id}", f"/spaces/{id}/search", f"/spaces/{id}/statistics"):
+            answer = client.get(path, headers=reader)
+            assert answer.status_code == status, (path, answer.text)
+        assert client.patch(f"/spaces/{id}", json={"title": "x"}, headers=reader).status_code == 403
+
+
+def test_no_more_features_are_written_than_the_token_allows(
+    client: httpx.Client, minter: Minter
+) -> None:
+    few = bearer(minter(limits={"maxFeaturesPerSpace": 1}))
+    assert client.post("/spaces", json={"id": "few"}, headers=few).is_success
+    one, two = (
+        {"type": "Feature", "id": id, "geometry": None, "properties": {}} for id in ("one", "two")
+    )
+    assert client.put("/spaces/few/features/one", json=one, headers=few).is_success
+    answer = client.put("/spaces/few/features/two", json=two, headers=few)
+    assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
+    assert client.get("/spaces/few/features/two", headers=few).status_code == 404

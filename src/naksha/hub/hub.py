@@ -8,7 +8,7 @@ await hub.close()
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,8 +17,10 @@ import msgspec
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
+from naksha.catalog.realms import Status
 from naksha.hub.context import DEFAULT_REALM, Actor, Context
-from naksha.hub.objects import StorageObject
+from naksha.hub.locating import FIELD
+from naksha.hub.objects import POINTER, StorageObject
 from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.registry import Registry
@@ -27,6 +29,8 @@ from naksha.hub.requests import Request
 from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
+from naksha.hub.tenancy import Tenancy
+from naksha.model.errors import Forbidden
 from naksha.spi.storage import Storage
 
 R = TypeVar("R")
@@ -40,6 +44,10 @@ class _Configured(NamedTuple):
     roles: Roles
 
 
+CheckAllowed = Callable[[str, StorageObject], Awaitable[None]]
+"""Forbidden when a realm may not have a storage."""
+
+
 class RealmHub:
     """What one realm has: its configuration, and the pipelines made from it."""
 
@@ -47,11 +55,13 @@ class RealmHub:
         self,
         opened: OpenRealm,
         storages: OpenStorages,
+        check_allowed: CheckAllowed,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
     ) -> None:
         self.remotes = Remotes() if remotes is None else remotes
         self.opened = opened
+        self._check_allowed = check_allowed
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
@@ -85,9 +95,9 @@ class RealmHub:
         """Open a storage as it is to be configured."""
         await self._storages.try_out(self.realm_id, thing)
 
-    def check_allowed(self, thing: StorageObject) -> None:
-        """Forbidden when the realm may have no storage at this location."""
-        self._storages.check_allowed(self.realm_id, thing)
+    async def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may not have this storage."""
+        await self._check_allowed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -115,6 +125,7 @@ class Hub:
         catalog: Catalog,
         storages: OpenStorages,
         default_storage: DefaultStorage,
+        tenancy: Tenancy,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
     ) -> None:
@@ -123,6 +134,7 @@ class Hub:
         self.storages = storages
         self._observe = observe
         self._default_storage = default_storage
+        self._tenancy = tenancy
         self._realms: dict[str, RealmHub] = {}
 
     @classmethod
@@ -141,13 +153,14 @@ class Hub:
         """Join the catalog at a location, and set up the default realm when it is new. `files` is
         the directory that paths of storages in files begin at; `allowed_locations` are how the
         locations of storages that somebody configures may begin, with `{realm}` for the realm's id
-        (None: whoever may manage storages may open any); `remote_handlers` are where handlers may
+        (empty: a realm may have what is its own, see `naksha.hub.tenancy`; None: whoever may manage
+        storages may open any that no other realm has); `remote_handlers` are where handlers may
         be that run elsewhere (`naksha.hub.remote_targets`)."""
         remotes = Remotes(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)
-        storages = OpenStorages(files, allowed=allowed_locations)
-        hub = cls(opened, storages, default_storage, observe, remotes)
+        tenancy = Tenancy(default_storage, allowed_locations, files)
+        hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes)
         try:
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
@@ -165,8 +178,29 @@ class Hub:
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
-            known = self._realms[id] = RealmHub(opened, self.storages, self._observe, self._remotes)
+            known = self._realms[id] = RealmHub(
+                opened, self.storages, self._check_allowed, self._observe, self._remotes
+            )
         return known
+
+    async def _check_allowed(self, realm_id: str, thing: StorageObject) -> None:
+        self._tenancy.check_allowed(realm_id, thing)
+        places = set(self._tenancy.places(thing))
+        async for other in self._storages_of_others(realm_id):
+            if not places.isdisjoint(self._tenancy.places(other)):
+                raise Forbidden(
+                    "This storage is not for this realm; name another file, database or schema",
+                    field=FIELD,
+                )
+
+    async def _storages_of_others(self, realm_id: str) -> AsyncIterator[StorageObject]:
+        for realm in await self.catalog.realms.list():
+            if realm.id == realm_id or realm.status not in (Status.ACTIVE, Status.INACTIVE):
+                continue
+            opened = OpenRealm(await self.catalog.persistence_of(realm), realm)
+            snapshot = await opened.entities(POINTER).now()
+            async for _, found in snapshot.list(f"{StorageObject.kind}/", StorageObject):
+                yield found.value
 
     async def close(self) -> None:
         """Close the storages and leave the catalog."""

@@ -54,8 +54,13 @@ async def change_space(
     *,
     if_match: Collection[str] | None = None,
 ) -> Space:
-    """Change a space, and the settings of its collections with it."""
-    old, new = await realm.registry.exchange(Space, id, changed, actor, if_match=if_match)
+    """Change a space, and the settings of its collections with it. Versions that were given up
+    stay so, whatever it says."""
+
+    def lasting(old: Space) -> Space:
+        return changed(old).without_versions_before(old.min_version)
+
+    old, new = await realm.registry.exchange(Space, id, lasting, actor, if_match=if_match)
     if new is not old:
         before, after = await _stored(realm, old), await _stored(realm, new)
         await _follow_or_take_back(realm, Change(old, new), before, after, actor)

@@ -11,13 +11,13 @@ from naksha.hub.context import Actor
 from naksha.hub.locating import FIELD, check_location, with_location, with_secrets
 from naksha.hub.objects import StorageObject
 from naksha.hub.registry import Realm
-from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 
 
 class OpeningRealm(Realm, Protocol):
     """A realm that can open a storage that is not configured yet."""
 
-    def check_allowed(self, thing: StorageObject) -> None: ...
+    async def check_allowed(self, thing: StorageObject) -> None: ...
 
     async def try_out_storage(self, thing: StorageObject) -> None: ...
 
@@ -29,7 +29,9 @@ async def create_storage(
     thing = with_location(thing)
     owned = msgspec.structs.replace(thing, owner=thing.owner or actor.owner)
     actor.rights.check(thing.manage_right, owned.resource())
-    await _check(realm, thing, is_tried)
+    check_location(thing)
+    await realm.check_allowed(thing)
+    await _try_out(realm, thing, is_tried)
     return await realm.registry.create(thing, actor)
 
 
@@ -44,15 +46,22 @@ async def replace_storage(
     """Keep a storage in the place of another one of that id."""
     old = await realm.registry.get(StorageObject, thing.id)
     actor.rights.check(old.manage_right, old.resource())
-    await _check(realm, with_secrets(old, thing), is_tried)
-    return await realm.registry.change(
-        StorageObject, thing.id, lambda old: with_secrets(old, thing), actor, if_match=if_match
-    )
+    new = with_secrets(old, thing)
+    check_location(new)
+    if new.properties != old.properties:  # else it stays what it is: it can be switched off, say
+        await realm.check_allowed(new)
+    await _try_out(realm, new, is_tried)
+
+    def checked(old: StorageObject) -> StorageObject:
+        made = with_secrets(old, thing)
+        if made.properties != new.properties:  # nobody has asked whether that is allowed
+            raise Conflict("The storage was changed at the same time; send it again", field=FIELD)
+        return made
+
+    return await realm.registry.change(StorageObject, thing.id, checked, actor, if_match=if_match)
 
 
-async def _check(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> None:
-    check_location(thing)
-    realm.check_allowed(thing)
+async def _try_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> None:
     if is_tried and thing.active:
         try:
             await realm.try_out_storage(thing)

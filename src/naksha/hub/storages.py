@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 
-from naksha.hub.locating import FIELD, all_locations, location_of
+from naksha.hub.locating import location_of
 from naksha.hub.objects import StorageObject
 from naksha.model import limits
-from naksha.model.errors import Forbidden, NakshaError, Unavailable
+from naksha.model.errors import NakshaError, Unavailable
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
@@ -67,33 +67,15 @@ class OpenStorages:
         self,
         files: Path | None = None,
         *,
-        allowed: Sequence[str] | None = None,
         release_seconds: float = limits.STORAGE_RELEASE_SECONDS,
     ) -> None:
-        """`files` is the directory that paths of files begin at; else it is the present one.
-        `allowed` are beginnings of locations, with `{realm}` for the id of a realm."""
+        """`files` is the directory that paths of files begin at; else it is the present one."""
         self._files = files
-        self._allowed = allowed
         self._opened: dict[bytes, _Opened] = {}
         self._keys: dict[User, bytes] = {}
         self._release_seconds = release_seconds
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
-
-    def check_allowed(self, realm: str, thing: StorageObject) -> None:
-        """Forbidden when a realm may have no storage at this location."""
-        if self._allowed is None:
-            return
-        beginnings = tuple(one.format(realm=realm) for one in self._allowed)
-        for place in all_locations(thing):
-            # Options can name another server, and signs of a path can be written in many ways.
-            is_plain = ".." not in unquote(place) and not {"?", "#"} & set(place)
-            if place not in beginnings and not (is_plain and place.startswith(beginnings)):
-                raise Forbidden(
-                    f"Storages at {redacted(place)!r} are not allowed here; whoever runs the hub "
-                    "says where they may be",
-                    field=FIELD,
-                )
 
     def opened(self) -> list[tuple[str, Storage]]:
         """Those that are open, by location as it may be shown."""

@@ -22,13 +22,15 @@ async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
     """The hub of the settings."""
     peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
     tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)
+    # Without keys there is one user, of this machine; with them, tenants that must not meet.
+    allowed = settings.allowed_locations if settings.allowed_locations or settings.keys else None
     return await Hub.open(
         settings.catalog_location,
         settings.default_storage,
         tuning=tuning,
         observe=observe,
         files=settings.data_directory,
-        allowed_locations=settings.allowed_locations or None,
+        allowed_locations=allowed,
         remote_handlers=settings.remote_handlers,
     )
 

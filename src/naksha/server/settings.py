@@ -61,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[str, ...],
         _told(
             "How the location of a storage may begin that is configured over REST, {realm} as "
-            "above. Unless given: whoever may manage storages may open any."
+            "above. Unless given: with keys, a realm may have what is its own; without, any."
         ),
     ] = ()
     workers: Annotated[

@@ -1,5 +1,6 @@
 """Rights to some features only: the guards of a request are asked about every change, with the
-feature as it is and as it will be, in the transaction that makes it."""
+feature as it is and as it will be, in the transaction that makes it. How many features there may be
+is asked once, at its end."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from naksha.hub.context import Context
 from naksha.hub.scoping import Marks, marks_of
 from naksha.hub.writing.namespaces import Feature, said_in, tags_in
 from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Forbidden
+from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.spi.storage import Reader
 
 
 class Permits:
@@ -27,6 +31,19 @@ class Permits:
         old = None if head is None else marks_of(head)
         new = None if content is None else self._after(old, content, info)
         self._context.check_change(old, new)
+
+    async def check_count(self, reader: Reader, info: CollectionInfo) -> None:
+        """Forbidden when there are more features now than the token of the actor allows."""
+        most = self._context.actor.limits.max_features_per_space
+        if most is None:
+            return
+        count = await reader.count(info.id, Query())
+        if count > most:
+            raise Forbidden(
+                f"There would be {count} features, and the token allows {most} in a space; "
+                "delete some, or ask for a token that allows more",
+                collection_id=info.id,
+            )
 
     def _after(self, old: Marks | None, content: Feature, info: CollectionInfo | None) -> Marks:
         """How the storage will mark a feature: it has the author of who writes, else it keeps the

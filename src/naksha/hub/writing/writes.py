@@ -128,6 +128,8 @@ class _Write:
             count += len(entries)
             await steps.carry_out(rules, entries, self._read)
         failures.check_any_left(count)
+        if info is not None and report.has_created:
+            await permits.check_count(session, info)
         if session.txn is not None and self._request.message is not None:
             await session.message(MESSAGE, self._request.message)
         return report.written(space_id, session.txn, failures.reported(), self._prepared.notices)
