@@ -179,6 +179,14 @@ class Rights(msgspec.Struct, frozen=True):
         be looked at."""
         return Scope(tuple(_remaining(self.grants.get(right, ()), features.attributes)))
 
+    def tells_features_apart(self, right: Right) -> bool:
+        """Whether in some space the right may extend to some features only."""
+        return any(
+            condition.attribute in FEATURE_ATTRIBUTES
+            for grant in self.grants.get(right, ())
+            for condition in grant
+        )
+
     def resolved(self, role_rights: Callable[[str], Rights | None]) -> Rights:
         """The same with what the roles grant now; one that does not exist grants nothing."""
         if not self.roles:

@@ -22,6 +22,7 @@ from naksha.hub.requests import (
 from naksha.hub.resources import features
 from naksha.hub.responses import Features
 from naksha.hub.rights import Rights, parse_rights
+from naksha.model import limits
 from naksha.model.errors import FeatureExists, Forbidden, NotFound
 from naksha.model.query import Query
 from naksha.model.state import State
@@ -159,6 +160,22 @@ async def test_rights_to_some_features_of_a_space_count_in_its_views(view: HubUn
     context = acting({"useSpaces": [{}], "readFeatures": some})
     assert await ids(view, "all", context) == ["a", "c"]
     assert await ids(view, "base", context) == ["a", "b"]
+
+
+@pytest.mark.parametrize("chunk", [1, 2_000])
+async def test_what_somebody_may_not_read_is_counted_neither_above_nor_below(
+    view: HubUnderTest, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """However many features lie below."""
+    monkeypatch.setattr(limits, "READ_CHUNK_FEATURES", chunk)
+    await view.put("base", feature("gone"), feature("secret"), feature("open"))
+    await view.put("edits", feature("secret"), feature("open", tags=["open"]), feature("gone"))
+    await view.delete("edits", "gone")
+    some = [{"spaceId": "all"}, {"spaceId": "edits", "tags": "open"}, {"spaceId": "base"}]
+    context = acting({"useSpaces": [{}], "readFeatures": some})
+    assert await ids(view, "all", context) == ["a", "b", "c", "open"]
+    assert (await view.realm.send("all", CountFeatures(), context)).count == 4
+    assert await view.count("all") == 6
 
 
 @pytest.mark.parametrize("paged", [False, True])

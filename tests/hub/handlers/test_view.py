@@ -205,6 +205,39 @@ class TestLayered:
             await hub.read("map", ref="1")
         assert await hub.read("map", ref="HEAD") == await hub.read("map", ref="main:HEAD")
 
+    @pytest.mark.parametrize("storage", [None, "other"])
+    async def test_what_is_brought_up_while_it_is_read_is_seen_once(
+        self, any_hub: HubUnderTest, tmp_path: Path, storage: str | None
+    ) -> None:
+        """Between the top, of which the first features are there, and what lies below."""
+        hub = any_hub
+        await hub.storage("other", f"file:{tmp_path}/other.naksha")
+        await hub.space("base", storage=storage)
+        await hub.space("edits")
+        await hub.space("map", ("view", {"spaceIds": ["edits", "base"]}))
+        await hub.put("base", *(feature(id, n=1) for id in "bcde"))
+        await hub.put("edits", feature("a", n=1))
+        answer = await hub.realm.send("map", ReadFeatures(), CONTEXT)
+        await hub.put("map", feature("c", n=2))
+        await hub.delete("map", "d")
+        assert sorted(state.id for state in await answer.all()) == [*"abcde"]
+        assert await hub.read("map") == {
+            **dict.fromkeys("abe", {"n": 1}),
+            "c": {"n": 2},
+        }
+
+    async def test_a_layer_without_history_is_read_as_it_is(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        collection = {"id": "edits", "historyEnabled": False}
+        await hub.space("edits", ("storage", {"collection": collection}))
+        await hub.space("base")
+        await hub.space("map", ("view", {"spaceIds": ["edits", "base"]}))
+        await hub.put("base", *(feature(id, n=1) for id in "bcd"))
+        await hub.put("edits", feature("a", n=1))
+        answer = await hub.realm.send("map", ReadFeatures(), CONTEXT)
+        await hub.put("edits", feature("a", n=2))
+        assert sorted(state.id for state in await answer.all()) == [*"abcd"]
+
     async def test_a_view_cannot_contain_itself(self, hub: HubUnderTest) -> None:
         await hub.space("a")
         await hub.space("b", ("view", {"spaceIds": ["a"]}))

@@ -21,6 +21,7 @@ from naksha.hub.handlers.view_cursor import (
 )
 from naksha.hub.requests import CountFeatures, ReadFeatures
 from naksha.hub.responses import Features
+from naksha.hub.rights import Right
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, States
@@ -209,10 +210,12 @@ async def _count(stack: Stack, layer: Layer, query: Query) -> int:
 
 async def _count_hidden(stack: Stack, place: int, query: Query, own: int) -> int:
     """How many features of a layer are hidden. When it has many of them, what lies above is gone
-    through instead: mostly that is a few edits over a large base."""
+    through instead: mostly that is a few edits over a large base. But only by who may read all of
+    that: what he may not read hides something as well, and can be asked for by its id only."""
     layer, above = stack.layers[place], stack.above(place)
     hidden = 0
-    if own <= limits.READ_CHUNK_FEATURES:
+    rights = stack.event.context.actor.rights
+    if own <= limits.READ_CHUNK_FEATURES or rights.tells_features_apart(Right.READ_FEATURES):
         async with aclosing(stack.stream(layer, query)) as found:
             async for states in found:
                 hidden += len(states) - len(await _shown(above, states))

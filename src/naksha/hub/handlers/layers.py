@@ -16,6 +16,7 @@ import msgspec
 
 from naksha.hub.pipeline import Event
 from naksha.hub.requests import ReadFeatures, Request
+from naksha.model.errors import Expired
 from naksha.model.limits import READ_CHUNK_FEATURES
 from naksha.model.query import Query, States
 from naksha.model.state import State
@@ -48,13 +49,20 @@ class OwnLayer(NamedTuple):
 
 
 class PinnedLayer(NamedTuple):
-    """A layer as it was at a version."""
+    """A layer as it was at a version; `or_present`: as it is, when it no longer knows how it
+    was."""
 
     layer: Layer
     ref: str
+    or_present: bool = False
 
     async def ask(self, event: Event, request: Request[R]) -> R:
-        return await self.layer.ask(event, msgspec.structs.replace(request, ref=self.ref))
+        try:
+            return await self.layer.ask(event, msgspec.structs.replace(request, ref=self.ref))
+        except Expired:
+            if not self.or_present:
+                raise
+            return await self.layer.ask(event, request)
 
 
 class Stack(NamedTuple):
@@ -68,10 +76,11 @@ class Stack(NamedTuple):
     pins: tuple[str, ...] = ()
     only_ids: bool = False
 
-    def pinned(self, pins: tuple[str, ...]) -> Stack:
-        """The same, with each layer as it was at its version; an empty one is the present."""
+    def pinned(self, pins: tuple[str, ...], *, or_present: bool = False) -> Stack:
+        """The same, with each layer as it was at its version; an empty one is the present, and so
+        is, if that will do, one that is not kept."""
         layers = [
-            PinnedLayer(layer, pin) if pin else layer
+            PinnedLayer(layer, pin, or_present) if pin else layer
             for layer, pin in zip(self.layers, pins, strict=True)
         ]
         return self._replace(layers=layers, pins=pins)

@@ -51,16 +51,13 @@ async def read_changesets(
         from_ms=request.from_ms,
         to_ms=request.to_ms,
     )
-    page = await changesets(
-        last.line, where=where, after=after, limit=CHANGESETS_AT_ONCE, newest_first=False
-    )
-    inside = [each for each in page.changesets if each.version <= last.version]
-    chosen = _within(target, inside, request.limit)
+    found, goes_on = await _next_changes(target, last, where, after)
+    chosen = _within(target, found, request.limit)
     if chosen:
         # Said now that the features are gone, not in the middle of the answer.
         oldest = AtSeq(chosen[0].version.seq_number)
         await last.line.storage.resolve(oldest, target.collection.id)
-    is_more = len(chosen) < len(inside) or (page.after is not None and inside == page.changesets)
+    is_more = len(chosen) < len(found) or goes_on
     space = event.space.id
     return told.Changesets(
         start_version=after,
@@ -72,6 +69,32 @@ async def read_changesets(
     )
 
 
+async def _next_changes(
+    target: Target, last: Place, where: LogFilter, after: int
+) -> tuple[list[Changeset], bool]:
+    """The next changesets that changed features, and whether the log goes on behind them. Others
+    made the collection, or set it up, which is nothing that features tell of."""
+    while True:
+        page = await changesets(
+            last.line, where=where, after=after, limit=CHANGESETS_AT_ONCE, newest_first=False
+        )
+        inside = [each for each in page.changesets if each.version <= last.version]
+        found = [each for each in inside if _features_changed(target, each) > 0]
+        if page.after is None or len(inside) < len(page.changesets):
+            return found, False
+        if found:
+            return found, True
+        after = page.after
+
+
+def _features_changed(target: Target, changeset: Changeset) -> int:
+    return sum(
+        touched.created + touched.updated + touched.deleted
+        for touched in changeset.touched
+        if touched.collection == target.collection.id
+    )
+
+
 def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Changeset]:
     """As many as have about so many features together, one at least."""
     chosen: list[Changeset] = []
@@ -79,11 +102,7 @@ def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Chan
         if chosen and limit <= 0:
             break
         chosen.append(each)
-        limit -= sum(
-            touched.created + touched.updated + touched.deleted
-            for touched in each.touched
-            if touched.collection == target.collection.id
-        )
+        limit -= _features_changed(target, each)
     return chosen
 
 

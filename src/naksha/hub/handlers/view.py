@@ -100,14 +100,24 @@ class ViewHandler:
         stack = await self._stack(event, request.context, request.ref)
         stack = stack._replace(only_ids=request.only_ids)
         query = self._query(event, request.query)
-        if request.paged and self._is_layered and is_head(request.ref):
+        if not request.paged:
+            stack = await self._at_once(stack)
+        elif self._is_layered and is_head(request.ref):
             stack = stack.pinned(await _pins(stack, query.cursor))
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
 
     async def _count(self, event: Event, request: CountFeatures) -> Count:
-        stack = await self._stack(event, request.context, request.ref)
+        stack = await self._at_once(await self._stack(event, request.context, request.ref))
         query = self._query(event, request.query)
         return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
+
+    async def _at_once(self, stack: Stack) -> Stack:
+        """The layers as they are at one moment: else a feature that is brought up after the top
+        was read, and before the layers below are, would be missing. A layer without history is
+        read as it is; there it can still happen."""
+        if not self._is_layered or len(stack.layers) == 1 or not is_head(stack.ref):
+            return stack
+        return stack.pinned(await _pins(stack, None), or_present=True)
 
     def _query(self, event: Event, query: Query) -> Query:
         if query.states is States.ALL or query.replaced_since is not None:
@@ -144,8 +154,9 @@ class ViewHandler:
         if len(stack.layers) == 1:
             plain = msgspec.structs.replace(request, context=DEFAULT)
             return await stack.layers[0].ask(event, plain)
+        query = self._query(event, request.query)
         found = await layered_reads.read(
-            stack, self._query(event, request.query), hiding=True, paged=False
+            await self._at_once(stack), query, hiding=True, paged=False
         )
         deletion = await deletion_of(found, request.message)
         return deleted_by(await layered_writes.write(stack, deletion))
@@ -243,16 +254,29 @@ async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None
 
 
 async def _pins(stack: Stack, cursor: str | None) -> tuple[str, ...]:
-    """The versions that all pages are read at. What hides something must be as old as what is
-    hidden: a feature that is brought up between two pages would be seen in neither place."""
+    """The versions that everything is read at. What hides something must be as old as the layer
+    that it is in: a feature that is brought up meanwhile would be seen in neither place.
+
+    Layers of one storage have one version, which is looked up once. Those of several storages have
+    one each, the upper ones first. So of a feature that somebody copies from one storage to the
+    other, and deletes where it was, both may be seen to be gone; nothing but a transaction over
+    both storages could tell."""
     given = decode_view_cursor(cursor, len(stack.layers))
     if given is not None:
         return given.pins or ("",) * len(stack.layers)
-    versions = [await _present(stack.event, layer) for layer in stack.layers]
-    if None not in versions and len(await storages_of(stack.event, stack.layers)) == 1:
-        first = min((each for each in versions if each is not None), key=lambda v: v.seq_number)
-        return (first.ref,) * len(versions)
-    return tuple("" if each is None else each.ref for each in versions)
+    top = await _present(stack.event, stack.layers[0])
+    if top is not None and await _are_in_one_storage(stack):
+        return (top.ref,) * len(stack.layers)
+    below = [await _present(stack.event, layer) for layer in stack.layers[1:]]
+    return tuple("" if each is None else each.ref for each in (top, *below))
+
+
+async def _are_in_one_storage(stack: Stack) -> bool:
+    """Whether all layers are known to be."""
+    try:
+        return len(await storages_of(stack.event, stack.layers)) == 1
+    except NotImplementedHere:
+        return False
 
 
 async def _present(event: Event, layer: Layer) -> FixedVersion | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Response
 
 from naksha.hub.language.tags import id_list, tag_list, tag_query
@@ -15,10 +17,10 @@ from naksha.hub.requests import (
     ReadFeatures,
     WriteFeatures,
 )
-from naksha.hub.responses import Written
+from naksha.hub.responses import Failure, Written
 from naksha.hub.shaping import shaped
 from naksha.model import limits
-from naksha.model.errors import FeatureNotFound, InvalidArgument
+from naksha.model.errors import FeatureNotFound, InvalidArgument, NakshaError
 from naksha.model.names import check_feature_id
 from naksha.model.query import Query as Wanted
 from naksha.model.query import States
@@ -275,16 +277,38 @@ async def _delete_found(
         return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
     found = await asked.send(ReadFeatures(query=query, **place))
     ids = [state.id async for states in found for state in states]
-    results = [
-        await _delete(asked, parameters, tuple(ids[start : start + limits.WRITE_FEATURES_MAX]))
-        for start in range(0, len(ids), limits.WRITE_FEATURES_MAX)
-    ]
-    result = Written(
-        deleted=tuple(id for each in results for id in each.deleted),
-        failed=tuple(failure for each in results for failure in each.failed),
-        version=results[-1].version if results else None,
-    )
-    return written(result, empty=empty)
+    return written(await _delete_in_parts(asked, parameters, ids), empty=empty)
+
+
+async def _delete_in_parts(
+    asked: Asked, parameters: BranchParameters, ids: Sequence[str]
+) -> Written:
+    """Delete features in one transaction; when they are too many for that in several. When one
+    of these fails, what the ones before it did is told all the same, and the rest is left."""
+    result = Written()
+    for start in range(0, len(ids), limits.WRITE_FEATURES_MAX):
+        some = tuple(ids[start : start + limits.WRITE_FEATURES_MAX])
+        try:
+            part = await _delete(asked, parameters, some)
+        except NakshaError as error:
+            if not result.deleted:
+                raise
+            position = None if error.position is None else start + error.position
+            failure = Failure(
+                id=error.feature_id,
+                position=position,
+                message=f"{error.message}; {len(result.deleted)} of {len(ids)} features were "
+                "deleted before that, in transactions of their own, and the rest was given up",
+                code=error.code,
+                field=error.field,
+            )
+            return msgspec.structs.replace(result, failed=(*result.failed, failure))
+        result = Written(
+            deleted=result.deleted + part.deleted,
+            failed=result.failed + part.failed,
+            version=part.version or result.version,
+        )
+    return result
 
 
 async def _delete(asked: Asked, parameters: BranchParameters, ids: tuple[str, ...]) -> Written:
