@@ -34,9 +34,9 @@ async def erase(hub: HubUnderTest) -> dict[str, Any]:
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
     context = Context(actor=Actor(realm="default", app_id="tests", rights=RIGHTS), stream_id="test")
     asked = Asked(Request(scope), "map", hub.realm, context)
-    answer = await delete_features(asked, DeleteParameters(eraseContent=True))
+    answer = await delete_features(asked, DeleteParameters.model_validate({"eraseContent": True}))
     assert answer.status_code == 200
-    told: dict[str, Any] = json.loads(answer.body)
+    told: dict[str, Any] = json.loads(bytes(answer.body))
     assert answer.headers["Failed-Features"] == str(len(told["failed"]))
     return told
 

@@ -2,10 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from naksha.hub.handlers.layers import SpaceLayer
 from naksha.hub.objects import Connector
+from naksha.hub.pipeline import Event
 from naksha.hub.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.model import limits
 from naksha.model.errors import (
@@ -222,9 +225,27 @@ class TestLayered:
         await hub.delete("map", "d")
         assert sorted(state.id for state in await answer.all()) == [*"abcde"]
         assert await hub.read("map") == {
-            **dict.fromkeys("abe", {"n": 1}),
+            **{id: {"n": 1} for id in "abe"},
             "c": {"n": 2},
         }
+
+    @pytest.mark.parametrize("asked_before", [1, 2, 3, 4])
+    async def test_what_is_brought_up_while_it_is_read_by_id_is_seen_once(
+        self, hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch, asked_before: int
+    ) -> None:
+        """Whichever question to a layer it happens after."""
+        await two_layers(hub)
+        await hub.put("base", feature("a", n=1))
+        ask, left = SpaceLayer.ask, iter(range(1, 99))
+
+        async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
+            answer = await ask(self, event, request)
+            if next(left) == asked_before:
+                await hub.put("edits", feature("a", n=2))
+            return answer
+
+        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        assert [state.id for state in await hub.states("map", Query(ids=("a",)))] == ["a"]
 
     async def test_a_layer_without_history_is_read_as_it_is(self, any_hub: HubUnderTest) -> None:
         hub = any_hub

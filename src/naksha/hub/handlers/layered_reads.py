@@ -30,9 +30,32 @@ from naksha.model.state import State
 
 async def read(stack: Stack, query: Query, *, hiding: bool, paged: bool) -> Features:
     """The features of all layers; `hiding`: without those that an upper layer hides."""
+    if not paged and hiding and are_few(query):
+        return Features.of(await _few(stack, query))
     if not paged:
         return await Features.begun(lambda _: _some(stack, query, hiding))
     return await Features.begun(lambda answer: _merged(answer, stack, query, hiding))
+
+
+# ---- Some ids --------------------------------------------------------------------------------
+
+
+def are_few(query: Query) -> bool:
+    """Whether a query asks for features by their ids, for no more than are in memory anyway."""
+    return query.ids is not None and len(query.ids) <= limits.READ_CHUNK_FEATURES
+
+
+async def _few(stack: Stack, query: Query) -> list[State]:
+    """All at once, from below: what is brought up meanwhile is found above, at the latest, and
+    counts there. So no version is needed, and nobody waits for one to be looked up."""
+    unlimited = msgspec.structs.replace(query, limit=None)
+    found: dict[str, State] = {}
+    for place in reversed(range(len(stack.layers))):
+        async with aclosing(stack.stream(stack.layers[place], unlimited)) as chunks:
+            async for states in chunks:
+                shown = await _shown(stack.above(place), states)
+                found |= {state.id: state for state in shown}
+    return [*found.values()][: query.limit]
 
 
 # ---- In any order ----------------------------------------------------------------------------

@@ -100,9 +100,9 @@ class ViewHandler:
         stack = await self._stack(event, request.context, request.ref)
         stack = stack._replace(only_ids=request.only_ids)
         query = self._query(event, request.query)
-        if not request.paged:
+        if not request.paged and not layered_reads.are_few(query):
             stack = await self._at_once(stack)
-        elif self._is_layered and is_head(request.ref):
+        elif request.paged and self._is_layered and is_head(request.ref):
             stack = stack.pinned(await _pins(stack, query.cursor))
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
 
