@@ -223,10 +223,8 @@ def test_no_more_features_are_written_than_the_token_allows(
 ) -> None:
     few = bearer(minter(limits={"maxFeaturesPerSpace": 1}))
     assert client.post("/spaces", json={"id": "few"}, headers=few).is_success
-    one, two = (
-        {"type": "Feature", "id": id, "geometry": None, "properties": {}} for id in ("one", "two")
-    )
-    assert client.put("/spaces/few/features/one", json=one, headers=few).is_success
-    answer = client.put("/spaces/few/features/two", json=two, headers=few)
+    feature: dict[str, Any] = {"type": "Feature", "geometry": None, "properties": {}}
+    assert client.put("/spaces/few/features/one", json=feature, headers=few).is_success
+    answer = client.put("/spaces/few/features/two", json=feature, headers=few)
     assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
     assert client.get("/spaces/few/features/two", headers=few).status_code == 404
