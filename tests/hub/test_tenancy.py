@@ -11,7 +11,7 @@ from naksha.hub.objects import StorageObject
 from naksha.hub.setting_up import DefaultStorage
 from naksha.hub.storage_changes import create_storage, replace_storage
 from naksha.hub.tenancy import Tenancy
-from naksha.model.errors import Conflict, Forbidden
+from naksha.model.errors import Conflict, Forbidden, InvalidArgument
 from naksha.testing.fixtures import DatabaseFactory
 from tests.hub.realms import ADMIN, a_hub
 
@@ -205,3 +205,9 @@ async def test_what_was_not_checked_is_not_kept(
             await replace_storage(realm, a_storage("file:one.naksha"), ADMIN)
         kept = await realm.registry.get(StorageObject, "more")
         assert kept.properties == {"location": "file:two.naksha"}
+
+
+async def test_no_realm_has_the_schema_of_the_catalog(tmp_path: Path) -> None:
+    async with a_hub(tmp_path, files=tmp_path) as hub:
+        with pytest.raises(InvalidArgument, match="catalog"):
+            await hub.set_up_realm("catalog")

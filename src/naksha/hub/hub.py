@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,10 +30,12 @@ from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.hub.tenancy import Tenancy
-from naksha.model.errors import Forbidden
+from naksha.model.errors import Forbidden, InvalidArgument
 from naksha.spi.storage import Storage
 
 R = TypeVar("R")
+CATALOG: Final = "catalog"
+"""A name that no realm may have."""
 
 
 class _Configured(NamedTuple):
@@ -170,6 +172,11 @@ class Hub:
 
     async def set_up_realm(self, id: str) -> RealmHub:
         """Make a realm if there is none of that id."""
+        if id == CATALOG:
+            raise InvalidArgument(
+                f"No realm is called {id!r}: in a database its schema would be the catalog's own",
+                field="realm",
+            )
         await set_up_realm(self.catalog, id, self._default_storage)
         return await self.realm(id)
 
