@@ -14,6 +14,7 @@ from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 from naksha.server.receiving import bounded
 from naksha.server.visits import Visit
+from naksha.testing._watchdog import wait_until
 from naksha.testing.hub_server import HubServer
 from tests.server.raw import connected, get_line, rest
 
@@ -246,6 +247,8 @@ def test_a_request_has_one_line_of_json_without_secrets(
     client.get("/spaces/x/search?access_token=s3cret-query", headers=headers)
     httpx.get(f"{hub.url}/token-api/tokens/s3cret-path")
     client.post("/spaces", content=b"s3cret-body", headers={"Stream-Id": "find-me-too"})
+    # The last line is written after its answer.
+    assert wait_until(lambda: '"find-me-too"' in hub.log(), 10)
     log = hub.log()
     assert "s3cret" not in log
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
