@@ -9,16 +9,19 @@ PYTEST_ARGS ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help run run-postgres test test-core test-long check format bench lock system clean
+.PHONY: help run run-postgres demo test test-core test-long check format bench lock system clean
 
 help: ## Say what can be done
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: $(STAMP) ## Show what Naksha can do, in the file demo.naksha or on NAKSHA_STORAGE
-	@$(BIN)/naksha demo $(RUN_ARGS)
+run: $(STAMP) ## Serve the hub at 127.0.0.1:8080, with its data in naksha-data
+	@$(BIN)/naksha serve $(RUN_ARGS)
 
 run-postgres: $(STAMP) system ## The same on a throw-away PostgreSQL
-	@$(BIN)/python -m naksha.testing.with_postgres $(BIN)/naksha demo $(RUN_ARGS)
+	@$(BIN)/python -m naksha.testing.with_postgres $(BIN)/naksha serve $(RUN_ARGS)
+
+demo: $(STAMP) ## Show what Naksha keeps of edits, in the file demo.naksha or on NAKSHA_STORAGE
+	@$(BIN)/naksha demo $(RUN_ARGS)
 
 test: $(STAMP) system ## Run the tests
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(PYTEST_ARGS)

@@ -155,12 +155,12 @@ async def side_by_side(
 
 
 @contextmanager
-def postgres_database(name: str = "bench") -> Iterator[str]:
+def postgres_database(name: str = "bench", *, tcp: bool = False) -> Iterator[str]:
     """The DSN of a new PostGIS database on a server of its own, with the server's own defaults."""
-    with PostgresCluster() as cluster:
-        dsn = cluster.create_database(name)
+    with PostgresCluster(tcp=tcp) as cluster:
+        cluster.create_database(name)
         cluster.execute("CREATE EXTENSION postgis SCHEMA public", name)
-        yield dsn
+        yield cluster.dsn(name, tcp=tcp)
 
 
 # ---- output --------------------------------------------------------------------------------------

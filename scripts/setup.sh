@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up everything the project needs on a Debian machine; what is already there is left alone.
-#   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, Redis and
-#                             MariaDB, by apt
+#   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, curl,
+#                             Redis and MariaDB, by apt
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,6 +80,7 @@ setup_mariadb() { # the parts of mariadb-server that are without a service
 setup_system() {
   local version
   has sqlite3 || apt_install sqlite3
+  has curl || apt_install curl
   setup_redis
   setup_mariadb
   version=$(server_with postgis)
@@ -124,7 +125,7 @@ setup_python() {
     return
   fi
   [ -x .venv/bin/python ] || make_venv
-  say "installing the pinned packages of requirements.lock into .venv"
+  say "installing the pinned packages of requirements.lock into .venv; this takes a minute or two"
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
   .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     --no-deps --no-build-isolation --editable .

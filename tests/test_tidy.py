@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 600
 LINE_CHARACTERS_MAX = 100
+TABLES = {"src/naksha/model/limits.py"}
+"""Modules that are looked things up in, not read."""
 
 # Written so that this file does not find itself.
 LEFTOVERS = re.compile("TO" + "DO|FIX" + "ME")
@@ -32,6 +34,9 @@ SQL_STATEMENT = re.compile(
 )
 ENVIRONMENT = {"environ", "environb", "getenv"}
 READS_CONFIGURATION = {"cli", "api", "testing"}
+ENTRY_POINTS = {"main.py", "__main__.py"}
+OWN_PROGRAMS = {"hub/remote.py"}
+"""Modules that are run by their own name."""
 
 
 @cache
@@ -87,7 +92,8 @@ def test_functions_can_be_read_without_scrolling() -> None:
 
 def test_modules_are_short() -> None:
     lengths = {short(path): len(path.read_text().splitlines()) for path in files(".py", ".sql")}
-    assert not {path: length for path, length in lengths.items() if length > MODULE_LINES_MAX}
+    long = {path: length for path, length in lengths.items() if length > MODULE_LINES_MAX}
+    assert not long.keys() - TABLES
 
 
 def test_lines_fit() -> None:
@@ -125,7 +131,8 @@ def test_only_entry_points_read_the_environment() -> None:
         for path in files(".py")
         if path.is_relative_to(package)
         and path.relative_to(package).parts[0] not in READS_CONFIGURATION
-        and path.name not in {"main.py", "__main__.py"}
+        and path.name not in ENTRY_POINTS
+        and path.relative_to(package).as_posix() not in OWN_PROGRAMS
         for node in ast.walk(ast.parse(path.read_text()))
         if (isinstance(node, ast.Attribute) and node.attr in ENVIRONMENT)
         or (isinstance(node, ast.Name) and node.id in ENVIRONMENT)

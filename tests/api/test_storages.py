@@ -5,11 +5,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from naksha.api.storages import open_storage
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, Unavailable
 from naksha.spi import locations
 from naksha.spi.locations import STORAGES, redacted
+from naksha.spi.opening import open_storage
 
 
 class Deaf:

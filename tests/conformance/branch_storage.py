@@ -15,6 +15,8 @@ import msgspec
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import Layer, Page, Split, Storage, WriteSession
@@ -75,8 +77,24 @@ class BranchStorage:
         async for state in self._view(collection).states(collection, query, at):
             yield state
 
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        async for states in self._view(collection).chunks(collection, query, at):
+            yield states
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         return await self._view(collection).count(collection, query, at)
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        return await self._view(collection).tile(collection, query, at, tile)
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        return await self._view(collection).statistics(collection, at, fast=fast)
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         return await self._view(collection).resolve(at, collection)

@@ -9,7 +9,16 @@ DOCUMENTS = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("python", "versioning", "catalog", "sqlite", "storage", "operations")
+        for name in (
+            "python",
+            "versioning",
+            "catalog",
+            "rights",
+            "sqlite",
+            "storage",
+            "operations",
+            "hub",
+        )
     ),
 ]
 """Those whose examples run in a new storage, one after the other."""

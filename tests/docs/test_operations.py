@@ -6,11 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
-from naksha.api.storages import open_storage
 from naksha.model.collection import CollectionInfo
 from naksha.model.outcomes import EXIT_INTERRUPTED, OUTWARD
 from naksha.model.query import Query
 from naksha.model.version import HEAD, AtSeq, VersionSelector
+from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.postgres import PostgresCluster

@@ -6,10 +6,14 @@ from naksha.model import limits
 from naksha.model.guid import Guid
 
 
-def test_every_limit_is_a_positive_integer() -> None:
+def test_every_limit_is_a_positive_number() -> None:
+    """Only seconds have fractions."""
     values = {name: getattr(limits, name) for name in dir(limits) if name.isupper()}
     assert values
-    assert all(type(value) is int and value > 0 for value in values.values())
+    assert all(value > 0 for value in values.values())
+    fractional = {name for name, value in values.items() if type(value) is not int}
+    assert not {name for name in fractional if "_SECONDS" not in name}
+    assert {type(values[name]) for name in fractional} <= {float}
 
 
 def test_id_and_reference_id_fit_one_index_entry_of_postgresql() -> None:

@@ -19,10 +19,12 @@ import shapely
 from naksha.model.guid import Guid
 from naksha.model.query import Bbox, Intersects, Op, Query, States, Tile
 from naksha.model.query import Test as PropertyTest
+from naksha.model.tiles import VectorTile
 from naksha.psql import PsqlStorage, statements
 from naksha.psql.driver import Direct
 from naksha.psql.session import PsqlSession
 from naksha.psql.sql import sql
+from naksha.psql.tiles import tile_statement
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.shell import quote
 from tests.psql.support import connect_to, publish
@@ -287,6 +289,35 @@ async def test_what_the_library_asks_uses_indices(filled: Direct, txn: int, name
                 plans.append(await explain_generic(filled, text, values))
             for plan in plans:
                 assert plan.sequential == set(), (states, at, text, plan.sequential)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+async def test_a_space_changes_no_plan(filled: Direct, txn: int, name: str) -> None:
+    """What is read, and through which indices; and nothing is sorted that was not before."""
+    # Of a whole collection either way of reading is as good, and the planner may take any.
+    for limit in (50,) if name == "page" else (None, 50):
+        plain = msgspec.structs.replace(QUERIES[name], limit=limit)
+        for at in (None, txn):
+            plans = []
+            for query in (plain, msgspec.structs.replace(plain, space="roads")):
+                text, values = statements.states("roads", query, at)
+                plan = await explain_generic(filled, text, values)
+                sorts = [n for n in plan.nodes if "Sort" in n["Node Type"]]
+                plans.append((plan.tables, plan.indices, len(sorts)))
+            assert plans[0] == plans[1], (limit, at)
+
+
+@pytest.mark.parametrize("at_head", [True, False])
+async def test_a_tile_is_found_by_the_indices_on_places(
+    filled: Direct, txn: int, at_head: bool
+) -> None:
+    layers = [statements.Source("roads", None if at_head else txn)]
+    tile = VectorTile.web(9, 268, 172)
+    for ordered in (False, True):
+        text, values = tile_statement(layers, Query(limit=100), tile, ordered=ordered)
+        plan = await explain_generic(filled, text, values)
+        assert plan.sequential == set()
+        assert any(name.endswith("_geo") for name in plan.indices)
 
 
 @pytest.mark.parametrize("kind", States)

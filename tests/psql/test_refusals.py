@@ -8,6 +8,8 @@ import json
 import asyncpg
 import pytest
 
+from naksha.model.errors import InvalidArgument
+from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
 from naksha.psql.statements import leaf_of
 from naksha.testing.postgres import PostgresCluster
@@ -537,3 +539,8 @@ async def test_the_shell_shows_message_hint_and_state(
     assert "HINT:  Write to the HEAD table" in said
     assert "ERROR:  N0000: No application id in this transaction" in said
     assert "HINT:  Call naksha_tx_start(app_id, author) first" in said
+
+
+async def test_a_schema_whose_name_would_be_cut_is_refused(database: str) -> None:
+    with pytest.raises(InvalidArgument, match="63 bytes"):
+        await PsqlStorage.open(database, schema="x" * 64)

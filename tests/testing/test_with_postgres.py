@@ -55,8 +55,9 @@ def test_signals_end_the_command_then_the_server(number: signal.Signals) -> None
 
 
 def test_it_needs_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "usage" in capsys.readouterr().err
+    for nothing in ([], ["--help"]):
+        assert main(nothing) == 2
+        assert "usage" in capsys.readouterr().err
 
 
 @pytest.mark.postgres

@@ -181,6 +181,7 @@ class Entities:
         self._pointer = pointer
         self._committer = Committer(persistence, pointer, EntitiesCommit)
         self._index: Index | None = None
+        self._last: tuple[Pointer, Snapshot] | None = None
         self.log = self._committer.log
 
     async def now(self) -> Snapshot:
@@ -210,8 +211,13 @@ class Entities:
         return await self._committer.commit(attempt_of)
 
     async def _snapshot(self, pointer: Pointer) -> Snapshot:
+        """The same one, as long as the pointer does not move."""
+        if self._last is not None and self._last[0] is pointer:
+            return self._last[1]
         commit = await head_of(self._persistence, pointer, EntitiesCommit)
-        return Snapshot(self._persistence, commit, self._index_of(commit))
+        snapshot = Snapshot(self._persistence, commit, self._index_of(commit))
+        self._last = (pointer, snapshot)
+        return snapshot
 
     def _index_of(self, commit: Object[EntitiesCommit] | None) -> Index:
         """The index of a commit: the last one that was used, when it is that, since the pages that

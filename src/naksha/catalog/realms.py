@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities
+from naksha.catalog.entities import Edit, Entities, Snapshot
 from naksha.catalog.objects import object_type
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.retry import Retries
@@ -104,6 +104,9 @@ class Realms:
         self._system = system
         self._entities = Entities(system, POINTER)
         self._quarantine_us = int(quarantine_s * 1_000_000)
+        self._seen: Snapshot | None = None
+        self._realms_seen: dict[str, Realm] = {}
+        """What was found in it."""
 
     async def setup(self) -> None:
         """Make the pointer to the realms."""
@@ -122,8 +125,18 @@ class Realms:
 
     async def recent(self, id: str) -> Realm | None:
         """A realm as it was not long ago."""
-        found = await (await self._entities.recent()).get(id, Realm)
-        return found.value if found is not None else None
+        snapshot = await self._entities.recent()
+        if snapshot is not self._seen:
+            self._seen, self._realms_seen = snapshot, {}
+        known = self._realms_seen.get(id)
+        if known is None:
+            found = await snapshot.get(id, Realm)
+            if found is None:
+                return None
+            known = found.value
+            if snapshot is self._seen:
+                self._realms_seen[id] = known
+        return known
 
     async def create(self, id: str, properties: Mapping[str, Any] | None = None) -> Realm:
         """Reserve a name, else Conflict."""

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 import typer
 
-from naksha.api.storages import open_storage
 from naksha.cli.demo_print import show
 from naksha.cli.demo_story import Story, Teller
 from naksha.cli.failures import readable
 from naksha.spi.locations import FILE, path_of, redacted
+from naksha.spi.opening import open_storage
 
 STORAGE_ID: Final = "demo"
 

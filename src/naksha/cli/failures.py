@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from logging.handlers import MemoryHandler
 from typing import Final
 
@@ -30,9 +30,10 @@ NO_POSTGIS: Final = (
 
 
 @contextmanager
-def readable(*, as_json: bool = False) -> Iterator[None]:
-    """Run a command; what Naksha raises on purpose ends it with a sentence, not a traceback."""
-    with _held_back() as said:
+def readable(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
+    """Run a command; what Naksha raises on purpose ends it with a sentence, not a traceback. One
+    that does not end soon has its own log."""
+    with _held_back() if ends_soon else nullcontext(_nothing()) as said:
         try:
             yield
         except NakshaError as error:
@@ -44,6 +45,10 @@ def readable(*, as_json: bool = False) -> Iterator[None]:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+def _nothing() -> MemoryHandler:
+    return MemoryHandler(LINES_MAX)
 
 
 @contextmanager
@@ -65,6 +70,8 @@ def way_out(error: NakshaError) -> str | None:
     """What to do about it, where the message does not say."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
+    if error.field == "port":  # of our own server, and the message says what to do
+        return None
     return WAYS_OUT.get(error.code)
 
 

@@ -1,5 +1,7 @@
 """The root of the `naksha` command; every sub-command is one function."""
 
+from typing import Annotated
+
 import typer
 
 import naksha
@@ -49,3 +51,76 @@ def demo(
     from naksha.cli.demo import demo as run_demo
 
     run_demo(storage, schema, as_json)
+
+
+@app.command(
+    add_help_option=False,  # the server knows its flags, and says them
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def serve(context: typer.Context) -> None:
+    """Serve the hub; `naksha serve --help` names the settings."""
+    from naksha.cli.failures import readable
+
+    with readable(ends_soon=False):
+        from naksha.cli.hub import run_server
+
+        run_server(context.args)
+
+
+@app.command()
+def token(
+    app_id: str = typer.Argument(help="The application that the token is for."),
+    key: str = typer.Option(help="What it is signed with: secret:FILE, or pem:FILE."),
+    author: str | None = typer.Option(None, help="The person that the application acts for."),
+    realm: str = typer.Option("default", help="The realm in which it is good."),
+    rights: str | None = typer.Option(
+        None,
+        help='A rights matrix, as {"naksha": {"readFeatures": [{}]}}, or @FILE that has one. '
+        "Unless given: everything.",
+    ),
+    roles: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="The name of a role of the realm; may be repeated."),
+    ] = None,
+    hours: float = typer.Option(1.0, min=0.001, help="How long it is good."),
+    key_id: str | None = typer.Option(None, help="The `kid` of the key."),
+) -> None:
+    """Print a token for a server that has the key."""
+    from naksha.cli.failures import readable
+
+    with readable():
+        from naksha.cli.tokens import minted
+
+        typer.echo(minted(app_id, key, author, realm, rights, roles or (), hours, key_id))
+
+
+realms = typer.Typer(help="The realms of a hub, each with its own spaces, storages and rights.")
+app.add_typer(realms, name="realm", no_args_is_help=True)
+
+
+@realms.command(
+    "create",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def create_realm(
+    context: typer.Context, id: str = typer.Argument(help="Letters, digits, _ and -.")
+) -> None:
+    """Make a realm; flags are those of `naksha serve`, above all --data, --catalog, --storage."""
+    from naksha.cli.failures import readable
+
+    with readable():
+        from naksha.cli.hub import make_realm
+
+        typer.echo(make_realm(id, context.args))
+
+
+@realms.command("list", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def list_realms(context: typer.Context) -> None:
+    """Name the realms and their states; flags are those of `naksha serve`."""
+    from naksha.cli.failures import readable
+
+    with readable():
+        from naksha.cli.hub import realm_lines
+
+        for line in realm_lines(context.args):
+            typer.echo(line)

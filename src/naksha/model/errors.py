@@ -3,6 +3,9 @@
     NakshaError
     ├── InvalidArgument          the input is wrong; mend it and try again
     │   └── NotSupported         the input is fine but this storage refuses it, and says why
+    ├── Inactive                 it is switched off
+    ├── ReadOnly                 it can only be read by this name
+    ├── NotImplementedHere       nobody here answers this kind of request
     ├── NotFound                 what was named does not exist
     │   ├── CollectionNotFound
     │   ├── FeatureNotFound
@@ -19,10 +22,16 @@
     │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   ├── Unavailable          the storage cannot be reached
+    │   ├── Busy                 too many ask at once; come again later
+    │   ├── TimedOut             it took too long and was given up
     │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
     ├── RealmInactive            the realm exists but does not serve
+    ├── Unauthorized             it is not known who asks; come with a valid token
+    ├── Forbidden                who asks may not do it; names the right that is missing
     ├── LimitExceeded            too much at once; the limit is named
+    ├── HandlerFailed            code of a pipeline broke; names the handler
+    ├── RemoteFailed             a handler elsewhere cannot be reached, or answers nonsense
     └── StorageCorrupt           the storage broke its own rules; please report it
 
 Codes are append-only and never change their meaning: programs branch on them, and one table
@@ -52,6 +61,13 @@ class NakshaError(Exception):
         self.field = field
         self.feature_id = feature_id
         self.collection_id = collection_id
+        self.handler: str | None = None
+        """The event handler that it comes from, if it ran through a pipeline."""
+        self.position: int | None = None
+        """The place of the feature in the request, when it was one of several."""
+        self.failures: tuple[Any, ...] = ()
+        """What is wrong with each feature, when all of a request failed that need not all be
+        right; this error is the first of them."""
 
     def __str__(self) -> str:
         where = [
@@ -59,6 +75,7 @@ class NakshaError(Exception):
             for name, value in (
                 ("collection", self.collection_id),
                 ("feature", self.feature_id),
+                ("position", self.position),
                 ("field", self.field),
             )
             if value is not None
@@ -76,6 +93,24 @@ class NotSupported(InvalidArgument):
     """The input is well-formed but refused, with the reason and a way out."""
 
     code = "not_supported"
+
+
+class NotImplementedHere(NakshaError):
+    """Nobody here answers this kind of request."""
+
+    code = "not_implemented"
+
+
+class Inactive(NakshaError):
+    """What was named is there, and is switched off."""
+
+    code = "inactive"
+
+
+class ReadOnly(NakshaError):
+    """What is asked would change something that only can be read, by this name at least."""
+
+    code = "read_only"
 
 
 class NotFound(NakshaError):
@@ -140,6 +175,12 @@ class Conflict(NakshaError):
         self.head = head
 
 
+class PreconditionFailed(Conflict):
+    """It is not any more what the caller has seen of it."""
+
+    code = "precondition_failed"
+
+
 class CollectionExists(Conflict):
     """A collection of this name exists already."""
 
@@ -195,6 +236,18 @@ class Unavailable(Retryable):
     code = "unavailable"
 
 
+class Busy(Retryable):
+    """Too many ask at the same time; nothing was begun."""
+
+    code = "busy"
+
+
+class TimedOut(Retryable):
+    """It took too long and was given up; nothing was to be written."""
+
+    code = "timed_out"
+
+
 class RealmChanged(Retryable):
     """The realm has left the state, or the life, in which it was opened. Nothing was written."""
 
@@ -214,6 +267,30 @@ class RealmInactive(NakshaError):
     code = "realm_inactive"
 
 
+class Unauthorized(NakshaError):
+    """There is no token, or none that can be trusted. The message never contains the token."""
+
+    code = "unauthorized"
+
+
+class Forbidden(NakshaError):
+    """The actor lacks a right. `right` is its name, `resource` what it is needed for."""
+
+    code = "forbidden"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        right: str | None = None,
+        resource: str | None = None,
+        **where: Any,
+    ) -> None:
+        super().__init__(message, **where)
+        self.right = right
+        self.resource = resource
+
+
 class LimitExceeded(NakshaError):
     """Too much at once; the message names the limit."""
 
@@ -224,3 +301,15 @@ class StorageCorrupt(NakshaError):
     """The storage broke one of its own rules."""
 
     code = "storage_corrupt"
+
+
+class HandlerFailed(NakshaError):
+    """Code of a pipeline broke; `handler` names it, the log has the reason."""
+
+    code = "handler_failed"
+
+
+class RemoteFailed(NakshaError):
+    """A handler that runs elsewhere cannot be reached, or does not answer as it should."""
+
+    code = "remote_failed"

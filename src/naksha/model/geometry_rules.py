@@ -26,6 +26,7 @@ COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
 
 COLLECTION: Final = "GeometryCollection"
 RINGED: Final = frozenset({"Polygon", "MultiPolygon"})
+_TYPES: Final = f"there are {', '.join(COUNTS_MIN)} and {COLLECTION}"
 
 
 def is_number_type(type_: type) -> bool:
@@ -64,7 +65,7 @@ class _Checker:
             coordinates = value.get("coordinates")
             self._coordinates(coordinates, f"{prefix}coordinates", name, COUNTS_MIN[name])
         else:
-            raise Broken(f"{prefix}type", f"{name!r:.64} is no type of geometry")
+            raise Broken(f"{prefix}type", f"{name!r:.64} is no type of geometry; {_TYPES}")
 
     def _collection(self, value: object, path: str, depth: int) -> None:
         if depth > GEOMETRY_DEPTH_MAX:

@@ -55,6 +55,9 @@ GENERATED_ID_LENGTH: Final = 16
 COLLECTION_ID_LENGTH_MAX: Final = 32
 """PostgreSQL cuts identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and index."""
 
+SCHEMA_BYTES_MAX: Final = 63
+"""The name of a schema in PostgreSQL, which would cut a longer one without a word."""
+
 STORAGE_ID_LENGTH_MAX: Final = 32
 """As long as a collection id, so that a state id has a known largest size."""
 
@@ -87,6 +90,34 @@ PREDICATE_DEPTH_MAX: Final = 100
 
 QUERY_VALUES_MAX: Final = 32_767
 """Values of one query: PostgreSQL's protocol counts them with 15 bits, SQLite stops there too."""
+
+PROPERTY_CONDITIONS_MAX: Final = 100
+"""Conditions of a property query, joined by AND."""
+
+PROPERTY_VALUES_MAX: Final = 5_000
+"""Values of a property query; each takes a few of `QUERY_VALUES_MAX`."""
+
+SELECTION_PATHS_MAX: Final = 1_000
+"""Properties that can be selected at once."""
+
+TILE_LEVEL_MAX: Final = 30
+"""Levels of tiles, of whichever scheme: a tile has a few centimetres then."""
+
+TILE_MARGIN_PIXELS_MAX: Final = 256
+"""The margin around a tile, in pixels of which a tile has 256: three by three tiles at most."""
+
+HEXAGON_COUNTS_MAX: Final = 1_000_000
+"""How often all features of one answer are counted, once in each hexagon that a feature touches."""
+
+TILE_EXTENT_MAX: Final = 65_536
+"""Units of a vector tile's grid, and of its buffer: sixteen times what is usual."""
+
+STATISTICS_KEYS_MAX: Final = 1_000
+"""Properties and tags that the statistics of a collection count one by one, those of most
+features first."""
+
+STATISTICS_BYTES_MAX: Final = 32 * MIB
+"""What fast statistics read of a collection; of a larger one they look at a part."""
 
 # ---- Messages in the transaction log -------------------------------------------------------------
 
@@ -360,3 +391,262 @@ INDEX_PREFETCH_STRIPES_MAX: Final = 16
 
 INDEX_STRIPES_KEPT_MAX: Final = 64
 """Stripes that an open index keeps after they were read."""
+
+# ---- The hub -------------------------------------------------------------------------------------
+
+SPACE_ID_LENGTH_MAX: Final = 255
+"""Characters of the id of a space, a connector or a storage of the hub: a part of a URL."""
+
+PIPELINE_HANDLERS_MAX: Final = 32
+"""Connectors of one space."""
+
+EVENT_DEPTH_MAX: Final = 16
+"""Spaces that send to each other: a view of views ends here, and so does a circle."""
+
+VIEW_LAYERS_MAX: Final = 32
+"""Spaces of one view."""
+
+HANDLER_ATTEMPTS_MAX: Final = 10
+"""How often a handler reads again what it is about to change, when others change it meanwhile."""
+
+TAG_GROUPS_MAX: Final = 100
+"""Alternatives of tags that a handler adds to a query."""
+
+TRANSFORM_STEPS_MAX: Final = 100
+"""Operations of one transformation."""
+
+LOG_CHUNK_STATES: Final = 200
+"""States of an activity log that are joined with those before them at once."""
+
+VIOLATION_LENGTH_MAX: Final = 500
+"""Characters of what is told of one broken rule."""
+
+VIOLATIONS_PER_FEATURE_MAX: Final = 20
+VIOLATIONS_MAX: Final = 1_000
+"""Broken rules that are told, of one feature and of one write."""
+
+READ_CHUNK_FEATURES: Final = 2_000
+"""Features of one answer that are in memory together, when it is streamed."""
+
+DELETED_IDS_MAX: Final = 100_000
+"""Ids that the answer to a deletion by query names; of the others it has the number."""
+
+REALM_CONFIG_OBJECTS_MAX: Final = 100_000
+"""Storages, connectors, spaces and roles of one realm."""
+
+CONFIG_OBJECT_BYTES_MAX: Final = 256 * KIB
+"""A storage, connector, space or role; it fits into one row of any catalog."""
+
+CONFIG_TAGS_MAX: Final = 100
+"""Tags of a space, a connector or a storage."""
+
+CONFIG_TAG_BYTES_MAX: Final = 256
+"""One of them."""
+
+PROVENANCE_MAX: Final = 100
+"""Loads that a space remembers; an older one goes when a new one comes."""
+
+PROVENANCE_BYTES_MAX: Final = 2 * KIB
+"""What is noted of one load."""
+
+SPACE_GRACE_SECONDS: Final = 7 * 24 * 3_600
+"""How long the collection of a deleted space can be restored."""
+
+STORAGE_RELEASE_SECONDS: Final = 60
+"""How long a storage that no configuration names any more stays open, for requests that began
+before."""
+
+CONTENT_LOOKUPS_MAX: Final = 8
+"""Collections of which a list of spaces asks at the same time."""
+
+EXACT_COUNTS_MAX: Final = 200
+"""Collections without an estimate that one list of spaces counts; the others get no count."""
+
+LOG_LOOKBACK_PAGE: Final = 10
+"""Transactions that are read at once to find the last one that changed features."""
+
+COPY_PART_FEATURES: Final = 10_000
+"""Features that a copy between spaces writes with one transaction; it is one part of more."""
+
+COPY_PART_BYTES: Final = 32 * MIB
+"""The same in bytes, as they came from the source."""
+
+COPY_FAILURES_MAX: Final = 1_000
+"""Failed features, notices and violations that the report of a copy tells one by one."""
+
+PUBLISH_WAIT_SECONDS: Final = 2
+"""How long a write over REST waits for the number of its version before it answers without."""
+
+DESCRIPTION_LENGTH_MAX: Final = 255
+"""Characters of what is said about a tag or a branch, and of a message over REST."""
+
+VERSION_REF_LENGTH_MAX: Final = 128
+"""Characters of a version reference: two names and a separator at most."""
+
+PROPERTY_PATH_LENGTH_MAX: Final = 1_000
+"""Characters of the names of properties in one parameter."""
+
+HANDLE_LENGTH_MAX: Final = 16_000
+"""Digits of the handle of an iteration: three for each byte of a cursor, which holds an id."""
+
+RADIUS_METRES_MAX: Final = 1_000_000
+"""How far around a geometry is searched: beyond that most of the world is found anyway."""
+
+SORT_KEYS_MAX: Final = 8
+"""Properties by which an iteration is ordered."""
+
+PARTS_MAX: Final = 1_000
+"""Parts that an iteration is cut into."""
+
+CLUSTERED_FEATURES_MAX: Final = 1_000_000
+"""Features of an area that are counted in cells: their geometries are in memory together."""
+
+ANSWER_CHUNK_BYTES: Final = 1 * MIB
+"""Of a streamed answer so much is joined before it is sent."""
+JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
+"""The JSON Schema of a validation."""
+
+# ---- The server ----------------------------------------------------------------------------------
+# What has a setting in `naksha.server.settings` has its default here.
+
+REQUEST_BODY_BYTES_MAX: Final = 32 * MIB
+"""The body of a request, unpacked. All of it is in memory, and parsed several times as much."""
+
+REQUEST_HEAD_BYTES_MAX: Final = 64 * KIB
+"""Line and header fields of a request: a long query, a token, and whatever proxies add."""
+
+REQUEST_HEAD_SECONDS_MAX: Final = 30
+"""How long a connection may take to bring the head of a request."""
+
+REQUEST_SECONDS_MAX: Final = 120.0
+"""How long an answer may take to begin, and each of its parts to follow."""
+
+REQUESTS_PARALLEL_MAX: Final = 64
+"""Requests that one worker serves at once; most of them wait for one of a few connections."""
+
+ACTOR_PARALLEL_MAX: Final = 16
+"""The same of one actor: as many as a storage has connections."""
+
+ACTOR_QUEUE_MAX: Final = 512
+"""Requests of one actor that wait for their turn; one more is turned away."""
+
+QUEUE_SECONDS_MAX: Final = 10.0
+"""How long a request waits for its turn."""
+
+RETRY_AFTER_SECONDS: Final = 1
+"""When who was turned away should come again."""
+
+DRAIN_SECONDS_MAX: Final = 30.0
+"""How long running requests may take to end when the server is stopped."""
+
+CONNECTIONS_MAX: Final = 10_000
+"""Open connections of one worker."""
+
+CONFIG_SECONDS_MAX: Final = 1.0
+"""How old the configuration may be that a worker uses."""
+
+WORKERS_MAX: Final = 64
+"""Processes of one server."""
+
+WORKER_RESTART_SECONDS_MAX: Final = 10.0
+"""Longest pause before a worker is started again that ends soon after it began."""
+
+STREAM_ID_LENGTH_MAX: Final = 128
+"""Characters of the name that a client gives a request."""
+
+GZIP_BYTES_MIN: Final = 1 * KIB
+"""A smaller answer is not packed."""
+
+GZIP_PACKS_MAX: Final = 10_000
+"""A packed body has at most so many packs one after the other."""
+
+DISCONNECT_LOOK_SECONDS: Final = 0.05
+"""After this time it is watched whether the client is there; most answers are done by then."""
+
+HEALTH_SECONDS_MAX: Final = 5.0
+"""How long the catalog or a storage may take to show that it is there."""
+
+METRICS_SAMPLE_SECONDS: Final = 5.0
+"""How often the state of storages and catalog is measured."""
+
+# ---- Handlers that run elsewhere -----------------------------------------------------------------
+
+REMOTE_BODY_BYTES_MAX: Final = 32 * MIB
+"""An event, or an answer to one, on its way to a remote handler or back. It is in memory at both
+ends."""
+
+REMOTE_HEAD_BYTES_MAX: Final = 16 * KIB
+"""Line and header fields of such a request."""
+
+REMOTE_CONNECT_SECONDS: Final = 5.0
+REMOTE_SECONDS: Final = 30.0
+"""How long a remote handler may take to be reached, and to answer, unless its connector says so."""
+
+REMOTE_SECONDS_MAX: Final = 300.0
+"""More than this a connector cannot grant; nor more than the request itself has."""
+
+REMOTE_ATTEMPTS: Final = 3
+"""How often a remote handler is called that cannot be reached, or does not answer a read."""
+
+REMOTE_PAUSE_SECONDS: Final = 0.1
+"""Between two such calls; twice as long every time."""
+
+REMOTE_CONNECTIONS_MAX: Final = 100
+"""Open connections of a hub to remote handlers; a call waits for one."""
+
+REMOTE_KEEPALIVE_SECONDS: Final = 20.0
+"""How long a connection is kept that nobody uses: a good deal less than hosts do."""
+
+REMOTE_STEPS_MAX: Final = 100
+"""How often a remote handler may send something on while it handles one event."""
+
+REMOTE_TARGETS_MAX: Final = 1_000
+"""Targets that a server may be told."""
+
+HOST_IDLE_SECONDS: Final = 75.0
+"""How long a host of handlers keeps a connection that nobody uses."""
+
+HOST_READ_SECONDS: Final = 30.0
+"""How long a request may take to come to a host, once it has begun."""
+
+HOST_CONNECTIONS_MAX: Final = 500
+"""Open connections of a host; one more is told to come later."""
+
+HOST_EVENTS_MAX: Final = 1_000
+"""Events that a host handles at once, those included that wait for an answer of the hub."""
+
+HOST_HANDLERS_MAX: Final = 256
+"""Handlers that a host keeps, one for each configuration; the one not used for longest goes."""
+
+HOST_DRAIN_SECONDS: Final = 10.0
+"""How long events may take to end when a host is stopped."""
+
+SIGNATURE_SECONDS_MAX: Final = 300
+"""How old a signed event may be, and how far clocks may differ."""
+
+# ---- Who may do what -----------------------------------------------------------------------------
+
+TOKEN_BYTES_MAX: Final = 16 * KIB
+"""A token; it comes with every request, and servers end the head of a request at 64 KiB."""
+
+TOKEN_KEYS_MAX: Final = 32
+"""Keys that tokens are checked with. A token that names none is checked with each of them, and
+whoever sends it need not be anybody."""
+
+TOKEN_KEY_BYTES_MAX: Final = 1 * MIB
+"""A file of keys."""
+
+TOKEN_KEYS_SECONDS: Final = 1
+"""How often it is looked whether a file of keys has changed, at most."""
+
+TOKEN_LEEWAY_SECONDS: Final = 30
+"""How much the clock of who made a token may differ from ours."""
+
+TOKENS_KEPT_MAX: Final = 10_000
+"""Tokens that need not be checked anew; one takes a few KB with its rights."""
+
+SECRET_BYTES_MIN: Final = 32
+"""A secret for HS256: as long as the hash, as RFC 7518 demands."""
+
+RSA_BITS_MIN: Final = 2_048
+"""A key for RS256, as RFC 7518 demands."""

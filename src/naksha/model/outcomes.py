@@ -3,7 +3,7 @@
 Both columns are promises to programs, as the codes are: a row is added with a new code and never
 changed. Exit codes follow what a script would do next: 2 mend the call (a usage error has the same
 number), 69 and 75 (of sysexits.h) try again later, 74 look before
-trying again, 70 report it. A crash that nobody foresaw is 1.
+trying again, 70 report it, 77 come with another token. A crash that nobody foresaw is 1.
 """
 
 from __future__ import annotations
@@ -46,8 +46,18 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "storage_corrupt": Outward(500, 70),
         "retryable": Outward(503, 75),
         "realm_changed": Outward(503, 75),
+        "busy": Outward(503, 75),
+        "timed_out": Outward(504, 75),
         "realm_inactive": Outward(403, 9),
         "outcome_unknown": Outward(504, 74),
+        "read_only": Outward(405, 9),
+        "inactive": Outward(405, 9),
+        "not_implemented": Outward(501, 3),
+        "handler_failed": Outward(500, 70),
+        "remote_failed": Outward(502, 70),
+        "precondition_failed": Outward(412, 7),
+        "unauthorized": Outward(401, 77),
+        "forbidden": Outward(403, 77),
     }
 )
 

@@ -26,6 +26,7 @@ class Op(StrEnum):
     EXISTS = "exists"
     IS_NULL = "is_null"
     STARTS_WITH = "starts_with"
+    ANY_STARTS_WITH = "any_starts_with"
     CONTAINS = "contains"
 
 
@@ -34,7 +35,10 @@ class Test(msgspec.Struct, frozen=True, tag="test"):
 
     Comparisons order numbers with numbers and strings with strings (by code point); a value of
     another type never matches, except for NE, which is the exact opposite of EQ on existing
-    properties. `CONTAINS` is JSON containment: the property contains the value.
+    properties. `CONTAINS` is JSON containment: the property contains the value. Nothing holds for a
+    property that is absent, not even IS_NULL: who does not care asks for
+    `Not(And((Test(path, EXISTS), Not(Test(path, IS_NULL)))))`. A path leads through objects only.
+    `ANY_STARTS_WITH` is about arrays: one of their elements is a text that starts with the value.
     """
 
     path: tuple[str, ...]
@@ -108,6 +112,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     With `replaced_since` it is about the states that were valid at that transaction and are not
     any more at the version that is read: given as they were then, without their end. It cannot be
     read in bulk.
+
+    `space` is no filter: every state is given out with this text as `space` in its namespace, where
+    storages keep none. Neither can this be read in bulk.
     """
 
     ids: tuple[str, ...] | None = None
@@ -127,6 +134,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None
+    space: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and not 1 <= self.limit <= PAGE_MAX:

@@ -31,7 +31,8 @@ class PsqlBranch(BranchView, Writing):
         self._main = main
         self._branch = branch
         self._scope = collections
-        self._pool = main._pool
+        self._connections = main._connections
+        self._streams = main._streams
         self._info = main._info
         self._sequencer = main._sequencer
         self._clock = main._clock

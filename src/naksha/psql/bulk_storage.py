@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pyarrow as pa
 
@@ -14,6 +14,8 @@ from naksha.model.errors import InvalidArgument, NakshaError, Retryable
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql import bulk, splits, versions
 from naksha.psql.driver import Connection
@@ -39,12 +41,14 @@ class BulkStorage(PsqlReader):
 
     # ---- Reading at a version, from a replica where one can --------------------------------------
 
-    @asynccontextmanager
-    async def _connection_at(self, txn: int | None) -> AsyncIterator[Connection]:
+    def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
         if txn is None or not self._servers.replicas:
-            async with self._connection() as connection:
-                yield connection
-            return
+            return self._connection()
+        return self._replica_at(txn)
+
+    @asynccontextmanager
+    async def _replica_at(self, txn: int) -> AsyncIterator[Connection]:
+        """A connection to a replica that knows the version, else to the primary."""
         async with self._servers.replica_at(txn) as found:
             if found is None:
                 async with self._connection() as connection:
@@ -74,6 +78,26 @@ class BulkStorage(PsqlReader):
                 continue
         return await super().count(collection, query, at)
 
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        for _ in self._servers.replicas:
+            try:
+                return await super().tile(collection, query, at, tile)
+            except Retryable:
+                continue
+        return await super().tile(collection, query, at, tile)
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        for _ in self._servers.replicas:
+            try:
+                return await super().statistics(collection, at, fast=fast)
+            except Retryable:
+                continue
+        return await super().statistics(collection, at, fast=fast)
+
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
@@ -86,6 +110,20 @@ class BulkStorage(PsqlReader):
                 return
             except Retryable:
                 # What was given out cannot be taken back.
+                if begun or last:
+                    raise
+
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            try:
+                async for states in super().chunks(collection, query, at):
+                    begun = True
+                    yield states
+                return
+            except Retryable:
                 if begun or last:
                     raise
 

@@ -3,8 +3,6 @@ detail that names collection, feature and field, and carries the head state of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import asyncpg
@@ -56,14 +54,24 @@ class PoolExhausted(errors.Unavailable):
     """All connections are in use, perhaps by the one who asks: repeating cannot help."""
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise our error in place of the driver's."""
-    try:
-        yield
-    except asyncpg.PostgresError as error:
+class translated:  # noqa: N801 - used like a function
+    """Raise our error in place of the driver's, in a block."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, *__: object
+    ) -> None:
+        if error is not None:
+            translate(error)
+
+
+def translate(error: BaseException) -> None:
+    """Raise ours, if it is the driver's."""
+    if isinstance(error, asyncpg.PostgresError):
         raise of(error) from error
-    except DRIVER_ERRORS as error:
+    if isinstance(error, DRIVER_ERRORS):
         raise errors.Unavailable(f"The database cannot be reached: {error}") from error
 
 

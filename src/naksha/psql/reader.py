@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, NamedTuple, TypeVar
 
+import asyncpg
 import msgspec
 
 from naksha.model import limits
@@ -15,6 +16,8 @@ from naksha.model.errors import CollectionNotFound, NotFound
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.uuids import Uuid, parse_state_id
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.psql import statements
@@ -23,8 +26,11 @@ from naksha.psql.errors import translated
 from naksha.psql.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.sql import ident, queries, sql
 from naksha.psql.statements import Source
+from naksha.psql.statistics import part_to_read, statistics_of, statistics_statement
 from naksha.psql.steady import SteadyHistory
+from naksha.psql.tiles import tile_statement
 from naksha.psql.versions import check_histories, check_history, check_log, resolve
+from naksha.spi import chunks
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.query_parts import end_of_prefix
 from naksha.spi.sessions import check_kept
@@ -40,6 +46,8 @@ class Moment(NamedTuple):
 
     txn: int | None
     sources: list[Source]
+    if_there: str | None = None
+    """The collection, when nobody has looked yet whether it is there."""
 
     def reads_history(self, query: Query) -> bool:
         """What is below the top of a branch is read at a version also when the branch is read at
@@ -75,12 +83,9 @@ class PsqlReader(ABC):
         """A connection to read at a version on (None: HEAD); it may be one to a replica."""
         return self._connection()
 
-    @asynccontextmanager
-    async def _reading(self, txn: int | None) -> AsyncIterator[Connection]:
-        """A connection to read at a version on (None: HEAD)."""
-        with translated():
-            async with self._connection_at(txn) as connection:
-                yield connection
+    def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
+        """What a stream waits for before it takes a connection (see `naksha.spi.streams`)."""
+        return nullcontext()
 
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
         """What a cursor lives in."""
@@ -106,6 +111,12 @@ class PsqlReader(ABC):
     @abstractmethod
     def _storage(self) -> tuple[str, int]:
         """Id and number of the storage."""
+
+    @property
+    def _may_fail(self) -> bool:
+        """Whether all of main is read, by statements that do no harm when they fail: not as a part
+        of a transaction."""
+        return False
 
     @property
     def _pins_head(self) -> bool:
@@ -142,11 +153,7 @@ class PsqlReader(ABC):
         cursor = decode_cursor(query.cursor)
         moment = await self._moment(collection, query, at, cursor)
         text, values = statements.layered_states(moment.sources, query, cursor)
-        async with self._reading(moment.txn) as connection, planned(connection, query):
-            rows = await self._steady(
-                connection, query, moment, lambda: connection.fetch(text, *values)
-            )
-        found = [State(row["id"], row["feature"]) for row in rows]
+        found = _states(await self._fetched(query, moment, text, values))
         if query.limit is None or len(found) <= query.limit:
             return Page(found, None)
         del found[query.limit :]
@@ -160,12 +167,7 @@ class PsqlReader(ABC):
         moment = await self._moment(collection, query, at, cursor)
         text, values = statements.layered_states(moment.sources, query, cursor)
         left = query.limit
-        async with self._reading(moment.txn) as connection, self._streaming(connection):
-            # What a cursor gives is settled when it is opened, and so is its plan.
-            async with planned(connection, query):
-                rows = await self._steady(
-                    connection, query, moment, lambda: _open(connection, text, values)
-                )
+        async with self._opened(query, moment, text, values) as rows:
             while left != 0:
                 found = await rows.fetch(PREFETCH if left is None else min(PREFETCH, left))
                 if not found:
@@ -174,14 +176,126 @@ class PsqlReader(ABC):
                     yield State(row["id"], row["feature"])
                 left = None if left is None else left - len(found)
 
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        moment = await self._present(collection, query, at)
+        first = await self._first(query, moment)
+        if len(first) <= chunks.FIRST:
+            if first:
+                yield first
+            return
+        # It is read again from the start: a cursor needs a transaction, for which small answers
+        # should not have to wait.
+        text, values = statements.some_states(moment.sources, query, query.limit)
+        size = chunks.size_after(first)
+        async with self._opened(query, moment, text, values) as rows:
+            while found := _states(await rows.fetch(size)):
+                yield found
+                size = chunks.size_after(found)
+
+    async def _first(self, query: Query, moment: Moment) -> list[State]:
+        """As many states as are read at once, and one more if there are more than those."""
+        limit = chunks.FIRST + 1 if query.limit is None else min(chunks.FIRST + 1, query.limit)
+        text, values = statements.some_states(
+            moment.sources, query, limit, if_there=moment.if_there
+        )
+        return _states(await self._fetched(query, moment, text, values))
+
+    async def _present(self, collection: str, query: Query, at: VersionSelector) -> Moment:
+        """When to read, where no page has to follow another. What is plain is not looked up
+        before: its own statement does that, and finds nothing if there is no such collection."""
+        is_plain = query.states is States.LIVE and query.replaced_since is None
+        if self._may_fail and is_plain and isinstance(at, Head):
+            return Moment(None, [Source(collection, None)], if_there=collection)
+        whole = msgspec.structs.replace(query, limit=None, cursor=None)
+        return await self._moment(collection, whole, at, None)
+
+    async def _check_there(self, moment: Moment, connection: Connection) -> None:
+        """Where nothing was found: is that because the collection is not there?"""
+        id = moment.if_there
+        if id is not None and await self._info_of(connection, id) is None:
+            raise CollectionNotFound(f"No collection {id!r}", collection_id=id)
+
+    async def _fetched(
+        self, query: Query, moment: Moment, text: str, values: Sequence[Any]
+    ) -> list[Any]:
+        """The rows of a statement, of which the last column of one that found nothing is 0."""
+        async with self._connection_at(moment.txn) as connection:
+
+            async def fetch() -> list[Any]:
+                async with planned(connection, query):
+                    return await self._steady(
+                        connection, query, moment, lambda: connection.fetch(text, *values)
+                    )
+
+            try:
+                rows = await fetch()
+                if not rows or rows[0][-1] == 0:
+                    await self._check_there(moment, connection)
+                return rows
+            except asyncpg.SyntaxOrAccessError:
+                # There is no table of that name, or none of ours; or only since then.
+                if moment.if_there is None:
+                    raise
+                await self._check_there(moment, connection)
+                return await fetch()
+
+    @asynccontextmanager
+    async def _opened(
+        self, query: Query, moment: Moment, text: str, values: Sequence[Any]
+    ) -> AsyncIterator[Rows]:
+        """The rows of a statement, to be fetched some at a time."""
+        async with (
+            self._turn_to_stream(query),
+            self._connection_at(moment.txn) as connection,
+            self._streaming(connection),
+        ):
+            # What a cursor gives is settled when it is opened, and so is its plan.
+            async with planned(connection, query):
+                rows = await self._steady(
+                    connection, query, moment, lambda: _open(connection, text, values)
+                )
+            yield rows
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
-        whole = msgspec.structs.replace(query, limit=None)
-        moment = await self._moment(collection, whole, at, None)
-        text, values = statements.layered_count(moment.sources, query)
-        async with self._reading(moment.txn) as connection, planned(connection, query):
-            return await self._steady(
-                connection, query, moment, lambda: _number(connection, text, values)
+        moment = await self._present(collection, query, at)
+        text, values = statements.layered_count(moment.sources, query, if_there=moment.if_there)
+        ((number,),) = await self._fetched(query, moment, text, values)
+        counted: int = number
+        return counted
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        moment = await self._present(collection, query, at)
+        made, found = await self._tile(moment, query, tile, ordered=False)
+        if query.limit is not None and found > query.limit:
+            # Sorting costs, and is for nothing where all of them are within the limit.
+            made, _ = await self._tile(moment, query, tile, ordered=True)
+        return made
+
+    async def _tile(
+        self, moment: Moment, query: Query, tile: VectorTile, *, ordered: bool
+    ) -> tuple[bytes, int]:
+        text, values = tile_statement(
+            moment.sources, query, tile, ordered=ordered, if_there=moment.if_there
+        )
+        ((made, found),) = await self._fetched(query, moment, text, values)
+        return made, found
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        query = Query()
+        moment = await self._moment(collection, query, at, None)
+        async with self._connection_at(moment.txn) as connection:
+            part = await part_to_read(connection, moment.sources) if fast else 1.0
+            text, values = statistics_statement(moment.sources, part)
+            rows = await self._steady(
+                connection, query, moment, lambda: connection.fetch(text, *values)
             )
+        return statistics_of(rows, part)
 
     async def state(self, state_id: str) -> State:
         reference = parse_state_id(state_id)
@@ -318,13 +432,12 @@ async def planned_for_values(connection: Connection) -> AsyncIterator[None]:
         await connection.execute(queries()["plan_for_values"], False)
 
 
-async def _number(connection: Connection, text: str, values: Sequence[Any]) -> int:
-    number: int = await connection.fetchval(text, *values)
-    return number
-
-
 async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Rows:
     return await connection.cursor(text, *values)
+
+
+def _states(rows: Sequence[Any]) -> list[State]:
+    return [State(id, feature) for id, feature in rows]
 
 
 def _kept(row: Any) -> KeptObject:

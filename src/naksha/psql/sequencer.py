@@ -15,7 +15,7 @@ from typing import Final
 
 from naksha.model.errors import NakshaError
 from naksha.model.transaction import PublicationStatus
-from naksha.psql.driver import Direct, Pool, acquired
+from naksha.psql.driver import Connections, Direct, acquired
 from naksha.psql.errors import DRIVER_ERRORS
 from naksha.psql.sql import queries
 
@@ -34,8 +34,8 @@ LOOK_S: Final = 1.0
 class Sequencer:
     """The background task of one open storage."""
 
-    def __init__(self, pool: Pool, connect: Callable[[], Awaitable[Direct]]) -> None:
-        self._pool = pool
+    def __init__(self, connections: Connections, connect: Callable[[], Awaitable[Direct]]) -> None:
+        self._connections = connections
         self._connect = connect
         self._listener: Direct | None = None
         self._wake = asyncio.Event()
@@ -84,7 +84,7 @@ class Sequencer:
 
     async def status(self) -> PublicationStatus:
         """How far publication is, and what holds it back."""
-        async with acquired(self._pool) as connection:
+        async with acquired(self._connections, leaves_nothing=True) as connection:
             row = await connection.fetchrow(queries()["publication"])
         assert row is not None
         since = row["held_since"]
@@ -99,7 +99,7 @@ class Sequencer:
 
     async def _publish_all(self) -> bool:
         while True:
-            async with acquired(self._pool) as connection:
+            async with acquired(self._connections, leaves_nothing=True) as connection:
                 row = await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
             assert row is not None
             self.last_seq, self.last_txn = row["last_seq"], row["last_txn"]

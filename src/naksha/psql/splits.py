@@ -21,6 +21,7 @@ from naksha.psql import versions
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, inlined, queries, sql
 from naksha.psql.statements import (
+    HISTORY,
     Source,
     Statement,
     filters_of,
@@ -106,6 +107,8 @@ def _check_whole(query: Query) -> None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
     if query.replaced_since is not None:
         raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
+    if query.space is not None:
+        raise InvalidArgument("A bulk read gives states without a space", field="space")
 
 
 async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
@@ -184,9 +187,9 @@ def _tables(
     if part.sources:
         for source in part.sources:
             seen = statement.value(source.at, "int8")
-            for suffix, _, conditions in layer_tables(statement, source, part.query):
-                past_at = seen if suffix == "_hst" else None
-                yield source.table + suffix, past_at, [*conditions, *of_leaves]
+            for table in layer_tables(statement, source, part.query):
+                past_at = seen if table.suffix == HISTORY else None
+                yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
         return
     at = statement.value(part.at, "int8")
     current = sql("split_current", at=at)

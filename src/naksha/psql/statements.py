@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Intersects, Op, Query, Spatial, States
+from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States
 from naksha.model.query import Test as PropertyTest
+from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
 from naksha.spi.cursor import Cursor
 from naksha.spi.query_parts import (
@@ -29,6 +30,10 @@ from naksha.spi.query_parts import (
 
 _BOX_THIN = 0.001
 """Degrees below which a box has no inside that float32 could tell; see the fragment `box`."""
+
+Suffix: TypeAlias = Literal["", "_del", "_hst"]
+"""What the names of a collection's tables end with: HEAD, tombstones, history."""
+HISTORY: Final[Suffix] = "_hst"
 
 
 class Statement:
@@ -77,16 +82,77 @@ def layered_states(
 ) -> tuple[str, list[Any]]:
     """The same, of a collection that lies in several layers, topmost first."""
     statement = Statement()
-    if query.limit is None:
-        sources = _sources(statement, layers, query, cursor, "source")
-        return sql("select_states", sources=sources, order=""), statement.values
-    # As text: with an unknown limit the planner might sort the whole collection.
-    limit = str(query.limit + 1)
+    # One more than is wanted tells whether there are more.
+    limit = None if query.limit is None else query.limit + 1
+    sources, order = rows_of(statement, layers, query, _given(query), cursor=cursor, limit=limit)
+    return _select(statement, query, sources, order), statement.values
+
+
+def some_states(
+    layers: Sequence[Source], query: Query, limit: int | None, *, if_there: str | None = None
+) -> tuple[str, list[Any]]:
+    """The statement that gives (id, feature) of any so many states of the query; of none, unless
+    there is the collection `if_there`."""
+    statement = Statement()
+    conditions = [] if if_there is None else [there(statement, if_there)]
+    sources, _ = rows_of(statement, layers, query, _given(query), *conditions)
+    cut = "" if limit is None else sql("cut", limit=statement.value(limit, "int8"))
+    return _select(statement, query, sources, cut), statement.values
+
+
+def there(statement: Statement, collection: str) -> str:
+    """The condition that there is a collection."""
+    return sql("there", id=statement.value(collection, "text"))
+
+
+def _given(query: Query) -> str:
+    """What a source gives of each state: the space goes into those only that are given out."""
+    return "feature" if query.space is None else "row"
+
+
+def _select(statement: Statement, query: Query, sources: str, order: str) -> str:
+    if query.space is None:
+        return sql("select_states", sources=sources, order=order)
+    check_text(query.space)
+    space = json_text(query.space)
+    return sql(
+        "select_states_in_space",
+        sources=sources,
+        order=order,
+        document=sql("document"),
+        space=statement.value(space, "text"),
+        splice=statement.value(f'"{XYZ}": {{"space": {space}, ', "text"),
+    )
+
+
+def rows_of(
+    statement: Statement,
+    layers: Sequence[Source],
+    query: Query,
+    given: str,
+    *conditions: str,
+    cursor: Cursor | None = None,
+    limit: int | None = None,
+) -> tuple[str, str]:
+    """The rows of the states that are asked for, and how they are ordered when there is a limit;
+    `given` is the fragment that says what is given of each."""
+    if limit is None:
+        return _sources(statement, layers, query, cursor, "source", given, conditions), ""
     # Live or dead, a feature is found once; only of all its states there are several.
-    then = sql("then_txn") if query.states is States.ALL else ""
-    sources = _sources(statement, layers, query, cursor, "source_page", then=then, limit=limit)
-    order = sql("order_page", limit=limit)
-    return sql("select_states", sources=sources, order=order), statement.values
+    several = query.states is States.ALL
+    # As text: with an unknown limit the planner might sort the whole collection.
+    cut = {"then": sql("then_txn") if several else "", "limit": str(limit)}
+    sources = _sources(statement, layers, query, cursor, "source_page", given, conditions, **cut)
+    then = sql("then_txn_of_page") if several else ""
+    return sources, sql("order_page", then=then, limit=str(limit))
+
+
+def sampled_rows(
+    statement: Statement, layers: Sequence[Source], query: Query, given: str, percent: float
+) -> str:
+    """The same rows, of about so many percent of the pages."""
+    part = f"{percent:.9f}"
+    return _sources(statement, layers, query, None, "source_sample", given, (), percent=part)
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
@@ -94,10 +160,14 @@ def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]
     return layered_count([Source(collection, at)], query)
 
 
-def layered_count(layers: Sequence[Source], query: Query) -> tuple[str, list[Any]]:
-    """The same, of a collection that lies in several layers, topmost first."""
+def layered_count(
+    layers: Sequence[Source], query: Query, *, if_there: str | None = None
+) -> tuple[str, list[Any]]:
+    """The same, of a collection that lies in several layers, topmost first; nothing is counted
+    unless there is the collection `if_there`."""
     statement = Statement()
-    sources = _sources(statement, layers, query, None, "source_count")
+    conditions = [] if if_there is None else [there(statement, if_there)]
+    sources = _sources(statement, layers, query, None, "source_count", "feature", conditions)
     return sql("select_count", sources=sources), statement.values
 
 
@@ -107,9 +177,11 @@ def _sources(
     query: Query,
     cursor: Cursor | None,
     source: str,
+    given: str,
+    conditions: Sequence[str],
     **slots: str,
 ) -> str:
-    filters = list(filters_of(statement, query))
+    filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
         place = {
             "id": statement.value(cursor.id, "text"),
@@ -119,39 +191,47 @@ def _sources(
     parts = [
         sql(
             source,
-            table=ident(layer.table + suffix),
-            feature=feature,
+            table=ident(layer.table + table.suffix),
+            given=sql(given + table.form, at=table.at or ""),
             conditions="\n   AND ".join(
-                [*conditions, *filters, *ids_of(statement, query, suffix == "")]
+                [*table.conditions, *filters, *ids_of(statement, query, table.suffix == "")]
             ),
             **slots,
         )
         for layer in layers
-        for suffix, feature, conditions in layer_tables(statement, layer, query)
+        for table in layer_tables(statement, layer, query)
     ]
     return "\nUNION ALL\n".join(parts)
 
 
-def layer_tables(
-    statement: Statement, layer: Source, query: Query
-) -> Iterable[tuple[str, str, list[str]]]:
-    """The tables of a layer, what is given of them and under which conditions."""
+class LayerTable(NamedTuple):
+    """A table of a layer, under which conditions its states are asked for, and in which form they
+    are given: as they lie there (""), without their end ("_open"), or as seen from `at` ("_at")."""
+
+    suffix: Suffix
+    form: Literal["", "_open", "_at"]
+    at: str | None
+    conditions: list[str]
+
+
+def layer_tables(statement: Statement, layer: Source, query: Query) -> Iterable[LayerTable]:
+    """The tables of a layer that hold something of the query."""
     at = None if layer.at is None else statement.value(layer.at, "int8")
     if query.replaced_since is not None:
-        yield "_hst", sql("feature_open"), list(_replaced(statement, query, at))
+        yield LayerTable("_hst", "_open", at, list(_replaced(statement, query, at)))
         return
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
     every = query.states is States.ALL
     for suffix, condition in _tables(query, at):
         if suffix != "_hst" or at is None:
-            yield suffix, sql("feature"), [condition, *masks]
+            yield LayerTable(suffix, "", at, [condition, *masks])
         elif not every:
-            yield suffix, sql("feature_open"), [condition, *masks]
+            yield LayerTable(suffix, "_open", at, [condition, *masks])
         elif masks:
             unmasked = joined([sql("ended", at=at), " AND ".join(masks)], " OR ", "true")
-            yield suffix, sql("feature_at", at=at), [condition, unmasked]
+            yield LayerTable(suffix, "_at", at, [condition, unmasked])
         else:
-            yield suffix, sql("feature_at", at=at), [condition]
+            yield LayerTable(suffix, "_at", at, [condition])
 
 
 def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[str]:
@@ -163,16 +243,17 @@ def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[st
         yield sql("hst_live" if query.states is States.LIVE else "hst_dead")
 
 
-def _tables(query: Query, at: str | None) -> list[tuple[str, str]]:
+def _tables(query: Query, at: str | None) -> list[tuple[Suffix, str]]:
     """Which tables hold the states asked for, and under which condition."""
     current = sql("true") if at is None else sql("live_head_at", at=at)
-    live, dead = [("", current)], [("_del", current)]
+    live: list[tuple[Suffix, str]] = [("", current)]
+    dead: list[tuple[Suffix, str]] = [("_del", current)]
     if query.states is States.ALL:
         past = sql("all_hst") if at is None else sql("all_hst_at", at=at)
         if not _is_narrow(query):
             return [*live, *dead, ("_hst", past)]
         kinds = (sql("hst_live"), sql("hst_dead"))
-        return [*live, *dead, *(("_hst", f"{past} AND {kind}") for kind in kinds)]
+        return [*live, *dead, *((HISTORY, f"{past} AND {kind}") for kind in kinds)]
     if at is not None:
         valid = "live_hst_at" if query.txn_from is None else "begun_hst_at"
         live.append(("_hst", sql(valid, at=at)))
@@ -287,6 +368,11 @@ def _spatial(statement: Statement, spatial: Spatial) -> str:
     return f"{rough} AND {near}"
 
 
+def box_of(statement: Statement, box: Bbox) -> str:
+    """The condition that a feature's box meets this one."""
+    return _spatial(statement, box)
+
+
 def _exact_box(statement: Statement, box: Box) -> str:
     west, south, east, north = box
     thin = min(east - west, north - south) < _BOX_THIN
@@ -299,11 +385,14 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 
 
 def _test(statement: Statement, test: PropertyTest) -> str:
-    path = sql("path", path=statement.value(list(test.path), "text[]"))
+    if len(test.path) > limits.JSON_DEPTH_MAX:
+        return "false"  # no feature is nested so deep, and nothing holds for what is absent
+    steps = (sql("step", key=statement.value(key, "text")) for key in test.path)
+    path = sql("path", steps="".join(steps))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
-    if test.op is Op.STARTS_WITH:
-        return sql("test_starts_with", path=path, value=statement.value(test.value, "text"))
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
+        return sql(f"test_{test.op.value}", path=path, value=statement.value(test.value, "text"))
     if test.op in ORDER:
         return _ordering(statement, path, test)
     return sql(

@@ -10,7 +10,8 @@ from typing import Final, Self
 
 import asyncpg
 
-from naksha.model.errors import VersionNotFound
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, VersionNotFound
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
@@ -19,7 +20,7 @@ from naksha.psql import log, versions
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.driver import Connection, Pool, create_pool
+from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
 from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
@@ -34,6 +35,7 @@ from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.storage import Layer, Storage
+from naksha.spi.streams import Streams
 
 POOL_MAX: Final = 16
 """Connections of one open storage."""
@@ -59,14 +61,15 @@ class PsqlStorage(BulkStorage, Writing):
 
     def __init__(
         self,
-        pool: Pool,
+        connections: Connections,
         servers: Servers,
         info: tuple[str, int],
         sequencer: Sequencer,
         clock: Clock | None,
     ) -> None:
         super().__init__()
-        self._pool = pool
+        self._connections = connections
+        self._streams = Streams(connections.pool.get_max_size(), POOL_WAIT_S)
         self._servers = servers
         self._info = info
         self._sequencer = sequencer
@@ -102,6 +105,11 @@ class PsqlStorage(BulkStorage, Writing):
         `optimalPartitioning` are looked at after new versions, and at least that often."""
         if storage_id is not None:
             check_storage_id(storage_id)
+        if len(schema.encode()) > limits.SCHEMA_BYTES_MAX:
+            raise InvalidArgument(
+                f"The name of the schema has more than {limits.SCHEMA_BYTES_MAX} bytes: {schema!r}",
+                field="schema",
+            )
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
         with translated():
@@ -119,9 +127,10 @@ class PsqlStorage(BulkStorage, Writing):
         replicas = [Replica(reader, settings, pool_max) for reader in readers]
         servers = Servers(Server(dsn, settings), replicas)
         await servers.check(storage_id)
-        sequencer = Sequencer(pool, servers.primary.connect)
+        connections = Connections(pool)
+        sequencer = Sequencer(connections, servers.primary.connect)
         sequencer.start()
-        storage = cls(pool, servers, (row["id"], row["number"]), sequencer, clock)
+        storage = cls(connections, servers, (row["id"], row["number"]), sequencer, clock)
         if maintain_every_s is not None:
             storage._background.append(Maintainer(storage.maintain, maintain_every_s))
         if partition_every_s is not None:
@@ -138,7 +147,7 @@ class PsqlStorage(BulkStorage, Writing):
             await task.close()
         await self._sequencer.close()
         await self._servers.close()
-        await self._pool.close()
+        await self._connections.close()
 
     def _now_ms(self) -> int | None:
         return None if self._clock is None else self._clock.now_ms()
@@ -194,6 +203,10 @@ class PsqlStorage(BulkStorage, Writing):
                 return version
             await self._sequencer.wait_for_news(min(left, 1.0))
 
+    def connections(self) -> dict[str, int]:
+        """How many connections of the pool are in use, and how many wait for work."""
+        return self._connections.in_use()
+
     async def publication(self) -> PublicationStatus:
         with translated():
             return await self._sequencer.status()
@@ -211,6 +224,7 @@ class PsqlStorage(BulkStorage, Writing):
         if now_ms is None and self._clock is not None:
             now_ms = self._clock.now_ms()
         await self._publish()
-        async with self._connection() as connection:
-            await maintain(connection, now_ms)
+        with translated():
+            async with acquired(self._connections) as connection:
+                await maintain(connection, now_ms)
         await refresh_outdated(self._partitionings, self._connect)

@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
 from naksha.model.names import check_app_id, check_author, check_text
+from naksha.model.query import Query
 from naksha.model.version import Version
-from naksha.psql.driver import Connection, Direct, Pool, acquired
+from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
 from naksha.psql.reader import PsqlReader
@@ -23,6 +24,7 @@ from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
 from naksha.spi.sessions import check_days
 from naksha.spi.storage import WriteSession
+from naksha.spi.streams import Streams
 
 T = TypeVar("T")
 _random = random.SystemRandom()
@@ -31,12 +33,17 @@ _random = random.SystemRandom()
 class Writing(PsqlReader):
     """What reads and writes on a pool of connections."""
 
-    _pool: Pool
+    _connections: Connections
+    _streams: Streams
     _info: tuple[str, int]
     _sequencer: Sequencer
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
     _scope: Collection[str] | None = None
+
+    @property
+    def _may_fail(self) -> bool:
+        return self._branch == NO_BRANCH
 
     @property
     def id(self) -> str:
@@ -50,11 +57,11 @@ class Writing(PsqlReader):
     def _storage(self) -> tuple[str, int]:
         return self._info
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        with translated():
-            async with acquired(self._pool) as connection:
-                yield connection
+    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+        return reading(self._connections)
+
+    def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
+        return self._streams.turn(query)
 
     async def _publish(self) -> None:
         with translated():
@@ -76,7 +83,7 @@ class Writing(PsqlReader):
         if at_ms is not None:
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
-        async with acquired(self._pool) as connection:
+        async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = None if self._branch == NO_BRANCH else self._prepare
             session = PsqlSession(connection, self._info, self._branch, prepare, self._scope)
             transaction = connection.transaction()

@@ -87,6 +87,18 @@ def _bbox(box: Bbox) -> list[Box]:
     return [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
 
 
+def union_of(boxes: Sequence[Bbox]) -> Bbox | None:
+    """The box around all boxes, if there are any."""
+    if not boxes:
+        return None
+    return Bbox(
+        min(box.west for box in boxes),
+        min(box.south for box in boxes),
+        max(box.east for box in boxes),
+        max(box.north for box in boxes),
+    )
+
+
 def geometry_of(spatial: Intersects) -> Any:
     """The geometry that is to be met."""
     if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
@@ -135,7 +147,7 @@ def predicate_sql(
 
 def _can_hold(test: PropertyTest) -> bool:
     """Whether the value can be compared at all."""
-    if test.op is Op.STARTS_WITH:
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
         return isinstance(test.value, str)
     if test.op in ORDER:
         return isinstance(test.value, str | int | float) and not isinstance(test.value, bool)

@@ -8,11 +8,13 @@ identifiers or for fragments that are queries themselves; values are parameters 
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Final
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+FILLED_MAX: Final = 2_000
+"""Filled queries that are remembered: there are few forms of them, and many values."""
 _SLOT: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -44,7 +46,12 @@ class SqlFiles:
 
     def fill(self, name: str, slots: dict[str, str]) -> str:
         """The named query with its slots filled. Identifiers are quoted by `ident`, not here."""
-        return _SLOT.sub(lambda match: slots[match.group(1)], self.queries[name])
+        return self._filled(name, tuple(slots.items())) if slots else self.queries[name]
+
+    @lru_cache(maxsize=FILLED_MAX)  # noqa: B019 - there are as many as packages with SQL
+    def _filled(self, name: str, slots: tuple[tuple[str, str], ...]) -> str:
+        by_name = dict(slots)
+        return _SLOT.sub(lambda match: by_name[match.group(1)], self.queries[name])
 
 
 def ident(name: str) -> str:

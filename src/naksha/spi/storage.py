@@ -25,6 +25,8 @@ import pyarrow as pa
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 
@@ -83,8 +85,27 @@ class Reader(Protocol):
     ) -> AsyncIterator[State]:
         """All states of the query, streamed."""
 
+    def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        """The states of the query, streamed some at a time (never none), for those who pass them
+        on. This is no page that others follow: a limit gives any so many of them, in any order,
+        HEAD is what it is now, and a cursor is ignored. What is few comes at once."""
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         """How many states the query gives, ignoring limit and cursor."""
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        """The states of the query, as far as they meet the tile, as a Mapbox Vector Tile; empty
+        when there are none. A limit cuts as it does in a page; cursor and space are ignored."""
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        """What there is in the collection. All of it is read, unless it may be `fast`: then only
+        a part of a large collection, from which the rest is estimated."""
 
     async def state(self, state_id: str) -> State:
         """The state with this GUID or UUID, wherever it is (HEAD, deleted, history, overlay)."""

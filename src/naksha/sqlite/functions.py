@@ -65,6 +65,10 @@ def compare(found: Any, op: Op, value: Any) -> bool:
             return contains(found, value)
         case Op.STARTS_WITH:
             return isinstance(found, str) and isinstance(value, str) and found.startswith(value)
+        case Op.ANY_STARTS_WITH:
+            return isinstance(found, list) and any(
+                isinstance(one, str) and one.startswith(value) for one in found
+            )
         case _:
             return _ordered(found, op, value)
 

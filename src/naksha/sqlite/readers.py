@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from naksha.model.errors import Unavailable
+from naksha.spi.streams import Streams
 from naksha.sqlite.errors import translated
 from naksha.sqlite.files import connect
 from naksha.sqlite.sql import queries
@@ -67,6 +68,7 @@ class Readers:
         self._busy_s = busy_s
         self._free: list[sqlite3.Connection] = []
         self._places = asyncio.Semaphore(most)
+        self.streams: Final = Streams(most, WAIT_S)
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="naksha-sqlite-reader")
         self._closed = False
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
 
@@ -14,10 +15,13 @@ from naksha.model.guid import Guid
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Intersects, Query
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.uuids import StateRef, parse_state_id
 from naksha.model.version import AtTxn, Head, VersionSelector
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.storage import Page
+from naksha.spi.tiles import tile_of
 from naksha.sqlite import statements, versions
 from naksha.sqlite.exact import tester_of
 from naksha.sqlite.layers import (
@@ -31,6 +35,7 @@ from naksha.sqlite.layers import (
 )
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.statistics import measure, step_of
 
 CHUNK: Final = 1000
 """Rows fetched, and geometries tested, at once."""
@@ -73,14 +78,7 @@ class Request:
         rows = self.connection.execute(text, values)
         if not isinstance(self.query.spatial, Intersects):
             return (State(id_, feature) for id_, feature in rows)
-        return self._tested(rows, self.query.spatial)
-
-    def _tested(self, rows: sqlite3.Cursor, spatial: Intersects) -> Iterator[State]:
-        test = tester_of(spatial)
-        while chunk := rows.fetchmany(CHUNK):
-            for row, holds in zip(chunk, test([row[2] for row in chunk]), strict=True):
-                if holds:
-                    yield State(row[0], row[1])
+        return (State(row[0], row[1]) for row in _tested(rows, self.query.spatial))
 
     def page(self) -> Page:
         """See `Reader.page`."""
@@ -97,6 +95,25 @@ class Request:
         last = found[-1]
         return Page(found, Cursor(self.txn or 0, last.id, last.txn).encoded())
 
+    def tile(self, tile: VectorTile) -> bytes:
+        """See `Reader.tile`."""
+        query, box = self.query, tile.box()
+        within = None if query.spatial is None else (box.west, box.south, box.east, box.north)
+        if query.spatial is None:
+            query = msgspec.structs.replace(query, spatial=box)
+        text, values = statements.states(self.levels, query, within=within, geometries=True)
+        rows: Iterator[Any] = self.connection.execute(text, values)
+        if isinstance(query.spatial, Intersects):
+            rows = _tested(rows, query.spatial)
+        found = list(islice(rows, query.limit))
+        return tile_of([State(row[0], row[1]) for row in found], [row[2] for row in found], tile)
+
+    def statistics(self, *, fast: bool) -> Statistics:
+        """See `Reader.statistics`."""
+        count = self.count()
+        step = step_of(self.levels, count) if fast else 1
+        return measure(self.connection, self.levels, count, step)
+
     def count(self) -> int:
         """See `Reader.count`."""
         if isinstance(self.query.spatial, Intersects):
@@ -106,9 +123,23 @@ class Request:
         return number
 
 
+def _tested(rows: Iterator[Any], spatial: Intersects) -> Iterator[Any]:
+    """The rows whose geometries, their third columns, pass the test."""
+    test = tester_of(spatial)
+    while chunk := list(islice(rows, CHUNK)):
+        for row, holds in zip(chunk, test([row[2] for row in chunk]), strict=True):
+            if holds:
+                yield row
+
+
 def counted(query: Query) -> Query:
     """The query without what a count ignores."""
     return msgspec.structs.replace(query, limit=None, cursor=None)
+
+
+def uncut(query: Query) -> Query:
+    """The query without what a tile ignores."""
+    return msgspec.structs.replace(query, cursor=None, space=None)
 
 
 def state(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
@@ -12,6 +13,8 @@ from naksha.model.errors import NotSupported
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch, check_kept
@@ -59,9 +62,32 @@ class SessionReader(ABC):
         for state in (await self.page(collection, query, at)).states:
             yield state
 
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        whole = reading.counted(query)
+        found = await self._look(
+            lambda c: list(islice(self._request(c, collection, whole, at).states(), query.limit))
+        )
+        if found:
+            yield found
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         counted = reading.counted(query)
         return await self._look(lambda c: self._request(c, collection, counted, at).count())
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        plain = reading.uncut(query)
+        return await self._look(lambda c: self._request(c, collection, plain, at).tile(tile))
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        return await self._look(
+            lambda c: self._request(c, collection, Query(), at).statistics(fast=fast)
+        )
 
     def _request(
         self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector

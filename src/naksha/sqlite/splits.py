@@ -74,6 +74,8 @@ def plan(
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
     if query.replaced_since is not None:
         raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
+    if query.space is not None:
+        raise InvalidArgument("A bulk read gives states without a space", field="space")
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
     version = layers.resolve(connection, seen, at, c.id)

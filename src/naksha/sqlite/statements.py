@@ -16,6 +16,7 @@ from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 from naksha.model.query import Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
+from naksha.model.state import XYZ
 from naksha.spi.cursor import Cursor
 from naksha.spi.query_parts import (
     ORDER,
@@ -76,19 +77,25 @@ class Statement:
 
 
 def states(
-    levels: Sequence[Level], query: Query, cursor: Cursor | None = None
+    levels: Sequence[Level],
+    query: Query,
+    cursor: Cursor | None = None,
+    *,
+    within: Box | None = None,
+    geometries: bool = False,
 ) -> tuple[str, list[Any]]:
-    """The statement that gives (id, feature) of all states of the query, and their geometries
-    where they are still to be tested."""
+    """The statement that gives (id, feature) of all states of the query, as far as they meet a box,
+    and their geometries when these are asked for, or still to be tested."""
     statement = Statement()
     tested = isinstance(query.spatial, Intersects)
-    geo = sql("geo_also") if tested else ""
+    geo = sql("geo_also") if tested or geometries else ""
+    near = [] if within is None else [sql("box", **statement.edges(within))]
     if query.limit is None:
-        sources = sources_of(statement, levels, query, cursor, "source")
+        sources = sources_of(statement, levels, query, cursor, "source", *near)
         return sql("select_states", sources=sources, order="", geo=geo), statement.values
     # Of those that are still to be tested nobody knows how many will do.
     limit = "" if tested else sql("limit", limit=str(query.limit + 1))
-    sources = sources_of(statement, levels, query, cursor, "source_page", limit=limit)
+    sources = sources_of(statement, levels, query, cursor, "source_page", *near, limit=limit)
     order = sql("order_page", limit=limit)
     return sql("select_states", sources=sources, order=order, geo=geo), statement.values
 
@@ -117,12 +124,13 @@ def sources_of(
         filters.append(sql("after_cursor", **place))
     replaced = query.replaced_since is not None
     since = _since(statement, query)
+    space = _space(statement, query)
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
         for table in _tables(statement, query, version, since):
             closed = table.name == "hst" and query.states is States.ALL and not replaced
-            shown = _shown(closed, version)
+            shown = _shown(closed, version, space)
             # What has ended is in no layer above.
             masked = [] if replaced else list(_masks(level, closed, version))
             for box in boxes or NOWHERE:
@@ -134,15 +142,25 @@ def sources_of(
     return ("\nUNION\n" if len(boxes) > 1 else "\nUNION ALL\n").join(parts)
 
 
-def _shown(closed: bool, version: str | None) -> dict[str, str]:
-    """The whole feature, and its document alone; with the end of the state where it has one."""
-    if not closed:
-        return {"feature": sql("feature"), "document": sql("split_feature")}
-    at = version or _NEVER
+def _space(statement: Statement, query: Query) -> dict[str, str] | None:
+    """What a state needs to be given out with its space."""
+    if query.space is None:
+        return None
     return {
-        "feature": sql("feature_closed", at=at),
-        "document": sql("split_feature_at", at=at),
+        "space": statement.value(query.space),
+        "place": statement.value(f'"properties":{{"{XYZ}":{{'),
+        "splice": statement.value(f'"space":{json_text(query.space)},'),
     }
+
+
+def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> dict[str, str]:
+    """The whole feature, and its document alone; with the end of the state where it has one."""
+    at = version or _NEVER
+    feature = sql("feature_closed", at=at) if closed else sql("feature")
+    document = sql("split_feature_at", at=at) if closed else sql("split_feature")
+    if space is not None:
+        feature = sql("feature_in_space", document=document, **space)
+    return {"feature": feature, "document": document}
 
 
 def _masks(level: Level, closed: bool, version: str | None) -> Iterator[str]:
@@ -325,8 +343,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
     path = statement.value("$" + "".join(f'."{key}"' for key in test.path))
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
-    if test.op is Op.STARTS_WITH:
-        return sql("test_starts_with", path=path, value=statement.value(test.value))
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
+        return sql(f"test_{test.op.value}", path=path, value=statement.value(test.value))
     if test.op in ORDER or test.op is Op.EQ:
         operator = ORDER.get(test.op, "=")
         if isinstance(test.value, str):

@@ -21,9 +21,12 @@ from naksha.model.errors import InvalidArgument, NotSupported, Retryable, Versio
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.model.statistics import Statistics
+from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
+from naksha.spi import chunks
 from naksha.spi.clock import Clock
 from naksha.spi.sessions import check_days, check_kept
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
@@ -107,16 +110,17 @@ class View:
 
     @asynccontextmanager
     async def _request(
-        self, collection: str, query: Query, at: VersionSelector
+        self, collection: str, query: Query, at: VersionSelector, *, pins_head: bool = True
     ) -> AsyncIterator[tuple[Snapshot, reading.Request]]:
-        if query.cursor is None and not (isinstance(at, Head) and query.limit is None):
+        reads_head = query.limit is None or not pins_head
+        if query.cursor is None and not (isinstance(at, Head) and reads_head):
             await self._publish()
         async with self._readers.snapshot() as snapshot:
             yield (
                 snapshot,
                 await snapshot.read(
                     lambda c: reading.Request(
-                        c, self._layers, collection, query, at, pins_head=True
+                        c, self._layers, collection, query, at, pins_head=pins_head
                     )
                 ),
             )
@@ -128,7 +132,10 @@ class View:
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
-        async with self._request(collection, query, at) as (snapshot, request):
+        async with (
+            self._readers.streams.turn(query),
+            self._request(collection, query, at) as (snapshot, request),
+        ):
             left = query.limit
             found = await snapshot.read(lambda _: request.states())
             while left != 0:
@@ -140,9 +147,45 @@ class View:
                     break
                 left = None if left is None else left - len(chunk)
 
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        whole = reading.counted(query)
+        async with self._request(collection, whole, at) as (snapshot, request):
+            found = await snapshot.read(lambda _: islice(request.states(), query.limit))
+            first = await snapshot.read(partial(_next, found, chunks.FIRST + 1))
+        if len(first) <= chunks.FIRST:
+            if first:
+                yield first
+            return
+        # It is read again from the start: small answers should not have to wait for a turn.
+        size = chunks.size_after(first)
+        async with (
+            self._readers.streams.turn(query),
+            self._request(collection, whole, at) as (snapshot, request),
+        ):
+            found = await snapshot.read(lambda _: islice(request.states(), query.limit))
+            while states := await snapshot.read(partial(_next, found, size)):
+                yield states
+                size = chunks.size_after(states)
+
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         async with self._request(collection, reading.counted(query), at) as (snapshot, request):
             return await snapshot.read(lambda _: request.count())
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        plain = reading.uncut(query)
+        # It is no page that others follow, so HEAD need not be pinned.
+        async with self._request(collection, plain, at, pins_head=False) as (snapshot, request):
+            return await snapshot.read(lambda _: request.tile(tile))
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        async with self._request(collection, Query(), at) as (snapshot, request):
+            return await snapshot.read(lambda _: request.statistics(fast=fast))
 
     async def state(self, state_id: str) -> State:
         return await self._read(lambda c: reading.state(c, self._file.info, self._layers, state_id))

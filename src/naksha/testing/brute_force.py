@@ -93,6 +93,10 @@ def compare(found: object, op: q.Op, value: object) -> bool:
             return contains(found, value)
         case q.Op.STARTS_WITH:
             return isinstance(found, str) and isinstance(value, str) and found.startswith(value)
+        case q.Op.ANY_STARTS_WITH:
+            return isinstance(found, list) and any(
+                compare(one, q.Op.STARTS_WITH, value) for one in found
+            )
         case q.Op.LT | q.Op.LTE | q.Op.GT | q.Op.GTE:
             return _ordered(found, op, value)
         case _:

@@ -30,6 +30,7 @@ import pytest
 _MODULES = (
     "branches",
     "bulk",
+    "chunks",
     "collections",
     "concurrency",
     "gates",
@@ -47,7 +48,10 @@ _MODULES = (
     "query",
     "retention",
     "same_txn",
+    "space",
+    "statistics",
     "support",
+    "tiles",
     "time",
     "versions",
     "write",
@@ -76,6 +80,10 @@ from naksha.testing.suite_bulk import (  # noqa: E402
     TestSplits,
     TestStagedWriter,
     filled,
+)
+from naksha.testing.suite_chunks import (  # noqa: E402
+    TestChunks,
+    TestChunksOfDroppedCollections,
 )
 from naksha.testing.suite_collections import (  # noqa: E402
     TestChangingCollections,
@@ -155,11 +163,19 @@ from naksha.testing.suite_retention import (  # noqa: E402
     logged,
 )
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
+from naksha.testing.suite_space import TestSpace  # noqa: E402
+from naksha.testing.suite_statistics import TestFastStatistics, TestStatistics  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
     empty_storage,
     places,
     shared,
+)
+from naksha.testing.suite_tiles import (  # noqa: E402
+    TestTilesOfPlaces,
+    TestTilesOfProperties,
+    TestTilesOfQueries,
+    tiled,
 )
 from naksha.testing.suite_time import TestDatedTransactions, TestDays  # noqa: E402
 from naksha.testing.suite_versions import (  # noqa: E402
@@ -191,6 +207,8 @@ __all__ = [
     "TestBranchingOff",
     "TestBulkWriter",
     "TestChangingCollections",
+    "TestChunks",
+    "TestChunksOfDroppedCollections",
     "TestCollectionsOnABranch",
     "TestCollectionsUnderWriters",
     "TestCreate",
@@ -203,6 +221,7 @@ __all__ = [
     "TestDroppingCollections",
     "TestEqualContent",
     "TestExclusiveWriter",
+    "TestFastStatistics",
     "TestFilters",
     "TestFrozenOverlays",
     "TestGates",
@@ -245,12 +264,17 @@ __all__ = [
     "TestRestore",
     "TestRoundTrip",
     "TestSeveralWritesInOneTransaction",
+    "TestSpace",
     "TestSpatialQueries",
     "TestSplits",
     "TestSplitsOfABranch",
     "TestStagedWriter",
     "TestStateIds",
     "TestStateIdsOnABranch",
+    "TestStatistics",
+    "TestTilesOfPlaces",
+    "TestTilesOfProperties",
+    "TestTilesOfQueries",
     "TestTime",
     "TestUpdate",
     "TestUpsert",
@@ -271,6 +295,7 @@ __all__ = [
     "round_trips",
     "shared",
     "there",
+    "tiled",
     "valued",
     "zoo",
 ]

@@ -13,6 +13,7 @@ from shapely.geometry import Point, Polygon
 
 from naksha.model import query as q
 from naksha.model.query import Query, States
+from naksha.model.state import XYZ
 from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import Storage
 from naksha.testing import strategies
@@ -100,6 +101,9 @@ class TestPredicates:
             (q.Op.EXISTS, None, ["list", "null", "one", "text", "true", "two"]),
             (q.Op.IS_NULL, None, ["null"]),
             (q.Op.STARTS_WITH, "", ["text"]),
+            (q.Op.ANY_STARTS_WITH, "", ["list"]),
+            (q.Op.ANY_STARTS_WITH, "b", ["list"]),
+            (q.Op.ANY_STARTS_WITH, "1", []),
             (q.Op.CONTAINS, "b", ["list", "text"]),
             (q.Op.CONTAINS, [1], ["list"]),
         ]
@@ -138,6 +142,7 @@ class TestPredicates:
             asking(q.Op.EQ, text, ("properties", "value")),
             asking(q.Op.STARTS_WITH, text, ("properties", "value")),
             asking(q.Op.CONTAINS, [text], ("properties", "list")),
+            asking(q.Op.ANY_STARTS_WITH, text, ("properties", "list")),
             asking(q.Op.EXISTS, None, ("properties", text)),
             asking(q.Op.EQ, 1, ("properties", text)),
             asking(q.Op.EQ, 1, ("properties", "deep", text)),
@@ -154,6 +159,70 @@ class TestPredicates:
             (("properties", "a", "b", "c"), 1),
         ):
             assert await agree(places, asking(q.Op.EQ, value, path)) == ["x"]
+
+    async def test_a_path_does_not_lead_into_arrays(self, places: Handle) -> None:
+        await places.create(feature("list", v=[5, 6]), feature("object", v={"0": 5, "-1": 6}))
+        for key, value in (("0", 5), ("-1", 6)):
+            assert await agree(places, asking(q.Op.EQ, value, (*KEY, key))) == ["object"]
+            assert await agree(places, asking(q.Op.EXISTS, None, (*KEY, key))) == ["object"]
+
+    async def test_ids_are_compared_like_any_text(self, zoo: Handle) -> None:
+        """What clients write as `f.id<=f07`."""
+        for op in (q.Op.LT, q.Op.LTE, q.Op.GT, q.Op.GTE, q.Op.NE, q.Op.STARTS_WITH):
+            for text in ("f07", "f", "F07", "", "f1"):
+                await agree(zoo, asking(op, text, ("id",)))
+        assert await agree(zoo, asking(q.Op.LTE, "f03", ("id",))) == ZOO_IDS[:4]
+
+    async def test_null_or_absent_is_a_combination(self, places: Handle) -> None:
+        """What clients write as `p.v=.null` and `p.v!=.null`: for them it is the same."""
+        values: dict[str, Any] = {"null": None, "no": False, "zero": 0, "empty": "", "list": []}
+        await places.create(*(feature(key, v=value) for key, value in values.items()))
+        await places.create(feature("absent"))
+        there = q.And((q.Test(KEY, q.Op.EXISTS), q.Not(q.Test(KEY, q.Op.IS_NULL))))
+        assert await agree(places, Query(where=q.Not(there))) == ["absent", "null"]
+        assert await agree(places, Query(where=there)) == ["empty", "list", "no", "zero"]
+
+    async def test_objects_and_lists_are_contained(self, places: Handle) -> None:
+        """What clients write as `p.v=cs={…}`; one of a list is contained as a list of one."""
+        await places.create(
+            feature("object", v={"a": 1, "b": [1, 2], "c": {"d": "x"}}),
+            feature("objects", v=[{"a": 1, "b": 2}, {"a": 2}]),
+            feature("words", v=["a", "b", 1]),
+            feature("word", v="a"),
+            feature("lists", v=[["a"], "b"]),
+        )
+        cases: list[tuple[Any, list[str]]] = [
+            ({"a": 1}, ["object"]),
+            ({"b": [2]}, ["object"]),
+            ({"c": {}}, ["object"]),
+            ({"a": 2}, []),
+            ([{"a": 1}], ["objects"]),
+            ([{"a": 1}, {"a": 2}], ["objects"]),
+            ("a", ["word", "words"]),
+            (["a"], ["words"]),
+            (["a", "b"], ["words"]),
+            ([["a"]], ["lists"]),
+            ([], ["lists", "objects", "words"]),
+            ({}, ["object"]),
+            (1, ["words"]),
+        ]
+        for value, wanted in cases:
+            assert await agree(places, asking(q.Op.CONTAINS, value)) == wanted, value
+        either = q.Or(tuple(q.Test(KEY, q.Op.CONTAINS, value) for value in ({"a": 1}, [{"a": 1}])))
+        assert await agree(places, Query(where=either)) == ["object", "objects"]
+
+    async def test_the_namespace_is_compared_as_well(self, zoo: Handle) -> None:
+        """What clients write as `f.createdAt>=…`, `f.updatedAt<…`, `f.tags=cs=…`."""
+        for state in (await zoo.live())[::5]:
+            for key in ("createdAt", "updatedAt", "version", "rtuts"):
+                for op in (q.Op.EQ, q.Op.LT, q.Op.LTE, q.Op.GT, q.Op.GTE, q.Op.NE):
+                    path = ("properties", XYZ, key)
+                    await agree(zoo, asking(op, state.xyz[key], path))
+            for key in ("author", "uuid", "qrid", "mrid", "puuid"):
+                await agree(zoo, asking(q.Op.EQ, state.xyz[key], ("properties", XYZ, key)))
+            for tag in state.xyz["tags"]:
+                found = await agree(zoo, asking(q.Op.CONTAINS, tag, ("properties", XYZ, "tags")))
+                assert found == await agree(zoo, Query(tags=((tag,),)))
 
 
 @pytest.fixture(scope="class")

@@ -55,7 +55,7 @@ def run(command: Sequence[str]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """The program; what goes wrong is one sentence."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
-    if not command:
+    if not command or (command[0].startswith("-") and command == [*arguments]):
         return _fail("usage: python -m naksha.testing.with_postgres COMMAND …", EXIT_USAGE)
     try:
         return run(command)

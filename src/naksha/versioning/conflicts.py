@@ -136,8 +136,8 @@ async def store_conflict(
 
     await storage.run(work, signed.app_id, signed.author)
     return MergeConflict(
-        f"{len(open_)} features of {source.name!r} were changed in {target.name!r}, too; "
-        f"conflict {stored.id!r} waits for a decision",
+        f"Both {source.name!r} and {target.name!r} changed the same of {len(open_)} feature(s); "
+        f"resolve conflict {stored.id!r}, give it up, or merge with a policy",
         undecided=[msgspec.to_builtins(each) for each in open_],
         id=stored.id,
     )

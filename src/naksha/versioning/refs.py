@@ -121,7 +121,7 @@ def _point(text: str, part: str) -> Point:
     if _TIME.fullmatch(part):
         return AtTime(_epoch_ms(text, part))
     if not _NAME.fullmatch(part) or ".." in part or part == "*":
-        raise _bad(text, f"{part!r:.64} is no version")
+        raise _bad(text, _KNOWN)
     return Named(part)
 
 
@@ -134,6 +134,12 @@ def _epoch_ms(text: str, part: str) -> int:
     whole = aware.replace(microsecond=0)
     # Not through a float: a whole millisecond must stay one.
     return int(whole.timestamp()) * 1000 + aware.microsecond // 1000
+
+
+_KNOWN: Final = (
+    "a version is HEAD, a number, a tag, a UUID, or a time such as 2026-01-31T12:00; "
+    "before it there may be a branch and a colon"
+)
 
 
 def _bad(text: str, reason: str) -> InvalidArgument:

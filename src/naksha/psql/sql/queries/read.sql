@@ -3,41 +3,83 @@
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
 
+-- name: select_states_in_space
+-- The same with the space's name in the namespace: its key and its opening brace are where the name
+-- goes in. Somebody's content may have such a key too; then more than one place was found, and the
+-- document is taken apart. Each `OFFSET 0` keeps a text from being made again wherever it is used;
+-- rows stay in their order, because all that is done with them is to look at them.
+SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ',' || right(
+           CASE WHEN octet_length(s.spliced) - octet_length(s.document)
+                     = octet_length({{splice}}) - octet_length('"@ns:com:here:xyz": {')
+                THEN s.spliced
+                ELSE jsonb_set(s.document::jsonb, '{properties,@ns:com:here:xyz,space}',
+                               {{space}}::jsonb)::text END, -1), 'UTF8') AS feature
+  FROM (SELECT s.*, replace(s.document, '"@ns:com:here:xyz": {', {{splice}}) AS spliced
+          FROM (SELECT s.id, s.geo, s.jsondata, {{document}} AS document
+                  FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s
+
+-- name: document
+-- The text of a row's document, as it is seen.
+CASE WHEN s.seen IS NULL THEN naksha_json_out(s.jsondata)::text
+     ELSE naksha_text_at(s.jsondata, s.seen) END
+
 -- name: select_count
 SELECT count(*) FROM ({{sources}}) AS s
 
 -- name: source
-SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} WHERE {{conditions}}
 
 -- name: source_page
 -- Cut in every source, in the order of its index on ids: a page reads its own rows only.
-(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{feature}} AS feature
+(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} WHERE {{conditions}}
  ORDER BY jsondata->>'id' USING ~<~{{then}} LIMIT {{limit}})
 
 -- name: then_txn
 , naksha_xyz_txn(jsondata)
 
+-- name: then_txn_of_page
+, s.txn
+
 -- name: source_count
 SELECT FROM {{table}} WHERE {{conditions}}
 
 -- name: feature
-naksha_feature(geo, jsondata)
+naksha_feature(geo, jsondata) AS feature
 
 -- name: feature_open
 -- A state of the history that is valid at the version: what ended it is not known yet.
-naksha_feature_open(geo, jsondata)
+naksha_feature_open(geo, jsondata) AS feature
 
 -- name: feature_at
 -- Any state of the history as seen from the version.
-naksha_feature_at(geo, jsondata, {{at}})
+naksha_feature_at(geo, jsondata, {{at}}) AS feature
+
+-- name: row
+-- The row of a state, for those who do more with it when it is found; `seen` is the version that
+-- the end of the state is seen from, null when it is as the row has it.
+geo, jsondata, NULL::int8 AS seen
+
+-- name: row_open
+geo, jsondata, 0::int8 AS seen
+
+-- name: row_at
+geo, jsondata, {{at}} AS seen
 
 -- name: order_page
-ORDER BY s.id USING ~<~, s.txn LIMIT {{limit}}
+-- As the sources are ordered, so that they need only be merged.
+ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 
 -- name: true
 true
+
+-- name: there
+-- Whether there is such a collection: looked up once, not for every row.
+(SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.delete_at = 0 AND c.overlay = 0)
+
+-- name: cut
+LIMIT {{limit}}
 
 -- name: live_head_at
 naksha_xyz_txn(jsondata) <= {{at}}
@@ -87,10 +129,11 @@ jsondata->>'id' = ANY({{ids}}) AND substring(md5(jsondata->>'id'), 1, 1) IN ({{l
 jsondata->>'id' = ANY({{ids}})
 
 -- name: box
--- The operators work on float32 boxes: whoever is not safely inside is tested exactly.
+-- The operators work on float32 boxes: whoever is not safely inside is tested exactly. A plan for
+-- all values would make the inner box anew for every row, were it not a query of its own.
 geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
-AND (geo @ ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0001,
-                           {{north}} - 0.0001, 4326)
+AND (geo @ (SELECT ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0001,
+                                   {{north}} - 0.0001, 4326))
      OR (ST_XMin(geo) <= {{east}} AND ST_XMax(geo) >= {{west}}
          AND ST_YMin(geo) <= {{north}} AND ST_YMax(geo) >= {{south}}))
 
@@ -137,7 +180,11 @@ naksha_xyz_txn(jsondata) >= {{value}}
 naksha_xyz_txn(jsondata) < {{value}}
 
 -- name: path
-(jsondata #> {{path}})
+-- Step by step: a path in one piece would take a number for a place in an array.
+(jsondata{{steps}})
+
+-- name: step
+->{{key}}
 
 -- name: test_eq
 {{path}} = {{value}}::jsonb
@@ -153,6 +200,11 @@ naksha_xyz_txn(jsondata) < {{value}}
 
 -- name: test_starts_with
 (jsonb_typeof({{path}}) = 'string' AND starts_with({{path}} #>> '{}', {{value}}))
+
+-- name: test_any_starts_with
+(jsonb_typeof({{path}}) = 'array'
+ AND jsonb_path_exists({{path}}, 'strict $[*] ? (@ starts with $start)',
+                       jsonb_build_object('start', {{value}}), true))
 
 -- name: test_contains
 {{path}} @> {{value}}::jsonb

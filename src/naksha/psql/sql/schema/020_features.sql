@@ -92,9 +92,8 @@ RETURN coalesce(CASE WHEN GeometryType(geo) = 'GEOMETRYCOLLECTION'
 -- third of the whole cost.)
 CREATE OR REPLACE FUNCTION naksha_feature(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || right(
-        (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text, -1),
-    'UTF8');
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ','
+                  || right(naksha_json_out(jsondata)::text, -1), 'UTF8');
 
 CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
 IMMUTABLE PARALLEL SAFE
@@ -103,15 +102,23 @@ RETURN floor(extract(epoch FROM ts) * 1000)::int8;
 -- A state of the history as it was while it was valid: without its end. The text
 -- `"txn_next": "<number>"` can be nobody's content, because the number was drawn after the content
 -- was written (and quotes inside strings are escaped).
+CREATE OR REPLACE FUNCTION naksha_text_open(jsondata jsonb) RETURNS text
+STABLE PARALLEL SAFE
+RETURN replace(naksha_json_out(jsondata)::text,
+    '"txn_next": "' || (jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next') || '"',
+    '"txn_next": "0"');
+
 CREATE OR REPLACE FUNCTION naksha_feature_open(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
-RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ',' || right(replace(
-            (CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END)::text,
-            '"txn_next": "' || (jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next') || '"',
-            '"txn_next": "0"'), -1),
-    'UTF8');
+RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ','
+                  || right(naksha_text_open(jsondata), -1), 'UTF8');
 
 -- The same as seen from version `at`: only what came later has not ended it yet.
+CREATE OR REPLACE FUNCTION naksha_text_at(jsondata jsonb, at int8) RETURNS text
+STABLE PARALLEL SAFE
+RETURN CASE WHEN naksha_xyz_txn_next(jsondata) <= at THEN naksha_json_out(jsondata)::text
+            ELSE naksha_text_open(jsondata) END;
+
 CREATE OR REPLACE FUNCTION naksha_feature_at(geo geometry, jsondata jsonb, at int8) RETURNS bytea
 STABLE PARALLEL SAFE
 RETURN CASE WHEN naksha_xyz_txn_next(jsondata) <= at THEN naksha_feature(geo, jsondata)

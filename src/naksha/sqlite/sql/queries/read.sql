@@ -33,6 +33,17 @@ CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
         '$.properties."@ns:com:here:xyz".txn_next', CAST(s.txn_next AS TEXT))
     ELSE s.jsondata END, 2) AS BLOB)
 
+-- name: feature_in_space
+-- The same two with the space's name in the namespace. We write it as the first property, and where
+-- no object begins before that, it is found without taking the document apart.
+CASE WHEN instr(substr({{document}}, 2, instr({{document}}, {{place}}) - 2), '{') = 0
+     THEN CAST('{"geometry":' || coalesce(s.geometry, 'null') || ','
+               || substr({{document}}, 2, instr({{document}}, {{place}}) + length({{place}}) - 2)
+               || {{splice}}
+               || substr({{document}}, instr({{document}}, {{place}}) + length({{place}})) AS BLOB)
+     ELSE CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(json_set(
+        {{document}}, '$.properties."@ns:com:here:xyz".space', {{space}}), 2) AS BLOB) END
+
 -- name: from_table
 {{table}} AS s
 
@@ -160,6 +171,11 @@ json_type(s.jsondata, {{path}}) = 'null'
 -- name: test_starts_with
 (json_type(s.jsondata, {{path}}) = 'text'
  AND substr(json_extract(s.jsondata, {{path}}), 1, length({{value}})) = {{value}})
+
+-- name: test_any_starts_with
+(json_type(s.jsondata, {{path}}) = 'array'
+ AND EXISTS (SELECT 1 FROM json_each(s.jsondata, {{path}}) AS t
+              WHERE t.type = 'text' AND substr(t.value, 1, length({{value}})) = {{value}}))
 
 -- name: test_order_string
 (json_type(s.jsondata, {{path}}) = 'text'

@@ -1,0 +1,118 @@
+"""A small HTTP client that keeps a server busy: what it costs itself is little, and always the
+same, so that what is measured is the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Load:
+    """What a server did under load."""
+
+    seconds: float = 0.0
+    milliseconds: list[float] = field(default_factory=list)
+    received: int = 0
+
+    @property
+    def per_second(self) -> float:
+        return len(self.milliseconds) / self.seconds
+
+    @property
+    def p99_ms(self) -> float:
+        ordered = sorted(self.milliseconds)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+
+    def add(self, other: Load) -> None:
+        """The same once more."""
+        self.seconds += other.seconds
+        self.milliseconds += other.milliseconds
+        self.received += other.received
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and what is asked of it: the n-th request as bytes."""
+
+    port: int
+    request: Callable[[int], bytes]
+
+
+def get(port: int, path: str, accept: str = "*/*") -> bytes:
+    """A GET on a connection that stays."""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {accept}\r\n\r\n".encode()
+
+
+def send(port: int, method: str, path: str, body: bytes) -> bytes:
+    """A request with JSON."""
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        f"Content-Type: application/geo+json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def load(target: Target, seconds: float, connections: int, first: int = 0) -> Load:
+    """Ask for so long, on so many connections at once, each waiting for its answers."""
+    found = Load()
+    numbers = iter(range(first, 10**9))
+    start = time.perf_counter()
+
+    async def ask() -> None:
+        async with connected(target.port) as (reader, writer):
+            while time.perf_counter() < start + seconds:
+                asked = time.perf_counter()
+                writer.write(target.request(next(numbers)))
+                body = await answer(reader)
+                found.received += len(body)
+                found.milliseconds.append((time.perf_counter() - asked) * 1000)
+
+    await asyncio.gather(*(ask() for _ in range(connections)))
+    found.seconds = time.perf_counter() - start
+    return found
+
+
+async def once(port: int, request: bytes) -> bytes:
+    """One answer, on a connection of its own."""
+    async with connected(port) as (reader, writer):
+        writer.write(request)
+        return await answer(reader)
+
+
+@asynccontextmanager
+async def connected(
+    port: int,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection, closed afterwards."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """The body of an answer, which must be a good one."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    status = int(head[9:12])
+    if b"transfer-encoding: chunked" in head:
+        body = await _chunks(reader)
+    else:
+        length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+        body = await reader.readexactly(int(length or 0))
+    if status >= 300:
+        raise RuntimeError(f"{status}: {body[:300]!r}")
+    return body
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    parts = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        parts.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(parts)

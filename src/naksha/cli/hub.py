@@ -1,0 +1,60 @@
+"""What the commands `serve` and `realm` do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from naksha.catalog.realms import check_realm_id
+from naksha.hub.hub import Hub
+from naksha.hub.setting_up import DEFAULT_STORAGE
+from naksha.server.main import make_data_directory, serve
+from naksha.server.opening import open_hub
+from naksha.server.sources import read_settings
+
+T = TypeVar("T")
+
+
+def run_server(arguments: Sequence[str]) -> None:
+    """Serve until told to stop."""
+    serve(arguments, program="naksha serve")
+
+
+def make_realm(id: str, arguments: Sequence[str]) -> str:
+    """Make a realm; what to say about it."""
+
+    async def make(hub: Hub) -> str:
+        check_realm_id(id)
+        known = {realm.id for realm in await hub.catalog.realms.list()}
+        realm = await hub.set_up_realm(id)
+        await realm.storage(DEFAULT_STORAGE)  # a mistake in its location shows now
+        return f"The realm {id!r} {'was there already' if id in known else 'was made'}."
+
+    return _with_hub(arguments, make, "naksha realm create")
+
+
+def realm_lines(arguments: Sequence[str]) -> list[str]:
+    """All realms with their states."""
+
+    async def look(hub: Hub) -> list[str]:
+        return [f"{realm.id}\t{realm.status}" for realm in await hub.catalog.realms.list()]
+
+    return _with_hub(arguments, look, "naksha realm list")
+
+
+def _with_hub(
+    arguments: Sequence[str], work: Callable[[Hub], Coroutine[Any, Any, T]], program: str
+) -> T:
+    settings = read_settings(arguments, os.environ, program=program)
+    make_data_directory(settings)
+
+    async def run() -> T:
+        hub = await open_hub(settings)
+        try:
+            return await work(hub)
+        finally:
+            await hub.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,1 @@
+"""The hub: spaces, connectors, event pipelines, views and rights, on any storage and catalog."""

@@ -1,0 +1,1 @@
+"""The built-in event handlers; a connector names one of them, or one of another distribution."""

@@ -1,0 +1,162 @@
+"""The first handler of every pipeline: may this actor do this with this space?
+
+It runs before all others, also when another space sent the request here. Rights that extend to
+some features only narrow what is read, and put a guard on what is written; what can be neither is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.objects import Space
+from naksha.hub.pipeline import Event
+from naksha.hub.requests import ReadFeatures
+from naksha.hub.resources import Resource
+from naksha.hub.responses import Features, Written
+from naksha.hub.rights import FEATURE_RIGHTS, Right, Rights, Scope, forbidden
+from naksha.hub.scoping import Guard, marks_in, marks_of, predicate_of
+from naksha.model.errors import Conflict, Forbidden, Inactive
+from naksha.model.state import State
+
+EVERYTHING: Final = Scope(((),))
+
+
+class Authorization:
+    """Checks the rights that a request needs."""
+
+    def __init__(self, space: Space, features: Resource) -> None:
+        self._space = space.resource()
+        self._features = features
+        self._is_active = space.active
+        self._is_shared = space.shared
+
+    async def process(self, event: Event) -> Any:
+        rights = event.context.actor.rights
+        if not (self._is_shared or rights.allows(Right.USE_SPACES, self._space)):
+            raise forbidden(Right.USE_SPACES, self._space)
+        scopes = self._scopes(event)
+        if not self._is_active:
+            raise Inactive(
+                f"The space {event.space.id!r} is not active; whoever manages it can change that",
+                field="space",
+            )
+        if event.request.guarded:
+            return await self._guarded(event, scopes)
+        partial = {right: scope for right, scope in scopes.items() if not scope.is_everything}
+        if partial and event.request.tells_features:
+            return await self._narrowed(event, partial)
+        return await event.send_upstream()
+
+    def _scopes(self, event: Event) -> dict[Right, Scope]:
+        """The features that each right extends to which the request needs."""
+        found: dict[Right, Scope] = {}
+        rights = event.context.actor.rights
+        for right in event.request.needs():
+            if right not in FEATURE_RIGHTS:
+                rights.check(right, self._space)
+                continue
+            found[right] = self._scope(rights, right)
+            if found[right].is_nothing:
+                raise forbidden(right, self._features)
+        return found
+
+    def _scope(self, rights: Rights, right: Right) -> Scope:
+        """Which features a right extends to; those of a shared space are read by everybody."""
+        if self._is_shared and right is Right.READ_FEATURES:
+            return EVERYTHING
+        return rights.scope(right, self._features)
+
+    # ---- Reading -----------------------------------------------------------------------------
+
+    async def _narrowed(self, event: Event, partial: dict[Right, Scope]) -> Any:
+        """What is read of the features that may be read."""
+        if isinstance(event.request, ReadFeatures) and event.request.is_about_ids:
+            return _only_ids(await event.send_upstream())
+        readable = partial.pop(Right.READ_FEATURES, None)
+        request = None if readable is None else event.request.narrowed(predicate_of(readable))
+        if request is None or readable is None or partial:
+            raise self._only_some(event, readable, partial)
+        answer = await event.send_upstream(request)
+        # Somebody behind us may answer by himself, or ask for something else.
+        return _readable(answer, readable) if isinstance(answer, Features) else answer
+
+    def _only_some(
+        self, event: Event, readable: Scope | None, partial: dict[Right, Scope]
+    ) -> Forbidden:
+        right = Right.READ_FEATURES if readable is not None else next(iter(partial))
+        return Forbidden(
+            f"The right {right.value} is granted for some features of the space "
+            f"{event.space.id!r} only, and {type(event.request).__name__} is about all of them; "
+            "ask for a token, or a role, that grants it for all",
+            right=right.value,
+            resource=str(self._features),
+        )
+
+    # ---- Writing -----------------------------------------------------------------------------
+
+    async def _guarded(self, event: Event, scopes: dict[Right, Scope]) -> Any:
+        """A write that checks its changes; and what is told of features that were there already
+        is only told to whom it may be."""
+        context = event.context
+        if not all(scope.is_everything for scope in scopes.values()):
+            context = context.guarded(Guard(self._features, scopes))
+        readable = self._scope(context.actor.rights, Right.READ_FEATURES)
+        try:
+            answer = await event.send_upstream(context=context)
+        except Conflict as error:
+            if error.head is not None and not self._reads(readable, error.head):
+                error.head = None
+            raise
+        if readable.is_everything or not isinstance(answer, Written):
+            return answer
+        own = {*answer.inserted, *answer.updated}
+        return msgspec.structs.replace(
+            answer,
+            states=tuple(one for one in answer.states if one.id in own or _is_in(readable, one)),
+            tombstones=tuple(one for one in answer.tombstones if _is_in(readable, one)),
+        )
+
+    def _reads(self, readable: Scope, head: dict[str, Any]) -> bool:
+        return readable.allows(marks_in(head).among(self._features).attributes)
+
+
+def _is_in(scope: Scope, state: State) -> bool:
+    """Whether a state is of a scope."""
+    marks = marks_of(state)
+    return scope.allows(
+        {"id": marks.id, "tags": marks.tags, "appId": marks.app_id, "author": marks.author}
+    )
+
+
+def _readable(answer: Features, scope: Scope) -> Features:
+    """Those of an answer that are of a scope."""
+    return _changed(answer, lambda states: [state for state in states if _is_in(scope, state)])
+
+
+def _only_ids(answer: Features) -> Features:
+    """Nothing of the features but that they are there."""
+    return _changed(
+        answer,
+        lambda states: [
+            State(state.id, msgspec.json.encode({"id": state.id, "type": "Feature"}))
+            for state in states
+        ],
+    )
+
+
+def _changed(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
+    async def read(outer: Features) -> AsyncIterator[Sequence[State]]:
+        try:
+            async for states in answer:
+                some = change(states)
+                if some:
+                    yield some
+            outer.cursor = answer.cursor
+        finally:
+            await answer.aclose()
+
+    return Features(read)

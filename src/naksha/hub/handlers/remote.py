@@ -1,0 +1,218 @@
+"""A handler that runs elsewhere: events are posted to it, with its configuration in them.
+
+    {"url": "https://handlers.example.com/stamp",   the server must allow it
+     "timeout": 30, "connectTimeout": 5,            seconds
+     "secret": "…"}                                 events are signed with it; it is never shown
+
+Whatever else is in the properties is for the handler. How it answers is told in `naksha.hub.wire`;
+`naksha.hub.remote` hosts handlers that need not know. The token of whoever asks stays here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.objects import SECRET
+from naksha.hub.pipeline import Event, Setup
+from naksha.hub.remotes import Broken, Patience, Slow, Unreached
+from naksha.hub.requests import Request
+from naksha.hub.signing import HEADER, check_secret, signature
+from naksha.hub.wire import (
+    Reply,
+    Sent,
+    WireEvent,
+    decode_error,
+    decode_request,
+    decode_response,
+    encode_error,
+    encode_request,
+    encode_response,
+    response_type,
+)
+from naksha.model import limits
+from naksha.model.errors import (
+    HandlerFailed,
+    InvalidArgument,
+    LimitExceeded,
+    NakshaError,
+    OutcomeUnknown,
+    RemoteFailed,
+    TimedOut,
+)
+
+_log: Final = logging.getLogger(__name__)
+_decode: Final = msgspec.json.Decoder(Reply).decode
+
+
+class RemoteHandler:
+    """Lets somebody else handle events."""
+
+    def __init__(self, setup: Setup) -> None:
+        properties = setup.connector.properties
+        self._name = setup.connector.id
+        self._remotes = setup.hub.remotes
+        self._target = self._remotes.targets.check(properties.get("url"))
+        secret = properties.get(SECRET)
+        self._secret = (
+            None if secret is None else check_secret(secret, field=f"properties.{SECRET}")
+        )
+        self._patience = Patience(
+            _seconds(properties, "connectTimeout", limits.REMOTE_CONNECT_SECONDS),
+            _seconds(properties, "timeout", limits.REMOTE_SECONDS),
+        )
+        self._connector = setup.connector.to_json()
+        self._space = setup.space.to_json()
+
+    async def process(self, event: Event) -> Any:
+        posted = self._event(event, request=encode_request(event.request))
+        has_sent = False
+        for _ in range(limits.REMOTE_STEPS_MAX):
+            reply = await self._ask(event, posted, has_sent=has_sent)
+            if reply.error is not None:
+                raise self._told(reply)
+            if reply.has_response:
+                return self._response(reply.response, event.request)
+            assert reply.send is not None, "a reply has one of three"
+            sent = self._request(reply.send, event)
+            if reply.continuation is None:
+                return await _send(event, sent, reply.send)
+            posted = await self._answered(event, sent, reply)
+            has_sent = has_sent or sent.changes
+        raise LimitExceeded(
+            f"The remote handler {self._name!r} sent more than {limits.REMOTE_STEPS_MAX} requests "
+            "for one event"
+        )
+
+    # ---- What is posted ----------------------------------------------------------------------
+
+    def _event(self, event: Event, **more: Any) -> WireEvent:
+        actor, left = event.context.actor, event.context.seconds_left
+        total = self._patience.total_seconds
+        return WireEvent(
+            stream_id=event.context.stream_id,
+            realm=actor.realm,
+            app_id=actor.app_id,
+            author=actor.author,
+            seconds_left=total if left is None else left,
+            space=self._space,
+            connector=self._connector,
+            **more,
+        )
+
+    async def _answered(self, event: Event, sent: Request[Any], reply: Reply) -> WireEvent:
+        """The event that tells the handler what the others answered."""
+        assert reply.send is not None
+        try:
+            answer = await _send(event, sent, reply.send)
+            response = await encode_response(answer)
+        except NakshaError as error:
+            return self._event(event, continuation=reply.continuation, error=encode_error(error))
+        return self._event(event, continuation=reply.continuation, response=response)
+
+    # ---- The call ----------------------------------------------------------------------------
+
+    async def _ask(self, event: Event, posted: WireEvent, *, has_sent: bool) -> Reply:
+        """What the handler replies. It is called again only where nothing can happen twice: when
+        it was not reached, or when it was to look at a request that changes nothing."""
+        body = msgspec.json.encode(posted)
+        if len(body) > limits.REMOTE_BODY_BYTES_MAX:
+            raise LimitExceeded(
+                f"A remote handler gets events of at most {limits.REMOTE_BODY_BYTES_MAX} bytes; "
+                "send less at once"
+            )
+        is_repeatable = posted.continuation is None and not event.request.changes
+        for attempt in range(limits.REMOTE_ATTEMPTS):
+            try:
+                return self._reply(await self._post(event, body))
+            except (Unreached, Broken) as error:
+                is_last = attempt == limits.REMOTE_ATTEMPTS - 1
+                if is_last or not (isinstance(error, Unreached) or is_repeatable):
+                    raise self._failed(event, error, has_sent=has_sent) from error
+            except (Slow, RemoteFailed) as error:
+                raise self._failed(event, error, has_sent=has_sent) from error
+            await asyncio.sleep(limits.REMOTE_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _post(self, event: Event, body: bytes) -> bytes:
+        headers = {"Stream-Id": event.context.stream_id}
+        if self._secret is not None:
+            headers[HEADER] = signature(self._secret, body)
+        patience, left = self._patience, event.context.seconds_left
+        if left is not None:
+            patience = Patience(
+                min(patience.connect_seconds, left), min(patience.total_seconds, left)
+            )
+        return await self._remotes.post(self._target, body, headers, patience)
+
+    def _failed(self, event: Event, error: RemoteFailed, *, has_sent: bool) -> NakshaError:
+        """What whoever asks is told: nothing of how it was called, or where."""
+        _log.warning(
+            "remote handler %s at %s: %s (%r)",
+            self._name,
+            self._target.url,
+            error.message,
+            error.__cause__,
+        )
+        message = f"The remote handler {self._name!r} failed: {error.message}"
+        if has_sent or (event.request.changes and not isinstance(error, Unreached)):
+            return OutcomeUnknown(
+                f"{message}; it may have changed something, so look before you repeat it"
+            )
+        return TimedOut(message) if isinstance(error, Slow) else RemoteFailed(message)
+
+    # ---- What it replies ---------------------------------------------------------------------
+
+    def _reply(self, body: bytes) -> Reply:
+        try:
+            return _decode(body)
+        except msgspec.DecodeError as error:
+            raise RemoteFailed("It does not answer as a handler does") from error
+
+    def _request(self, sent: Sent, event: Event) -> Request[Any]:
+        if sent.is_same:
+            return event.request
+        try:
+            return decode_request(sent.request)
+        except InvalidArgument as error:
+            raise self._nonsense("sends a request on that is none", error) from error
+
+    def _response(self, raw: msgspec.Raw, request: Request[Any]) -> Any:
+        try:
+            return decode_response(raw, response_type(request))
+        except InvalidArgument as error:
+            raise self._nonsense("does not answer what was asked", error) from error
+
+    def _nonsense(self, what: str, error: NakshaError) -> RemoteFailed:
+        _log.warning("remote handler %s %s: %s", self._name, what, error.message)
+        return RemoteFailed(f"The remote handler {self._name!r} {what}; the log has the reason")
+
+    def _told(self, reply: Reply) -> NakshaError:
+        assert reply.error is not None
+        error = decode_error(reply.error)
+        if isinstance(error, HandlerFailed | RemoteFailed):
+            _log.warning("remote handler %s failed: %s", self._name, error.message)
+        return error
+
+
+async def _send(event: Event, request: Request[Any], sent: Sent) -> Any:
+    if sent.is_same and sent.space is None:
+        return await event.send_upstream(request)
+    if sent.space is None:
+        return await event.send_upstream_authorized(request)
+    return await event.send_to(sent.space, request)
+
+
+def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
+    value = properties.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument("It is a number of seconds", field=f"properties.{name}")
+    if not 0 < value <= limits.REMOTE_SECONDS_MAX:
+        raise InvalidArgument(
+            f"It is more than 0 and at most {limits.REMOTE_SECONDS_MAX:.0f} seconds",
+            field=f"properties.{name}",
+        )
+    return float(value)

@@ -1,0 +1,137 @@
+"""A stored space goes back, and merges its branches."""
+
+from __future__ import annotations
+
+from naksha.hub import version_requests as asked
+from naksha.hub import version_responses as told
+from naksha.hub.handlers.signing import signed_by
+from naksha.hub.pipeline import Event
+from naksha.hub.targets import Target, check_kept_by_owner
+from naksha.model import limits
+from naksha.model.errors import NotFound
+from naksha.versioning import (
+    Written,
+    conflict_of,
+    conflicts,
+    give_up_conflict,
+    line_of,
+    merge,
+    parse_ref,
+    place_of,
+    rebase,
+    resolve_conflict,
+    revert,
+    rollback,
+    undecided_of,
+)
+from naksha.versioning.records import branch_of
+
+
+async def roll_back(target: Target, request: asked.RollBack, event: Event) -> told.Rewritten:
+    """Be as before."""
+    line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
+    to = await place_of(target.storage, request.to, target.scope)
+    check_kept_by_owner(target, to.version.seq_number)
+    written = await rollback(
+        line,
+        to,
+        signed_by(event, request.message),
+        collections=(target.collection.id,),
+        query=request.query,
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+async def take_back(target: Target, request: asked.Revert, event: Event) -> told.Rewritten:
+    """Without one version."""
+    line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
+    version = await place_of(target.storage, request.version, target.scope)
+    written = await revert(
+        line,
+        version,
+        signed_by(event, request.message),
+        collections=(target.collection.id,),
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+async def merge_branch(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
+    """One branch into another one."""
+    written = await merge(
+        target.storage,
+        request.source,
+        request.target,
+        signed_by(event, request.message),
+        scope=target.scope,
+        policy=request.policy,
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+async def rebase_branch(target: Target, request: asked.Rebase, event: Event) -> told.Rewritten:
+    """A branch on another base."""
+    written = await rebase(
+        target.storage,
+        request.branch,
+        signed_by(event, request.message),
+        request.onto,
+        scope=target.scope,
+        policy=request.policy,
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+async def resolve(target: Target, request: asked.ResolveConflict, event: Event) -> told.Rewritten:
+    """A merge with its decisions."""
+    await _own_conflict(target, request.conflict)
+    choices = {(target.collection.id, id): choice for id, choice in request.choices.items()}
+    written = await resolve_conflict(
+        target.storage,
+        request.conflict,
+        choices,
+        signed_by(event, request.message),
+        policy=request.policy,
+    )
+    return await _rewritten(target, written)
+
+
+async def give_up(target: Target, request: asked.GiveUpConflict, event: Event) -> None:
+    """No merge."""
+    await _own_conflict(target, request.conflict)
+    await give_up_conflict(target.storage, request.conflict, signed_by(event))
+
+
+async def read_conflicts(
+    target: Target, request: asked.ReadConflicts, event: Event
+) -> told.Conflicts:
+    """What waits for a decision."""
+    branch, _ = await branch_of(target.storage, target.scope, request.branch)
+    waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
+    return told.Conflicts(
+        [(each, [one async for one in undecided_of(target.storage, each.id)]) for each in waiting]
+    )
+
+
+async def _own_conflict(target: Target, id: str) -> None:
+    """A space knows its own conflicts only."""
+    found = await conflict_of(target.storage, id)
+    if found.scope.space != target.scope.space:
+        raise NotFound(f"There is no conflict {id!r}", field="conflict")
+
+
+async def _rewritten(target: Target, written: Written) -> told.Rewritten:
+    version = None
+    if written.txn is not None:
+        version = await target.storage.wait_published(written.txn, limits.PUBLISH_WAIT_SECONDS)
+    name = target.collection.id
+    return told.Rewritten(
+        version=None if version is None else version.seq_number,
+        inserted=written.created.get(name, []),
+        updated=written.updated.get(name, []),
+        deleted=written.deleted.get(name, []),
+        conflicts=written.conflicts,
+    )

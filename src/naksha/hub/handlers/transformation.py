@@ -1,0 +1,270 @@
+"""Transformations of features: small steps, each with paths, checked when they are configured.
+
+    {"op": "rename",   "from": "properties.maxSpeed", "to": "properties.speed"}
+    {"op": "copy",     "from": "properties.name", "to": "properties.label"}
+    {"op": "set",      "path": "properties.source", "value": "survey"}
+    {"op": "default",  "path": "properties.lanes", "value": 1}
+    {"op": "remove",   "path": "properties.internal"}
+    {"op": "convert",  "path": "properties.speed", "to": "number"}
+    {"op": "template", "path": "properties.label", "template": "{properties.name} ({id})"}
+
+What is not there is not renamed, copied or converted; a template that names it changes nothing.
+`convert` knows string, number, integer and boolean; what cannot be converted is an error on write
+and stays as it is on read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from naksha.hub.handlers.paths import Path, get_at, path_of, set_at, writable_path
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.json_rules import json_problem
+from naksha.model.merge import ABSENT
+
+Feature = dict[str, Any]
+_PLACE: Final = re.compile(r"\{([^{}]+)\}")
+_TRUE: Final = frozenset({"true", "yes", "1"})
+_FALSE: Final = frozenset({"false", "no", "0"})
+
+
+class Unconvertible(Exception):
+    """A value that cannot become what it should be."""
+
+
+class Step(NamedTuple):
+    """One step: what it does to a feature, the path that it changes, and the one that it takes
+    the value from, if it moves one."""
+
+    op: str
+    path: Path
+    source: Path | None
+    apply: Callable[[Feature], Feature]
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether it asks what is not there, which a patch does not say."""
+        return self.op in ("default", "template")
+
+
+def steps_of(value: object, field: str) -> tuple[Step, ...]:
+    """The steps that are configured.
+
+    Raises:
+        InvalidArgument: Names the step that is wrong.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or len(value) > limits.TRANSFORM_STEPS_MAX:
+        raise InvalidArgument(
+            f"It is an array of at most {limits.TRANSFORM_STEPS_MAX} steps", field=field
+        )
+    return tuple(_step(told, f"{field}[{place}]") for place, told in enumerate(value))
+
+
+def _step(told: object, field: str) -> Step:
+    if not isinstance(told, Mapping):
+        raise InvalidArgument("A step is an object with op", field=field)
+    op = told.get("op")
+    make = _STEPS.get(op) if isinstance(op, str) else None
+    if make is None:
+        raise InvalidArgument(
+            f"{op!r:.40} is no operation; known are: {', '.join(_STEPS)}", field=f"{field}.op"
+        )
+    return make(told, field)
+
+
+def _changed_path(told: Mapping[str, Any], name: str, field: str) -> Path:
+    path = writable_path(told.get(name), f"{field}.{name}")
+    if path[0] in ("geometry", "bbox"):
+        raise InvalidArgument("A geometry is not transformed", field=f"{field}.{name}")
+    return path
+
+
+def _value(told: Mapping[str, Any], field: str) -> Any:
+    if "value" not in told:
+        raise InvalidArgument("The value is missing", field=f"{field}.value")
+    problem = json_problem(told["value"])
+    if problem is not None:
+        raise InvalidArgument(problem.message, field=f"{field}.value{problem.path}")
+    return told["value"]
+
+
+def _rename(told: Mapping[str, Any], field: str) -> Step:
+    source = _changed_path(told, "from", field)
+    path = _changed_path(told, "to", field)
+    if overlap(source, path):
+        raise InvalidArgument("One path is a part of the other", field=f"{field}.to")
+
+    def apply(feature: Feature) -> Feature:
+        value = get_at(feature, source)
+        if value is ABSENT:
+            return feature
+        return set_at(set_at(feature, source, ABSENT), path, value)
+
+    return Step("rename", path, source, apply)
+
+
+def _copy(told: Mapping[str, Any], field: str) -> Step:
+    source = path_of(told.get("from"), f"{field}.from")
+    path = _changed_path(told, "to", field)
+
+    def apply(feature: Feature) -> Feature:
+        value = get_at(feature, source)
+        return feature if value is ABSENT else set_at(feature, path, value)
+
+    return Step("copy", path, source, apply)
+
+
+def _set(told: Mapping[str, Any], field: str) -> Step:
+    path, value = _changed_path(told, "path", field), _value(told, field)
+    return Step("set", path, None, lambda feature: set_at(feature, path, value))
+
+
+def _default(told: Mapping[str, Any], field: str) -> Step:
+    path, value = _changed_path(told, "path", field), _value(told, field)
+
+    def apply(feature: Feature) -> Feature:
+        return set_at(feature, path, value) if get_at(feature, path) is ABSENT else feature
+
+    return Step("default", path, None, apply)
+
+
+def _remove(told: Mapping[str, Any], field: str) -> Step:
+    path = _changed_path(told, "path", field)
+    return Step("remove", path, None, lambda feature: set_at(feature, path, ABSENT))
+
+
+def _convert(told: Mapping[str, Any], field: str) -> Step:
+    path = _changed_path(told, "path", field)
+    name = told.get("to")
+    convert = _CONVERSIONS.get(name) if isinstance(name, str) else None
+    if convert is None:
+        raise InvalidArgument(
+            f"{name!r:.40} is no type; known are: {', '.join(_CONVERSIONS)}", field=f"{field}.to"
+        )
+
+    def apply(feature: Feature) -> Feature:
+        value = get_at(feature, path)
+        if value is ABSENT or value is None:
+            return feature
+        try:
+            return set_at(feature, path, convert(value))
+        except (ValueError, OverflowError) as error:
+            raise Unconvertible(f"{'.'.join(path)}: {value!r:.60} is no {name}") from error
+
+    return Step("convert", path, None, apply)
+
+
+def _template(told: Mapping[str, Any], field: str) -> Step:
+    path = _changed_path(told, "path", field)
+    text = told.get("template")
+    if not isinstance(text, str):
+        raise InvalidArgument("It is a text", field=f"{field}.template")
+    pieces = _PLACE.split(text)
+    if any("{" in piece or "}" in piece for piece in pieces):
+        raise InvalidArgument("A brace is not closed", field=f"{field}.template")
+    paths = [path_of(piece, f"{field}.template") for piece in pieces[1::2]]
+
+    def apply(feature: Feature) -> Feature:
+        values = [get_at(feature, each) for each in paths]
+        if any(value is ABSENT or isinstance(value, dict | list) for value in values):
+            return feature
+        texts = [piece + _text(value) for piece, value in zip(pieces[::2], values, strict=False)]
+        return set_at(feature, path, "".join([*texts, pieces[-1]]))
+
+    return Step("template", path, None, apply)
+
+
+_STEPS: Final[dict[str, Callable[[Mapping[str, Any], str], Step]]] = {
+    "rename": _rename,
+    "copy": _copy,
+    "set": _set,
+    "default": _default,
+    "remove": _remove,
+    "convert": _convert,
+    "template": _template,
+}
+
+
+# ---- Values ----------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        raise ValueError
+    return str(value)
+
+
+def _number(value: Any) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError
+    if not isinstance(value, str):
+        return value
+    number = float(value)
+    if number in (float("inf"), float("-inf")) or number != number:
+        raise ValueError
+    return int(value) if re.fullmatch(r"[+-]?[0-9]+", value.strip()) else number
+
+
+def _integer(value: Any) -> int:
+    number = _number(value)
+    if int(number) != number:
+        raise ValueError
+    return int(number)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).lower()
+    if isinstance(value, str | int) and text in _TRUE | _FALSE:
+        return text in _TRUE
+    raise ValueError
+
+
+_CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": _text,
+    "number": _number,
+    "integer": _integer,
+    "boolean": _boolean,
+}
+
+
+# ---- Queries ---------------------------------------------------------------------------------
+
+
+def overlap(one: Path, other: Path) -> bool:
+    """Whether one path is at, above or below the other."""
+    length = min(len(one), len(other))
+    return one[:length] == other[:length]
+
+
+def stored_path(steps: Sequence[Step], path: Path) -> Path:
+    """Where that is stored which readers see at a path.
+
+    Raises:
+        NotSupported: Nowhere: it is made up, or changed, when it is read.
+    """
+    for step in reversed(steps):
+        if step.op == "rename" and step.source is not None:
+            if path[: len(step.path)] == step.path:
+                path = step.source + path[len(step.path) :]
+                continue
+            if not (overlap(path, step.path) or overlap(path, step.source)):
+                continue
+        elif not overlap(path, step.path):
+            continue
+        raise NotSupported(
+            f"{'.'.join(path)} is not stored as it is shown here ({step.op}), so it cannot be"
+            " asked for; ask the space that it is made from",
+            field=".".join(path),
+        )
+    return path

@@ -1,0 +1,290 @@
+"""A space whose features are stored by their type, in several collections or several spaces.
+
+    {"property": "properties.kind",
+     "storageId": "default",
+     "collections": {"road": "roads", "rail": "rails"},
+     "otherwise": "others"}
+
+Reads see all of them as one. With `collections` a write is one transaction, also when a feature
+changes its type and so moves from one collection to another; writes to one such space queue up for
+that. With `spaces` in place of `collections` each space is written by itself, and with its own
+rights. Without `otherwise` a feature of another type is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from naksha.hub.collections import Stored
+from naksha.hub.handlers import layered_reads
+from naksha.hub.handlers.layers import Layer, SpaceLayer, Stack
+from naksha.hub.handlers.paths import path_of
+from naksha.hub.handlers.splitting import Heads, Part, Plan, Types
+from naksha.hub.handlers.storage import ANSWERS, StorageHandler
+from naksha.hub.handlers.view import check_version, is_head, storages_of
+from naksha.hub.handlers.write_parts import deleted_by, deletion_of, ids_of, with_ids
+from naksha.hub.objects import Space
+from naksha.hub.pipeline import Event, Setup
+from naksha.hub.references import Reference
+from naksha.hub.requests import (
+    CountFeatures,
+    DeleteFeatures,
+    FindStorages,
+    GetVersion,
+    ReadFeatures,
+    Request,
+    WriteFeatures,
+)
+from naksha.hub.responses import Count, Features, Whereabouts, Written
+from naksha.hub.writing import published, write_in
+from naksha.model import limits
+from naksha.model.errors import (
+    CollectionNotFound,
+    InvalidArgument,
+    NotImplementedHere,
+    NotSupported,
+)
+from naksha.model.query import Query
+from naksha.model.state import State
+from naksha.spi.storage import WriteSession
+
+R = TypeVar("R")
+
+
+class CollectionLayer(NamedTuple):
+    """A collection that the space has itself."""
+
+    handler: StorageHandler
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        answer: R = await ANSWERS[type(request)](await self.handler.target(), request, event)
+        return answer
+
+
+class Config(NamedTuple):
+    """What a connector says."""
+
+    types: Types
+    names: tuple[str, ...]
+    """Of collections or spaces, each once."""
+    are_spaces: bool
+
+
+class TypeSplitterHandler:
+    """Answers for all collections, or spaces, of all types."""
+
+    def __init__(self, setup: Setup) -> None:
+        config = config_of(setup.connector.properties)
+        self._types = config.types
+        self._collections = [
+            StorageHandler(setup._replace(connector=_connector_for(setup, name)))
+            for name in ([] if config.are_spaces else config.names)
+        ]
+        self._layers: Sequence[Layer] = [CollectionLayer(each) for each in self._collections] or [
+            SpaceLayer(name) for name in config.names
+        ]
+
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The spaces, or the storage of the collections."""
+        config = config_of(properties)
+        if config.are_spaces:
+            return [Reference("space", name, "properties.spaces") for name in config.names]
+        return StorageHandler.references(properties)
+
+    @staticmethod
+    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+        """All collections that it stores into."""
+        config = config_of(properties)
+        return [
+            stored
+            for name in ([] if config.are_spaces else config.names)
+            for stored in StorageHandler.collections(space, _properties_for(properties, name))
+        ]
+
+    async def process(self, event: Event) -> Any:
+        match event.request:
+            case ReadFeatures() as request:
+                return await self._read(event, request)
+            case CountFeatures() as request:
+                stack = await self._stack(event, request.ref)
+                return Count(await layered_reads.count(stack, request.query, hiding=False))
+            case WriteFeatures() as request:
+                return await self._write(event, request)
+            case DeleteFeatures() as request:
+                _check_head(request.ref)
+                found = await self._read(event, ReadFeatures(query=request.query))
+                deletion = await deletion_of(found, request.message)
+                return deleted_by(await self._write(event, deletion))
+            case FindStorages():
+                return Whereabouts(await storages_of(event, self._layers))
+            case GetVersion() as request if self._collections:
+                return await self._layers[0].ask(event, request)
+        raise NotImplementedHere(
+            f"A space that splits by type does not answer {type(event.request).__name__}"
+        )
+
+    async def _read(self, event: Event, request: ReadFeatures) -> Features:
+        stack = await self._stack(event, request.ref)
+        query = request.query
+        if query.space is None:
+            query = msgspec.structs.replace(query, space=event.space.id)
+        return await layered_reads.read(stack, query, hiding=False, paged=request.paged)
+
+    async def _stack(self, event: Event, ref: str) -> Stack:
+        if not is_head(ref):
+            await check_version(event, self._layers, ref)
+        return Stack(event, self._layers, ref)
+
+    # ---- Writing -----------------------------------------------------------------------------
+
+    async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        _check_head(request.ref)
+        request = with_ids(request)
+        if self._collections:
+            return await self._write_collections(event, request)
+        return await self._write_spaces(event, request)
+
+    def _plan(self, heads: Heads, request: WriteFeatures) -> Plan:
+        plan = Plan(self._types, heads, request)
+        for one in request.modifications:
+            plan.add(one)
+        return plan
+
+    async def _write_collections(self, event: Event, request: WriteFeatures) -> Written:
+        targets = [await each.target() for each in self._collections]
+        storage = targets[0].storage
+
+        async def work(session: WriteSession) -> Written:
+            await session.close_gates(await self._present(session))
+            plan = self._plan(await self._heads(session, _all_ids(request)), request)
+            answers = [
+                await plan.refusals.of(
+                    write_in(
+                        session,
+                        targets[part.place],
+                        _told(request, part),
+                        event.context,
+                        event.space.id,
+                    )
+                )
+                for part in plan.parts
+            ]
+            return plan.told(answers)
+
+        actor = event.context.actor
+        written = await storage.run(work, actor.app_id, actor.author)
+        if written.txn is None:
+            return written
+        version = await published(targets[0], written.txn)
+        return msgspec.structs.replace(written, version=version)
+
+    async def _present(self, session: WriteSession) -> list[str]:
+        """Those collections that exist."""
+        there = {info.id for info in await session.collections()}
+        return [id for id in self._collection_ids if id in there]
+
+    @property
+    def _collection_ids(self) -> list[str]:
+        return [each.collection_id for each in self._collections]
+
+    async def _heads(
+        self, session: WriteSession, ids: Sequence[str]
+    ) -> dict[str, tuple[int, State]]:
+        heads: dict[str, tuple[int, State]] = {}
+        for place, collection in enumerate(self._collection_ids):
+            try:
+                page = await session.page(collection, Query(ids=tuple(ids)))
+            except CollectionNotFound:
+                continue
+            heads |= {state.id: (place, state) for state in page.states}
+        return heads
+
+    async def _write_spaces(self, event: Event, request: WriteFeatures) -> Written:
+        """First what is made and changed, then what is deleted: a feature that moves is in both
+        spaces for a moment rather than in none."""
+        stack = Stack(event, self._layers, "")
+        ids = _all_ids(request)
+        heads = {
+            state.id: (place, state)
+            for place, layer in enumerate(self._layers)
+            for state in await stack.find(layer, ids)
+        }
+        plan = self._plan(heads, request)
+        parts = sorted(plan.parts, key=lambda part: not part.modification.features)
+        answers = [
+            await plan.refusals.of(self._layers[part.place].ask(event, _told(request, part)))
+            for part in parts
+        ]
+        return plan.told(answers)
+
+
+def config_of(properties: dict[str, Any]) -> Config:
+    """What a connector says.
+
+    Raises:
+        InvalidArgument: It is not right.
+    """
+    are_spaces = "spaces" in properties
+    field = "spaces" if are_spaces else "collections"
+    told = properties.get(field)
+    if (
+        not isinstance(told, dict)
+        or not told
+        or not all(isinstance(name, str) and name for name in told.values())
+        or (are_spaces and "collections" in properties)
+    ):
+        raise InvalidArgument(
+            "It has either collections or spaces: an object with the name of one for each type",
+            field=f"properties.{field}",
+        )
+    otherwise = properties.get("otherwise")
+    if otherwise is not None and not isinstance(otherwise, str):
+        raise InvalidArgument("otherwise is a name", field="properties.otherwise")
+    names = list(dict.fromkeys([*told.values(), *([otherwise] if otherwise else [])]))
+    if len(names) > limits.VIEW_LAYERS_MAX:
+        raise InvalidArgument(
+            f"There are at most {limits.VIEW_LAYERS_MAX} of them", field=f"properties.{field}"
+        )
+    types = Types(
+        path_of(properties.get("property"), "properties.property"),
+        {value: names.index(name) for value, name in told.items()},
+        None if otherwise is None else names.index(otherwise),
+    )
+    return Config(types, tuple(names), are_spaces)
+
+
+def _check_head(ref: str) -> None:
+    if not is_head(ref):
+        raise NotSupported(
+            "A space that splits by type has no branches to write to", field="versionRef"
+        )
+
+
+def _properties_for(properties: dict[str, Any], collection: str) -> dict[str, Any]:
+    kept: dict[str, Any] = {
+        name: properties[name]
+        for name in ("storageId", "autoCreateCollection", "autoDeleteCollection")
+        if name in properties
+    }
+    return {**kept, "collection": {"id": collection}}
+
+
+def _connector_for(setup: Setup, collection: str) -> Any:
+    properties = _properties_for(setup.connector.properties, collection)
+    return msgspec.structs.replace(setup.connector, properties=properties)
+
+
+def _all_ids(request: WriteFeatures) -> list[str]:
+    return list(dict.fromkeys(id for one in request.modifications for id in ids_of(one)))
+
+
+def _told(request: WriteFeatures, part: Part) -> WriteFeatures:
+    return msgspec.structs.replace(
+        request,
+        modifications=(part.modification,),
+        transactional=request.transactional or part.moves,
+    )

@@ -1,0 +1,208 @@
+"""Features are held against a JSON Schema and against rules for geometries before they are stored.
+
+    {"schema": {"properties": {"properties": {"required": ["name"]}}},
+     "geometry": {"types": ["Point"], "within": [5, 47, 16, 55]},
+     "mode": "reject"}
+
+In the mode `reject` (the default) a feature that breaks a rule is refused, with all that is wrong
+with it; in the mode `report` it is stored, and the answer has the violations. A patch is held
+against the rules as the whole feature that it makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from naksha.hub.handlers.geometry_checks import GeometryRules
+from naksha.hub.handlers.heads import Heads, heads_of, with_wholes, write_over_heads
+from naksha.hub.handlers.passing import Feature
+from naksha.hub.handlers.schemas import Schema
+from naksha.hub.handlers.write_parts import Order, says, with_ids
+from naksha.hub.pipeline import Event, Setup
+from naksha.hub.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.responses import Failure, Written
+from naksha.hub.writing.namespaces import without_namespace
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.problems import readable_id
+
+REJECT: Final = "reject"
+REPORT: Final = "report"
+_UNWRITTEN: Final = (IfExists.DELETE,)
+_TOLD: Final = 3
+"""Violations of the first feature that the message of an error has."""
+
+
+class Violation(NamedTuple):
+    """A rule that a feature breaks, and where."""
+
+    id: str | None
+    rule: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path or '/'}: {self.message}"
+
+
+Found = dict[str | None, list[Violation]]
+"""What is wrong, by the ids of features."""
+
+
+class ValidationHandler:
+    """Looks at everything that is written."""
+
+    def __init__(self, setup: Setup) -> None:
+        properties = setup.connector.properties
+        self._schema: Schema | None = None
+        self._geometry: GeometryRules | None = None
+        if "schema" in properties:
+            self._schema = Schema(properties["schema"], "properties.schema")
+        if "geometry" in properties:
+            self._geometry = GeometryRules(properties["geometry"], "properties.geometry")
+        if self._schema is None and self._geometry is None:
+            raise InvalidArgument("It has a schema, or rules for the geometry", field="properties")
+        self._mode = properties.get("mode", REJECT)
+        if self._mode not in (REJECT, REPORT):
+            raise InvalidArgument("The mode is reject or report", field="properties.mode")
+
+    async def process(self, event: Event) -> Any:
+        if not isinstance(event.request, WriteFeatures):
+            return await event.send_upstream()
+        return await self._write(event, with_ids(event.request, everywhere=True))
+
+    async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        """Only what is patched needs to be read; all else is sent as a whole."""
+        await _check_merges(event, request)
+        patched = [one for one in request.modifications if one.if_exists is IfExists.PATCH]
+        ids = {f["id"] for one in patched for f in one.features if isinstance(f["id"], str)}
+        found: Found = {}
+
+        async def change(heads: Heads) -> WriteFeatures:
+            found.clear()
+            wholes = with_wholes(request, heads)
+            # Schemas take their time, and others wait for the loop.
+            await asyncio.to_thread(self._look_at, wholes, found)
+            return self._left(wholes, found, request)
+
+        written = await write_over_heads(event, request, ids, change)
+        return self._told(written, found, request)
+
+    def _look_at(self, request: WriteFeatures, found: Found) -> None:
+        """Put all that is wrong into `found`."""
+        for one in request.modifications:
+            if one.if_exists in _UNWRITTEN:
+                continue
+            for feature in one.features:
+                broken = list(islice(self._violations(feature), limits.VIOLATIONS_PER_FEATURE_MAX))
+                if broken:
+                    found.setdefault(readable_id(feature.get("id")), []).extend(broken)
+
+    def _left(self, wholes: WriteFeatures, found: Found, request: WriteFeatures) -> WriteFeatures:
+        """What is to be written after all."""
+        if not found or self._mode == REPORT:
+            return wholes
+        if request.transactional or _is_all_of(wholes, found):
+            raise _refusal(found, Order(request))
+        return _without(wholes, found)
+
+    def _violations(self, feature: Feature) -> Iterator[Violation]:
+        id = readable_id(feature.get("id"))
+        plain = without_namespace(feature)
+        if self._schema is not None:
+            try:
+                for path, message in self._schema.problems(plain):
+                    yield Violation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
+            except RecursionError:
+                yield Violation(id, "schema", "", "it is nested too deep")
+        if self._geometry is not None:
+            for rule, message in self._geometry.problems(plain):
+                yield Violation(
+                    id, f"geometry.{rule}", "/geometry", message[: limits.VIOLATION_LENGTH_MAX]
+                )
+
+    def _told(
+        self,
+        written: Written,
+        found: Mapping[str | None, Sequence[Violation]],
+        request: WriteFeatures,
+    ) -> Written:
+        if not found:
+            return written
+        every = [one for broken in found.values() for one in broken]
+        if self._mode == REPORT:
+            told = tuple(one._asdict() for one in every[: limits.VIOLATIONS_MAX])
+            return msgspec.structs.replace(written, violations=(*written.violations, *told))
+        order = Order(request)
+        failed = (*written.failed, *_failures(found))
+        return msgspec.structs.replace(written, failed=tuple(map(order.placed, failed)))
+
+
+async def _check_merges(event: Event, request: WriteFeatures) -> None:
+    """What a merge with the changes of others comes to is known to the storage alone."""
+    merges = [
+        feature
+        for one in request.modifications
+        if one.if_exists is IfExists.MERGE
+        for feature in one.features
+        if isinstance(feature.get("id"), str)
+    ]
+    heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
+    for feature in merges:
+        head = heads.get(feature["id"])
+        if head is not None and not says(feature, head):
+            raise NotSupported(
+                "The feature was changed since it was read, and a merge of both cannot be validated"
+                " before it is done; read it again, and merge it yourself",
+                feature_id=feature["id"],
+            )
+
+
+def _failures(found: Mapping[str | None, Sequence[Violation]]) -> list[Failure]:
+    return [
+        Failure(
+            id=id,
+            position=None,
+            message="; ".join(map(str, broken)),
+            code=InvalidArgument.code,
+            field=broken[0].path or None,
+        )
+        for id, broken in islice(found.items(), limits.VIOLATIONS_MAX)
+    ]
+
+
+def _refusal(found: Mapping[str | None, Sequence[Violation]], order: Order) -> InvalidArgument:
+    id, broken = next(iter(found.items()))
+    more = f" (and {len(found) - 1} more features)" if len(found) > 1 else ""
+    error = InvalidArgument(
+        f"The feature breaks rules of this space: {'; '.join(map(str, broken[:_TOLD]))}{more}",
+        field=broken[0].path or None,
+        feature_id=id,
+    )
+    error.failures = tuple(map(order.placed, _failures(found)))
+    error.position = error.failures[0].position
+    return error
+
+
+def _is_all_of(request: WriteFeatures, found: Mapping[str | None, Any]) -> bool:
+    return all(
+        not one.ids and all(readable_id(f.get("id")) in found for f in one.features)
+        for one in request.modifications
+    )
+
+
+def _without(request: WriteFeatures, found: Mapping[str | None, Any]) -> WriteFeatures:
+    def kept(one: Modification) -> Modification:
+        if one.if_exists in _UNWRITTEN:
+            return one
+        features = tuple(f for f in one.features if readable_id(f.get("id")) not in found)
+        return msgspec.structs.replace(one, features=features)
+
+    modifications = [kept(one) for one in request.modifications]
+    left = tuple(one for one in modifications if one.features or one.ids)
+    return msgspec.structs.replace(request, modifications=left)

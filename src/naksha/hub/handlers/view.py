@@ -1,0 +1,295 @@
+"""A view: several spaces as one.
+
+    {"spaceIds": ["edits", "corrections", "base"], "viewType": "LAYERED"}
+
+LAYERED (the default): the first space is on top, and what it has hides what the others have under
+the same id; a feature that was deleted there does not come back. UNION: everything of all spaces;
+where several have a feature under one id all of them are given, and `space` in the namespace says
+whose it is. Writes go to the top.
+
+With `extends` instead of `spaceIds` the handlers behind the view are the top: the space has
+features of its own, over those of the space that it extends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.handlers import layered_reads, layered_writes
+from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.view_cursor import decode_view_cursor
+from naksha.hub.handlers.write_parts import deleted_by, deletion_of
+from naksha.hub.pipeline import Event, Setup
+from naksha.hub.references import Reference
+from naksha.hub.requests import (
+    CountFeatures,
+    DeleteFeatures,
+    FindStorages,
+    GetVersion,
+    ReadFeatures,
+    WriteFeatures,
+)
+from naksha.hub.responses import Count, Deleted, Features, FixedVersion, Whereabouts, Written
+from naksha.model import limits
+from naksha.model.errors import (
+    Forbidden,
+    InvalidArgument,
+    NotImplementedHere,
+    NotSupported,
+)
+from naksha.model.query import Query, States
+from naksha.model.version import Head
+from naksha.versioning.refs import MAIN_BRANCH, Named, One, parse_ref
+
+DEFAULT: Final = "default"
+EXTENSION: Final = "extension"
+SUPER: Final = "super"
+
+
+class ViewType(StrEnum):
+    """How layers are put together."""
+
+    LAYERED = "LAYERED"
+    UNION = "UNION"
+
+
+class ViewHandler:
+    """Answers for all of its layers."""
+
+    def __init__(self, setup: Setup) -> None:
+        properties = setup.connector.properties
+        self._layers = layers_of(properties)
+        self._is_layered = view_type_of(properties) is ViewType.LAYERED
+
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The spaces that it is made of."""
+        extends = properties.get("extends")
+        if isinstance(extends, str) and extends:
+            return [Reference("space", extends, "properties.extends")]
+        ids = properties.get("spaceIds")
+        return [
+            Reference("space", id, f"properties.spaceIds[{place}]")
+            for place, id in enumerate(ids if isinstance(ids, list | tuple) else ())
+            if isinstance(id, str)
+        ]
+
+    async def process(self, event: Event) -> Any:
+        match event.request:
+            case ReadFeatures() as request:
+                return await self._read(event, request)
+            case CountFeatures() as request:
+                return await self._count(event, request)
+            case WriteFeatures() as request:
+                return await self._write(event, request)
+            case DeleteFeatures() as request:
+                return await self._delete(event, request)
+            case GetVersion() as request:
+                return await self._version(event, request)
+            case FindStorages():
+                return Whereabouts(await storages_of(event, self._layers))
+        raise NotImplementedHere(
+            f"A view does not answer {type(event.request).__name__}; ask one of its spaces"
+        )
+
+    async def _read(self, event: Event, request: ReadFeatures) -> Features:
+        stack = await self._stack(event, request.context, request.ref)
+        stack = stack._replace(only_ids=request.only_ids)
+        query = self._query(event, request.query)
+        if not request.paged and not layered_reads.are_few(query):
+            stack = await self._at_once(stack)
+        elif request.paged and self._is_layered and is_head(request.ref):
+            stack = stack.pinned(await _pins(stack, query.cursor))
+        return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
+
+    async def _count(self, event: Event, request: CountFeatures) -> Count:
+        stack = await self._at_once(await self._stack(event, request.context, request.ref))
+        query = self._query(event, request.query)
+        return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
+
+    async def _at_once(self, stack: Stack) -> Stack:
+        """The layers as they are at one moment: else a feature that is brought up after the top
+        was read, and before the layers below are, would be missing. A layer without history is
+        read as it is; there it can still happen."""
+        if not self._is_layered or len(stack.layers) == 1 or not is_head(stack.ref):
+            return stack
+        return stack.pinned(await _pins(stack, None), or_present=True)
+
+    def _query(self, event: Event, query: Query) -> Query:
+        if query.states is States.ALL or query.replaced_since is not None:
+            raise NotSupported(
+                "A view has no history of its own; ask the spaces that it is made of",
+                field="states",
+            )
+        if self._is_layered and query.space is None:
+            return msgspec.structs.replace(query, space=event.space.id)
+        return query
+
+    async def _stack(self, event: Event, context: str, ref: str) -> Stack:
+        """What a request is about: all layers, the top one, or those below it."""
+        parts = {
+            DEFAULT: self._layers,
+            EXTENSION: self._layers[:1],
+            SUPER: self._layers[1:],
+        }
+        if context not in parts:
+            raise InvalidArgument(
+                f"{context!r:.40} is no context; it is one of {', '.join(parts)}", field="context"
+            )
+        if not is_head(ref):
+            await check_version(event, parts[context], ref)
+        return Stack(event, parts[context], ref)
+
+    async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        stack = await self._written(event, request)
+        plain = msgspec.structs.replace(request, context=DEFAULT)
+        return await layered_writes.write(stack, plain)
+
+    async def _delete(self, event: Event, request: DeleteFeatures) -> Deleted:
+        stack = await self._written(event, request)
+        if len(stack.layers) == 1:
+            plain = msgspec.structs.replace(request, context=DEFAULT)
+            return await stack.layers[0].ask(event, plain)
+        query = self._query(event, request.query)
+        found = await layered_reads.read(
+            await self._at_once(stack), query, hiding=True, paged=False
+        )
+        deletion = await deletion_of(found, request.message)
+        return deleted_by(await layered_writes.write(stack, deletion))
+
+    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
+        """The layers that a write is about. In a union it is the top one, as it hides nothing."""
+        if request.context == SUPER:
+            raise Forbidden(
+                f"What {event.space.id!r} extends cannot be changed by its name; write to the "
+                "space below, or without context=super",
+                field="context",
+            )
+        if not is_head(request.ref):
+            raise NotSupported(
+                "A view has no branches to write to; write to the space that has the branch",
+                field="versionRef",
+            )
+        context = request.context if self._is_layered else EXTENSION
+        return await self._stack(event, context, request.ref)
+
+    async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
+        """The version of all layers, if they have any in common."""
+        if is_head(request.ref):
+            if not request.published or len(await storages_of(event, self._layers)) > 1:
+                return None
+        else:
+            await check_version(event, self._layers, request.ref)
+        versions = [await layer.ask(event, request) for layer in self._layers]
+        known = [version for version in versions if version is not None]
+        if len(known) < len(versions):
+            return None
+        oldest = min(known, key=lambda version: version.seq_number)
+        return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
+
+
+def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
+    """The layers that are configured, topmost first."""
+    extends = properties.get("extends")
+    if isinstance(extends, str) and extends:
+        return (OwnLayer(), SpaceLayer(extends))
+    ids = properties.get("spaceIds")
+    if not isinstance(ids, list | tuple) or not ids or not all(isinstance(id, str) for id in ids):
+        raise InvalidArgument(
+            "A view has spaceIds, an array of ids of spaces, the top one first",
+            field="properties.spaceIds",
+        )
+    if len(ids) > limits.VIEW_LAYERS_MAX or len({*ids}) < len(ids):
+        raise InvalidArgument(
+            f"A view has at most {limits.VIEW_LAYERS_MAX} spaces, each of them once",
+            field="properties.spaceIds",
+        )
+    return tuple(map(SpaceLayer, ids))
+
+
+def view_type_of(properties: dict[str, Any]) -> ViewType:
+    """How the layers are to be put together."""
+    told = properties.get("viewType", ViewType.LAYERED)
+    try:
+        return ViewType(told)
+    except ValueError:
+        raise InvalidArgument(
+            f"{told!r:.40} is no type of view; it is LAYERED or UNION",
+            field="properties.viewType",
+        ) from None
+
+
+def is_head(ref: str) -> bool:
+    """Whether a reference means the present of main."""
+    if not ref:
+        return True
+    parsed = parse_ref(ref)
+    return (
+        isinstance(parsed, One) and parsed.branch == MAIN_BRANCH and isinstance(parsed.point, Head)
+    )
+
+
+async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
+    """Refuse a version that is not the same for all layers."""
+    parsed = parse_ref(ref)
+    if not isinstance(parsed, One):
+        raise InvalidArgument("One version is needed, not a range", field="versionRef")
+    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
+        raise NotSupported(
+            "Tags and branches belong to one space; give a view the number or the time of a "
+            "version, or ask the space that has them",
+            field="versionRef",
+        )
+    storages = await storages_of(event, layers)
+    if len(storages) > 1:
+        raise NotSupported(
+            "The spaces of this view are in several storages "
+            f"({', '.join(storages)}), which have no versions in common; ask one of the spaces",
+            field="versionRef",
+        )
+
+
+async def _pins(stack: Stack, cursor: str | None) -> tuple[str, ...]:
+    """The versions that everything is read at. What hides something must be as old as the layer
+    that it is in: a feature that is brought up meanwhile would be seen in neither place.
+
+    Layers of one storage have one version, which is looked up once. Those of several storages have
+    one each, the upper ones first. So of a feature that somebody copies from one storage to the
+    other, and deletes where it was, both may be seen to be gone; nothing but a transaction over
+    both storages could tell."""
+    given = decode_view_cursor(cursor, len(stack.layers))
+    if given is not None:
+        return given.pins or ("",) * len(stack.layers)
+    top = await _present(stack.event, stack.layers[0])
+    if top is not None and await _are_in_one_storage(stack):
+        return (top.ref,) * len(stack.layers)
+    below = [await _present(stack.event, layer) for layer in stack.layers[1:]]
+    return tuple("" if each is None else each.ref for each in (top, *below))
+
+
+async def _are_in_one_storage(stack: Stack) -> bool:
+    """Whether all layers are known to be."""
+    try:
+        return len(await storages_of(stack.event, stack.layers)) == 1
+    except NotImplementedHere:
+        return False
+
+
+async def _present(event: Event, layer: Layer) -> FixedVersion | None:
+    """The last published version of a layer, if it has versions."""
+    try:
+        return await layer.ask(event, GetVersion(published=True))
+    except NotImplementedHere:
+        return None
+
+
+async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
+    """Where the layers are stored."""
+    found: dict[str, None] = {}
+    for layer in layers:
+        found |= dict.fromkeys((await layer.ask(event, FindStorages())).storages)
+    return tuple(found)

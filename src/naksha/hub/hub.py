@@ -1,0 +1,218 @@
+"""The hub: a catalog, the storages that it names, and a pipeline for each space.
+
+hub = await Hub.open("file:hub.catalog", DefaultStorage(location="file:{realm}.naksha"))
+realm = await hub.realm("default")
+answer = await realm.send("roads", ReadFeatures(), context)
+await hub.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from naksha.catalog.backends import open_backend
+from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
+from naksha.catalog.objects import ObjectRef
+from naksha.catalog.realms import Status
+from naksha.hub.context import DEFAULT_REALM, Actor, Context
+from naksha.hub.locating import FIELD
+from naksha.hub.objects import POINTER, StorageObject
+from naksha.hub.pipeline import Observe, unobserved
+from naksha.hub.pipelines import Pipelines
+from naksha.hub.registry import Registry
+from naksha.hub.remotes import Remotes
+from naksha.hub.requests import Request
+from naksha.hub.roles import Roles
+from naksha.hub.setting_up import DefaultStorage, set_up_realm
+from naksha.hub.storages import OpenStorages
+from naksha.hub.tenancy import Tenancy
+from naksha.model.errors import Forbidden, InvalidArgument
+from naksha.spi.storage import Storage
+
+R = TypeVar("R")
+CATALOG: Final = "catalog"
+"""A name that no realm may have."""
+
+
+class _Configured(NamedTuple):
+    """What is made from one state of the configuration."""
+
+    of: ObjectRef | None
+    pipelines: Pipelines
+    roles: Roles
+
+
+CheckAllowed = Callable[[str, StorageObject], Awaitable[None]]
+"""Forbidden when a realm may not have a storage."""
+
+
+class RealmHub:
+    """What one realm has: its configuration, and the pipelines made from it."""
+
+    def __init__(
+        self,
+        opened: OpenRealm,
+        storages: OpenStorages,
+        check_allowed: CheckAllowed,
+        observe: Observe = unobserved,
+        remotes: Remotes | None = None,
+    ) -> None:
+        self.remotes = Remotes() if remotes is None else remotes
+        self.opened = opened
+        self._check_allowed = check_allowed
+        self._observe = observe
+        self.registry = Registry(opened, self)
+        self._storages = storages
+        self._configured: _Configured | None = None
+
+    @property
+    def realm_id(self) -> str:
+        """Its name."""
+        return self.opened.realm.id
+
+    async def send(self, space_id: str, request: Request[R], context: Context) -> R:
+        """The answer of a space to a request, with the rights of whoever asks."""
+        configured = await self._configuration()
+        pipeline = await configured.pipelines.get(space_id)
+        if context.actor.rights.roles:
+            actor = await configured.roles.granted(context.actor)
+            context = msgspec.structs.replace(context, actor=actor)
+        return await pipeline.run(request, context)
+
+    async def with_roles(self, actor: Actor) -> Actor:
+        """An actor with what his roles grant now. `send` sees to that by itself; this is for who
+        looks at the rights of an actor before."""
+        return await (await self._configuration()).roles.granted(actor)
+
+    async def storage(self, id: str) -> Storage:
+        """An open storage of the realm, else NotFound."""
+        thing = await self.registry.get(StorageObject, id)
+        return await self._storages.get(self.realm_id, thing)
+
+    async def try_out_storage(self, thing: StorageObject) -> None:
+        """Open a storage as it is to be configured."""
+        await self._storages.try_out(self.realm_id, thing)
+
+    async def check_allowed(self, thing: StorageObject) -> None:
+        """Forbidden when the realm may not have this storage."""
+        await self._check_allowed(self.realm_id, thing)
+
+    async def pipelines(self) -> Pipelines:
+        """Those of the configuration of now."""
+        return (await self._configuration()).pipelines
+
+    async def _configuration(self) -> _Configured:
+        snapshot = await self.registry.snapshot()
+        of = None if snapshot.commit is None else snapshot.commit.ref
+        if self._configured is None or of != self._configured.of:
+            pipelines = Pipelines(snapshot, self, self._observe)
+            made = self._configured = _Configured(of, pipelines, Roles(snapshot))
+            listed = snapshot.list(f"{StorageObject.kind}/", StorageObject)
+            things = [found.value async for _, found in listed]
+            if self._configured is made:  # else somebody has a later state
+                self._storages.keep_only(self.realm_id, things)
+            return made
+        return self._configured
+
+
+class Hub:
+    """A node of the hub, for one event loop."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        storages: OpenStorages,
+        default_storage: DefaultStorage,
+        tenancy: Tenancy,
+        observe: Observe = unobserved,
+        remotes: Remotes | None = None,
+    ) -> None:
+        self._remotes = Remotes() if remotes is None else remotes
+        self.catalog = catalog
+        self.storages = storages
+        self._observe = observe
+        self._default_storage = default_storage
+        self._tenancy = tenancy
+        self._realms: dict[str, RealmHub] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        catalog: str,
+        default_storage: DefaultStorage,
+        *,
+        catalog_options: dict[str, Any] | None = None,
+        tuning: Tuning | None = None,
+        observe: Observe = unobserved,
+        files: Path | None = None,
+        allowed_locations: Sequence[str] | None = None,
+        remote_handlers: Sequence[str] = (),
+    ) -> Hub:
+        """Join the catalog at a location, and set up the default realm when it is new. `files` is
+        the directory that paths of storages in files begin at; `allowed_locations` are how the
+        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
+        (empty: a realm may have what is its own, see `naksha.hub.tenancy`; None: whoever may manage
+        storages may open any that no other realm has); `remote_handlers` are where handlers may
+        be that run elsewhere (`naksha.hub.remote_targets`)."""
+        remotes = Remotes(remote_handlers)
+        backend = await open_backend(catalog, **(catalog_options or {}))
+        opened = await Catalog.open(backend, tuning=tuning)
+        tenancy = Tenancy(default_storage, allowed_locations, files)
+        hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes)
+        try:
+            await hub.set_up_realm(DEFAULT_REALM)
+        except BaseException:
+            await hub.close()
+            raise
+        return hub
+
+    async def set_up_realm(self, id: str) -> RealmHub:
+        """Make a realm if there is none of that id."""
+        if id == CATALOG:
+            raise InvalidArgument(
+                f"No realm is called {id!r}: in a database its schema would be the catalog's own",
+                field="realm",
+            )
+        await set_up_realm(self.catalog, id, self._default_storage)
+        return await self.realm(id)
+
+    async def realm(self, id: str) -> RealmHub:
+        """A realm that serves, else RealmNotFound or RealmInactive."""
+        opened = await self.catalog.realm(id)
+        known = self._realms.get(id)
+        if known is None or known.opened is not opened:
+            known = self._realms[id] = RealmHub(
+                opened, self.storages, self._check_allowed, self._observe, self._remotes
+            )
+        return known
+
+    async def _check_allowed(self, realm_id: str, thing: StorageObject) -> None:
+        self._tenancy.check_allowed(realm_id, thing)
+        places = set(self._tenancy.places(thing))
+        async for other in self._storages_of_others(realm_id):
+            if not places.isdisjoint(self._tenancy.places(other)):
+                raise Forbidden(
+                    "This storage is not for this realm; name another file, database or schema",
+                    field=FIELD,
+                )
+
+    async def _storages_of_others(self, realm_id: str) -> AsyncIterator[StorageObject]:
+        for realm in await self.catalog.realms.list():
+            if realm.id == realm_id or realm.status not in (Status.ACTIVE, Status.INACTIVE):
+                continue
+            opened = OpenRealm(await self.catalog.persistence_of(realm), realm)
+            snapshot = await opened.entities(POINTER).now()
+            async for _, found in snapshot.list(f"{StorageObject.kind}/", StorageObject):
+                yield found.value
+
+    async def close(self) -> None:
+        """Close the storages and leave the catalog."""
+        try:
+            await self._remotes.close()
+            await self.storages.close()
+        finally:
+            await self.catalog.close()

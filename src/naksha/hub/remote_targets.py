@@ -1,0 +1,159 @@
+"""Where remote handlers may be: whoever configures connectors must not be able to make the hub ask
+whatever it can reach.
+
+    https://handlers.example.com/naksha     this host and port, this path and what is below it
+    http://127.0.0.1:9000                   addresses of the machine and of private networks
+    10.20.0.0/16                            … need to be listed, or the network of what a name means
+
+A name must mean public addresses, or those of a listed network, and it is connected to the very
+address that was looked at.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from naksha.model import limits
+from naksha.model.errors import Forbidden, InvalidArgument
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_PORTS: Final = {"http": 80, "https": 443}
+_LOCALHOST: Final = "localhost"
+
+
+class Target(NamedTuple):
+    """A place that is called, or below which others may be called."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def url(self) -> str:
+        """Without what a port means anyway."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+    def covers(self, other: Target) -> bool:
+        """Whether another one is here, or below."""
+        own = self.path.rstrip("/")
+        return self.origin == other.origin and (
+            other.path == self.path or other.path.startswith(f"{own}/")
+        )
+
+
+class Targets:
+    """The targets that a server was told."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """Raises InvalidArgument for what is neither a URL nor a network."""
+        self._targets: list[Target] = []
+        self._networks: list[Network] = []
+        for text in allowed:
+            if "://" in text:
+                self._targets.append(parse_target(text, field="remote_handlers"))
+            else:
+                self._networks.append(_network(text))
+        if len(self._targets) + len(self._networks) > limits.REMOTE_TARGETS_MAX:
+            raise InvalidArgument(
+                f"There are at most {limits.REMOTE_TARGETS_MAX}", field="remote_handlers"
+            )
+
+    def check(self, url: object) -> Target:
+        """A target that may be called.
+
+        Raises:
+            InvalidArgument: It is no URL that could be one.
+            Forbidden: It is not listed.
+        """
+        target = parse_target(url, field="properties.url")
+        if not any(each.covers(target) for each in self._targets):
+            raise Forbidden(
+                f"Remote handlers at {target.url!r} are not allowed here; whoever runs the hub "
+                "can list it (--remote-handlers)",
+                field="properties.url",
+            )
+        return target
+
+    def check_address(self, host: str, address: Address) -> None:
+        """Forbidden when the host of a target that is listed must not have this address."""
+        plain = _unmapped(address)
+        if _literal(host) is not None or (host == _LOCALHOST and plain.is_loopback):
+            return  # it was listed as it is
+        if _is_public(plain) or any(plain in each for each in self._networks):
+            return
+        raise Forbidden(
+            f"{host!r} is an address of a private network, or of this machine; whoever runs the "
+            "hub can list that network (--remote-handlers)",
+            field="properties.url",
+        )
+
+
+def parse_target(url: object, *, field: str) -> Target:
+    """A target from a URL: without user, query and fragment, and with a path that means itself."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable():
+        raise _no_target(url, field)
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        raise _no_target(url, field) from None
+    plain = parts.path or "/"
+    strange = {"?", "#", "@", "\\", "%", " "} & set(url)
+    dotted = {".", ".."} & set(plain.split("/"))
+    if scheme not in _PORTS or not host or strange or dotted or "//" in plain:
+        raise _no_target(url, field)
+    return Target(scheme, host.rstrip("."), port or _PORTS[scheme], plain)
+
+
+def _no_target(url: object, field: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{url!r:.200} is no target of a remote handler; it looks like "
+        "https://handlers.example.com/stamp, without user, query and escapes",
+        field=field,
+    )
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{text!r:.200} is neither a URL nor a network such as 10.20.0.0/16",
+            field="remote_handlers",
+        ) from None
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _unmapped(address: Address) -> Address:
+    """IPv4 in the clothes of IPv6 is IPv4."""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
+
+
+_TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
+"""IPv6 addresses that a gateway makes IPv4 addresses of, whichever."""
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address.sixtofour is not None or address.teredo is not None or address in _TRANSLATED
+    ):
+        return False
+    return address.is_global and not address.is_multicast

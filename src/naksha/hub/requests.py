@@ -1,0 +1,220 @@
+"""What runs through a pipeline. All of it is plain data, so that a remote handler can get it.
+
+A request says in its type what is answered: `Request[Features]` is answered with `Features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import msgspec
+
+from naksha.hub.responses import (
+    Content,
+    Count,
+    Deleted,
+    Features,
+    FixedVersion,
+    TileBytes,
+    Whereabouts,
+    Written,
+)
+from naksha.hub.rights import Right
+from naksha.hub.scoping import narrowed
+from naksha.model.query import Predicate, Query, States
+from naksha.model.tiles import VectorTile
+
+R = TypeVar("R")
+MATCH_ALL = Query()
+
+
+class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="request"):
+    """Any request. `ref` says on which branch and at which version (`naksha.versioning.refs`)."""
+
+    changes: ClassVar[bool] = False
+    """Whether something is different afterwards."""
+    guarded: ClassVar[bool] = False
+    """Whether whoever carries it out asks the guards of the context about every change of a
+    feature (`Context.check_change`), so that rights to change some features are enough."""
+    tells_features: ClassVar[bool] = True
+    """Whether features can be told from the answer. If not, a right to some of them is enough."""
+
+    ref: str = ""
+
+    def needs(self) -> Collection[Right]:
+        """The rights on the space that whoever asks must have."""
+        return (Right.READ_FEATURES,)
+
+    def narrowed(self, allowed: Predicate) -> Self | None:
+        """The same, about only those features of which something is true; None where that cannot
+        be said. Rights to read some features need it."""
+        return None
+
+
+class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatures"):
+    """Features of a query. With `paged` they come in the order of their ids at one version, and
+    the answer has a cursor if there are more; else as many as the limit says, in any order."""
+
+    query: Query = MATCH_ALL
+    paged: bool = False
+    context: str = "default"
+    """Of a composite space: all of it (`default`), only what it adds (`extension`) or only what is
+    below (`super`)."""
+    only_ids: bool = False
+    """Whether nothing but the ids of what is there is of interest. A right to some features is
+    enough then to ask for any ids: what somebody may not read still hides what lies below it."""
+
+    @property
+    def is_about_ids(self) -> bool:
+        """Whether the answer tells of nothing but ids which whoever asks knows."""
+        asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
+        return self.only_ids and self.query.ids is not None and asked == MATCH_ALL
+
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
+
+class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeatures"):
+    """How many features a query has."""
+
+    query: Query = MATCH_ALL
+    context: str = "default"
+
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
+
+class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="GetVersion"):
+    """Which version the reference means; None if it means the present, which does not stay."""
+
+    tells_features: ClassVar[bool] = False
+
+    published: bool = False
+    """Whether the last published version is taken for the present."""
+
+
+class ReadTile(Request[TileBytes], frozen=True, kw_only=True, tag="ReadTile"):
+    """Features of a query as a vector tile, made where they are stored. Who changes features on
+    their way does not answer it, and the tile is made from what `ReadFeatures` gives."""
+
+    tile: VectorTile
+    query: Query = MATCH_ALL
+
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
+
+class GetStatistics(Request[Content], frozen=True, kw_only=True, tag="GetStatistics"):
+    """What there is in the space, as its storage knows it; `fast`: estimated, if it is much."""
+
+    fast: bool = False
+
+
+class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
+    """Where a space keeps its features: only what is in one storage has versions in common."""
+
+    tells_features: ClassVar[bool] = False
+
+
+class IfExists(StrEnum):
+    """What is done with a feature that is there.
+
+    PATCH: what is sent is laid over it; null takes a member away, arrays are replaced.
+    MERGE: what is sent is merged with what others did since the state that it says it is based on.
+    REPLACE: it becomes what is sent; tags and `crid` stay when nothing is sent for them.
+    DELETE: it is deleted.
+    RETAIN: nothing.
+    ERROR: it should not be there.
+    """
+
+    PATCH = "patch"
+    MERGE = "merge"
+    REPLACE = "replace"
+    DELETE = "delete"
+    RETAIN = "retain"
+    ERROR = "error"
+
+
+class IfNotExists(StrEnum):
+    """What is done with a feature that is not there."""
+
+    CREATE = "create"
+    RETAIN = "retain"
+    ERROR = "error"
+
+
+class OnConflict(StrEnum):
+    """What is done where both sides of a merge changed the same: the value that is there stays
+    (RETAIN), or the one that is sent counts (REPLACE)."""
+
+    ERROR = "error"
+    RETAIN = "retain"
+    REPLACE = "replace"
+
+
+class Modification(msgspec.Struct, frozen=True, kw_only=True):
+    """Features, or ids of features, and what is to be done with them. An id alone can be deleted,
+    left alone or expected (not) to be there. Of features with the same id the last one counts.
+
+    A feature with the `uuid` of a state of the collection is written only over that one, whatever
+    the rules say (MERGE excepted, where it is the base)."""
+
+    features: tuple[dict[str, Any], ...] = ()
+    ids: tuple[str, ...] = ()
+    if_exists: IfExists = IfExists.PATCH
+    if_not_exists: IfNotExists = IfNotExists.CREATE
+    on_conflict: OnConflict = OnConflict.ERROR
+
+
+class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
+    """Modifications of one space, as one transaction, in their order.
+
+    `ref` is a branch, or a version that the features were read at; then a feature that was changed
+    since is a Conflict, or is merged."""
+
+    changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
+
+    modifications: tuple[Modification, ...]
+    transactional: bool = True
+    """False: what is right is written although something else is wrong."""
+    conflict_detection: bool = False
+    """Whether the version that a feature has with it must be the present one; one that is there
+    and comes without is a Conflict too."""
+    prefix_id: str = ""
+    """Put before all ids."""
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+    message: str | None = None
+    """Why: kept with the transaction."""
+    returning: bool = True
+    """Whether the answer has the states."""
+    context: str = "default"
+
+    def needs(self) -> Collection[Right]:
+        """What the modifications may come to."""
+        rights: set[Right] = set()
+        for one in self.modifications:
+            if one.if_exists is IfExists.DELETE:
+                rights.add(Right.DELETE_FEATURES)
+            elif one.if_exists not in (IfExists.RETAIN, IfExists.ERROR):
+                rights.add(Right.UPDATE_FEATURES)
+            if one.if_not_exists is IfNotExists.CREATE and one.features:
+                rights.add(Right.CREATE_FEATURES)
+        return rights or {Right.READ_FEATURES}
+
+
+class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFeatures"):
+    """Delete all that a query finds, as one transaction; without a query, everything."""
+
+    changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
+
+    query: Query = MATCH_ALL
+    message: str | None = None
+    context: str = "default"
+
+    def needs(self) -> Collection[Right]:
+        return (Right.DELETE_FEATURES,)

@@ -1,0 +1,197 @@
+"""What a right is needed for: a resource, described by the attributes that attribute maps name.
+
+A resource of a space also has the attributes under which XYZ knows it, so that a map which was
+written for XYZ (`{"space": …, "owner": …}`) and one for Naksha (`{"id": …}`) both find theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+Attributes = Mapping[str, str | Collection[str] | None]
+"""By name; None and an empty collection are the same as absent: no map matches them."""
+
+
+class Kind(StrEnum):
+    """The kinds of resources."""
+
+    SPACE = "space"
+    FEATURE = "feature"
+    CONNECTOR = "connector"
+    STORAGE = "storage"
+    COLLECTION = "collection"
+    ROLE = "role"
+    CAPABILITY = "capability"
+
+
+FEATURE_ATTRIBUTES: Final = frozenset({"id", "tags", "appId", "author"})
+"""What differs from feature to feature; the rest is the same for all features of a request."""
+
+SPACE_ATTRIBUTES: Final = frozenset({"spaceId", "owner", "packages"})
+"""What a feature has from its space."""
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """Something that is used, read or changed."""
+
+    kind: Kind
+    attributes: Attributes
+
+    def __str__(self) -> str:
+        """How an error calls it; only what the caller has named himself."""
+        id, space = self.attributes.get("id"), self.attributes.get("spaceId")
+        if self.kind is not Kind.FEATURE:
+            return f"{self.kind} {id!r}" if id is not None else f"{self.kind}s"
+        name = "features" if id is None else f"feature {id!r}"
+        return f"{name} of space {space!r}" if space is not None else name
+
+
+def space(
+    id: str,
+    *,
+    owner: str | None = None,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+    packages: Collection[str] = (),
+    connector_ids: Collection[str] = (),
+) -> Resource:
+    """A space as such, not what is in it."""
+    return Resource(
+        Kind.SPACE,
+        {
+            "id": id,
+            "spaceId": id,
+            "owner": owner,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+            "packages": packages,
+            "connectorIds": connector_ids,
+        },
+    )
+
+
+def features(
+    space: Resource,
+    *,
+    storage_id: str | None = None,
+    storage_tags: Collection[str] = (),
+    collection_id: str | None = None,
+    collection_tags: Collection[str] = (),
+) -> Resource:
+    """The features of a space (or, below it, of a collection), none of them in particular."""
+    of = space.attributes
+    return Resource(
+        Kind.FEATURE,
+        {
+            "spaceId": of.get("spaceId"),
+            "owner": of.get("owner"),
+            "packages": of.get("packages"),
+            "storageId": storage_id,
+            "storageTags": storage_tags,
+            "collectionId": collection_id,
+            "collectionTags": collection_tags,
+        },
+    )
+
+
+def feature(
+    among: Resource,
+    id: str,
+    *,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+) -> Resource:
+    """One of the features."""
+    own: Attributes = {"id": id, "tags": tags, "appId": app_id, "author": author}
+    return Resource(Kind.FEATURE, {**among.attributes, **own})
+
+
+def connector(
+    id: str,
+    *,
+    class_name: str | None = None,
+    owner: str | None = None,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+) -> Resource:
+    """The configuration of an event handler."""
+    return Resource(
+        Kind.CONNECTOR,
+        {
+            "id": id,
+            "connectorId": id,
+            "className": class_name,
+            "owner": owner,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+        },
+    )
+
+
+def storage(
+    id: str,
+    *,
+    class_name: str | None = None,
+    owner: str | None = None,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+    space_id: str | None = None,
+) -> Resource:
+    """A storage; with the space that it is used for, if there is one."""
+    return Resource(
+        Kind.STORAGE,
+        {
+            "id": id,
+            "storageId": id,
+            "className": class_name,
+            "owner": owner,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+            "spaceId": space_id,
+        },
+    )
+
+
+def collection(
+    id: str,
+    *,
+    storage_id: str,
+    storage_tags: Collection[str] = (),
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+) -> Resource:
+    """A collection of a storage."""
+    return Resource(
+        Kind.COLLECTION,
+        {
+            "id": id,
+            "collectionId": id,
+            "storageId": storage_id,
+            "storageTags": storage_tags,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+        },
+    )
+
+
+def role(id: str) -> Resource:
+    """A named rights matrix of the realm."""
+    return Resource(Kind.ROLE, {"id": id})
+
+
+def capability(id: str) -> Resource:
+    """An ability of the hub that XYZ has a right for, such as `hexbinClustering`."""
+    return Resource(Kind.CAPABILITY, {"id": id})

@@ -1,0 +1,104 @@
+"""Lists of spaces: which ones, and what is said of each beside what is configured."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from naksha.hub.contents import contents_updated_at, sizes
+from naksha.hub.context import Actor
+from naksha.hub.language.content_time import Test
+from naksha.hub.objects import Space
+from naksha.hub.permissions import is_seen
+from naksha.hub.references import connectors_of
+from naksha.hub.registry import Realm
+from naksha.hub.resources import features
+from naksha.hub.rights import Right
+
+_SPACE_RIGHTS: Final = (Right.USE_SPACES, Right.MANAGE_SPACES, Right.ADMIN_SPACES)
+_FEATURE_RIGHTS: Final = (
+    Right.READ_FEATURES,
+    Right.CREATE_FEATURES,
+    Right.UPDATE_FEATURES,
+    Right.DELETE_FEATURES,
+)
+
+
+class SpaceFilter(NamedTuple):
+    """Which spaces are listed; all of it must hold."""
+
+    owner: str = "*"
+    """`me`, `others`, `*`, or an owner."""
+    tags: frozenset[str] = frozenset()
+    """One of them, if there are any."""
+    region: str | None = None
+    content_tests: tuple[Test, ...] = ()
+
+    def takes(self, space: Space, actor: Actor) -> bool:
+        """Whether a space is among them, as far as its configuration says so."""
+        is_mine = space.owner == actor.owner
+        is_owned = {"*": True, "me": is_mine, "others": not is_mine}.get(
+            self.owner, space.owner == self.owner
+        )
+        has_tag = not self.tags or not self.tags.isdisjoint(space.tags)
+        return is_owned and has_tag and self.region in (None, space.region)
+
+
+class Wanted(NamedTuple):
+    """What is said of each."""
+
+    rights: bool = False
+    connectors: bool = False
+    counts: bool = False
+
+
+async def listed(
+    realm: Realm, where: SpaceFilter, wanted: Wanted, actor: Actor
+) -> list[dict[str, Any]]:
+    """The spaces that an actor may see, as JSON, in the order of their ids."""
+    spaces = [
+        space
+        for space in await realm.registry.list(Space)
+        if where.takes(space, actor) and is_seen(space, actor)
+    ]
+    told: list[dict[str, Any]] = [{} for _ in spaces]
+    if where.content_tests or wanted.counts:
+        times = await contents_updated_at(realm, spaces)
+        kept = [
+            (space, {"contentUpdatedAt": time})
+            for space, time in zip(spaces, times, strict=True)
+            if not where.content_tests
+            or (time is not None and all(test(time) for test in where.content_tests))
+        ]
+        spaces, told = [space for space, _ in kept], [dict(more) for _, more in kept]
+    if wanted.counts:
+        for more, size in zip(told, await sizes(realm, spaces), strict=True):
+            more.update(msgspec.to_builtins(size))
+    for space, more in zip(spaces, told, strict=True):
+        if wanted.rights:
+            more["rights"] = rights_on(space, actor)
+        if wanted.connectors:
+            more["connectors"] = await _connectors(realm, space, actor)
+    return [{**space.to_json(), **more} for space, more in zip(spaces, told, strict=True)]
+
+
+def rights_on(space: Space, actor: Actor) -> list[str]:
+    """What an actor may do with a space, or with some of its features."""
+    resource = space.resource()
+    inside = features(resource)
+    return [
+        *(right for right in _SPACE_RIGHTS if actor.rights.allows(right, resource)),
+        *(right for right in _FEATURE_RIGHTS if not actor.rights.scope(right, inside).is_nothing),
+    ]
+
+
+async def _connectors(realm: Realm, space: Space, actor: Actor) -> list[dict[str, Any]]:
+    """Those that the space names; of one that the actor may not see, its id."""
+    if not space.event_handler_ids:
+        return []
+    found = await connectors_of(await realm.registry.snapshot(), space)
+    return [
+        connector.to_json() if is_seen(connector, actor) else {"id": connector.id}
+        for connector in found
+    ]

@@ -1,0 +1,37 @@
+"""A configuration is tried out before it is kept: a handler that cannot be made from it is the
+error of whoever sends it, not of whoever uses the space later."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from naksha.catalog.entities import Edit
+from naksha.hub.objects import Connector, HubObject, Space
+from naksha.hub.pipeline import Setup, Surroundings
+from naksha.hub.pipelines import made_handler
+from naksha.hub.references import connectors_of
+
+NOBODY: Final = Space(id="nobody")
+"""The space of a connector that no space uses yet."""
+
+
+async def try_out(edit: Edit, thing: HubObject, hub: Surroundings) -> None:
+    """Make all handlers that would be made from an object.
+
+    Raises:
+        InvalidArgument: Names the field, and the connector that it is about.
+    """
+    if isinstance(thing, Space):
+        for connector in await connectors_of(edit, thing):
+            made_handler(Setup(connector, thing, hub))
+    elif isinstance(thing, Connector):
+        for space in await _users(edit, thing) or [NOBODY]:
+            made_handler(Setup(thing, space, hub))
+
+
+async def _users(edit: Edit, connector: Connector) -> list[Space]:
+    return [
+        found.value
+        async for _, found in edit.list(f"{Space.kind}/", Space)
+        if connector.id in found.value.event_handler_ids
+    ]

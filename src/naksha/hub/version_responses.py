@@ -1,0 +1,76 @@
+"""What is answered about versions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import msgspec
+
+from naksha.hub.responses import Features
+from naksha.versioning import Branch, Change, Changeset, Step, StoredConflict, Undecided
+
+
+class ChangedFeatures(NamedTuple):
+    """A changeset and what it did; the features are read when somebody looks at them."""
+
+    changeset: Changeset
+    inserted: Features
+    updated: Features
+    deleted: Features
+
+
+class Changesets(NamedTuple):
+    """Changesets after one version, until and with another one. `after`: there may be more."""
+
+    start_version: int
+    end_version: int
+    changesets: list[ChangedFeatures]
+    after: int | None
+
+
+class Differences(NamedTuple):
+    """What differs between two versions, streamed."""
+
+    start_version: int
+    end_version: int
+    changes: AsyncIterator[Change]
+
+
+class FeatureHistory(NamedTuple):
+    """States of features, each with the one before it, streamed."""
+
+    steps: AsyncIterator[Step]
+
+
+class VersionSpan(msgspec.Struct, frozen=True, rename="camel"):
+    """The versions that can be read."""
+
+    min_version: int
+    max_version: int
+
+
+class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback, revert, merge or rebase did, or would do."""
+
+    version: int | None
+    inserted: list[str]
+    updated: list[str]
+    deleted: list[str]
+    conflicts: tuple[Undecided, ...] = ()
+
+
+class Conflicts(NamedTuple):
+    """Merges that wait, each with the features to decide about."""
+
+    conflicts: list[tuple[StoredConflict, list[Undecided]]]
+
+
+class BranchState(NamedTuple):
+    """A branch, and what its numbers mean."""
+
+    branch: Branch
+    base_ref: str
+    """What it stands on, as a version reference."""
+    merges: dict[str, str]
+    """Versions of it that were merged, each with where it went, as a version reference."""

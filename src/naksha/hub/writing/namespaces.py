@@ -1,0 +1,106 @@
+"""What a client says in the namespace `@ns:com:here:xyz` of a feature: tags, its own reference id,
+and the state or version that it had in mind. Everything else there belongs to the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.limits import INT8_MAX
+from naksha.model.state import XYZ
+from naksha.model.tags import normalise_tags
+
+PLACE: Final = f"properties.{XYZ}"
+Feature = dict[str, Any]
+
+
+class Said(NamedTuple):
+    """What is said; None where nothing is."""
+
+    uuid: str | None = None
+    version: int | None = None
+    given: Mapping[str, Any] = {}
+    """The whole namespace, as it came."""
+
+
+_NOTHING: Final = Said()
+
+
+def said_in(feature: Feature) -> Said:
+    """What a feature says.
+
+    Raises:
+        InvalidArgument: Something there has the wrong type.
+    """
+    properties = feature.get("properties")
+    if properties is None:
+        return _NOTHING
+    if not isinstance(properties, dict):
+        raise InvalidArgument(
+            f"must be an object, not {type(properties).__name__}", field="properties"
+        )
+    given = properties.get(XYZ)
+    if given is None:
+        return _NOTHING
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"must be an object, not {type(given).__name__}", field=PLACE)
+    uuid, version = given.get("uuid"), given.get("version")
+    if uuid is not None and not isinstance(uuid, str):
+        raise InvalidArgument(f"must be a string, not {type(uuid).__name__}", field=f"{PLACE}.uuid")
+    if version is not None and not _is_version(version):
+        raise InvalidArgument(f"must be a number in 0..{INT8_MAX}", field=f"{PLACE}.version")
+    return Said(uuid, version, given)
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT8_MAX
+
+
+def without_namespace(feature: Feature) -> Feature:
+    """The same feature with none; its properties are always there."""
+    properties = {**(feature.get("properties") or {})}
+    properties.pop(XYZ, None)
+    return {**feature, "properties": properties}
+
+
+def with_namespace(feature: Feature, namespace: Mapping[str, Any]) -> Feature:
+    """The same feature with another one."""
+    properties = feature.get("properties")
+    if properties is not None and not isinstance(properties, dict):
+        raise InvalidArgument(
+            f"must be an object, not {type(properties).__name__}", field="properties"
+        )
+    return {**feature, "properties": {**(properties or {}), XYZ: {**namespace}}}
+
+
+class TagChange:
+    """Tags that every feature of a request gets, and those that it loses; first the former."""
+
+    def __init__(self, add: Sequence[str], remove: Sequence[str]) -> None:
+        self._add = _normalised(add, "addTags")
+        self._remove = frozenset(_normalised(remove, "removeTags"))
+
+    def __bool__(self) -> bool:
+        return bool(self._add or self._remove)
+
+    def of(self, tags: Sequence[str]) -> list[str]:
+        """What becomes of some tags."""
+        both = dict.fromkeys((*tags, *self._add))
+        return [tag for tag in both if tag not in self._remove]
+
+
+def tags_in(given: Mapping[str, Any], otherwise: Sequence[str]) -> list[str]:
+    """The tags of a namespace, normalised; null means none, and others stay when it has no such
+    member."""
+    if "tags" not in given:
+        return list(otherwise)
+    return _normalised(given["tags"] or (), f"{PLACE}.tags")
+
+
+def _normalised(tags: Sequence[str], field: str) -> list[str]:
+    try:
+        return normalise_tags(tags)
+    except InvalidArgument as error:
+        error.field = f"{field}{(error.field or '').removeprefix('tags')}"
+        raise

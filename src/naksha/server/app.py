@@ -1,0 +1,87 @@
+"""The ASGI application: what requests run through, from the outside to the routes.
+
+Observing    stream id, log, metrics, and that pages of any origin may ask
+GZip         answers, when the client likes
+Gate         who asks, his turn, his time, the size of what he sends
+Shortcuts    past the framework, for what is asked often
+routes
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
+
+from naksha.model import limits
+from naksha.server import VERSION, version_documents
+from naksha.server.auth import Doorkeeper
+from naksha.server.documents import complete_document
+from naksha.server.errors import add_error_handlers
+from naksha.server.gate import Gate
+from naksha.server.metrics import count_event
+from naksha.server.observing import Observing
+from naksha.server.opening import check_default_storage, open_hub
+from naksha.server.routing import ROUTES
+from naksha.server.settings import Settings
+from naksha.server.shortcuts import Shortcuts
+from naksha.server.state import ServerState
+from naksha.server.turns import TurnLimits, Turns
+
+_GZIP_LEVEL: Final = 4
+"""Half the time of the usual level for nearly the same size."""
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application of one worker; `serving` gives it its hub."""
+    app = FastAPI(
+        title="Naksha",
+        version=VERSION,
+        docs_url=None,  # its page would come from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.state.doorkeeper = Doorkeeper(settings)
+    app.state.turns = Turns(
+        TurnLimits(
+            settings.parallel, settings.actor_parallel, settings.actor_queue, settings.queue_seconds
+        )
+    )
+    add_error_handlers(app)
+    # The last one added is the outermost.
+    app.add_middleware(Shortcuts, routers=[routes.router for routes in ROUTES])
+    app.add_middleware(
+        Gate, settings=settings, doorkeeper=app.state.doorkeeper, turns=app.state.turns
+    )
+    app.add_middleware(
+        GZipMiddleware,
+        minimum_size=limits.GZIP_BYTES_MIN,
+        compresslevel=_GZIP_LEVEL,
+        exclude_content_types=("text/event-stream",),
+    )
+    app.add_middleware(Observing)
+    for routes in ROUTES:
+        app.include_router(routes.router)
+    app.state.routes = [route for routes in ROUTES for route in routes.router.routes]
+    complete_document(
+        app, version_documents.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
+    )
+    return app
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[ServerState]:
+    """Open the hub that an application answers from, for the block."""
+    settings: Settings = app.state.settings
+    hub = await open_hub(settings, observe=count_event)
+    try:
+        await check_default_storage(hub, settings)
+        state = ServerState(hub, settings, app.state.doorkeeper, app.state.turns)
+        app.state.server = state
+        yield state
+    finally:
+        await hub.close()

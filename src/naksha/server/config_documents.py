@@ -1,0 +1,163 @@
+"""What the OpenAPI document says of storages, connectors, spaces and roles."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from naksha.model import limits
+from naksha.server.answers import GEO_JSON, JSON
+from naksha.server.documents import ErrorResponse, Responses
+
+ID_PATTERN: Final = rf"^[A-Za-z0-9_.-]{{1,{limits.SPACE_ID_LENGTH_MAX}}}$"
+_ERRORS: Final = {
+    400: "The request is wrong; `field` says where.",
+    401: "Who asks did not say who they are.",
+    403: "Who asks may not do this.",
+    404: "It is not there.",
+    413: "It is too large.",
+    500: "The hub failed.",
+    503: "Busy, or a storage cannot be reached; try again after `Retry-After` seconds.",
+    504: "It took too long.",
+}
+_CHANGE_ERRORS: Final = {
+    409: "There is one of this id already, or it is still in use; the message names by what.",
+    412: "It is not any more what `If-Match` says.",
+}
+
+
+class _Configured(BaseModel):
+    """What all objects of the configuration have."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = Field("", pattern=ID_PATTERN)
+    title: str = ""
+    description: str = ""
+    owner: str = Field("", description="The author, else the app, that made it.")
+    appId: str = Field("", description="The app that made it; read only.")  # noqa: N815
+    author: str = Field("", description="The person that it was made for; read only.")
+    tags: list[str] = Field([], max_length=limits.CONFIG_TAGS_MAX)
+    createdAt: int = Field(0, description="Epoch milliseconds; read only.")  # noqa: N815
+    updatedAt: int = Field(0, description="Epoch milliseconds; read only.")  # noqa: N815
+
+
+class SpaceDocument(_Configured):
+    """A public name with a pipeline of connectors."""
+
+    type: str = "Space"
+    eventHandlerIds: list[str] = Field(  # noqa: N815
+        [],
+        max_length=limits.PIPELINE_HANDLERS_MAX,
+        description="Its connectors, in the order in which requests run through them. Without any, "
+        "it is stored in a collection of its own.",
+    )
+    properties: dict[str, Any] = Field(
+        {}, description="`collection`: the id, or an object with the settings, of its collection."
+    )
+    storage: dict[str, Any] | None = Field(
+        None, description="`id` of the storage, and `params` for it; else the default storage."
+    )
+    extends: dict[str, Any] | None = Field(None, description="`spaceId` of the space below.")
+    readOnly: bool = False  # noqa: N815
+    active: bool = True
+    shared: bool = False
+    packages: list[str] = []
+    region: str | None = None
+    versionsToKeep: int | None = Field(  # noqa: N815
+        None, ge=1, description="1: no history; else there is one."
+    )
+    minVersion: int = Field(0, ge=0)  # noqa: N815
+    provenance: list[dict[str, Any]] = Field(
+        [],
+        max_length=limits.PROVENANCE_MAX,
+        description="Where the data came from, a load each: `source`, `at`, `tool`, `by`, …",
+    )
+    collectionId: str = Field("", description="Its own collection; read only.")  # noqa: N815
+    contentUpdatedAt: int | None = Field(  # noqa: N815
+        None, description="When a feature was last changed (epoch milliseconds); read only."
+    )
+    featureCount: int | None = Field(None, description="With `includeCounts`.")  # noqa: N815
+    byteSize: int | None = Field(None, description="With `includeCounts`.")  # noqa: N815
+    estimated: bool | None = Field(None, description="Whether the counts are estimates.")
+    rights: list[str] | None = Field(None, description="With `includeRights`.")
+    connectors: list[dict[str, Any]] | None = Field(None, description="With `includeConnectors`.")
+
+
+class ConnectorDocument(_Configured):
+    """The configuration of an event handler."""
+
+    type: str = "EventHandler"
+    className: str = Field("", description="The registered name of the handler.")  # noqa: N815
+    active: bool = True
+    properties: dict[str, Any] = Field({}, description="What the handler is told.")
+
+
+class StorageDocument(_Configured):
+    """A storage that the hub opens."""
+
+    type: str = "Storage"
+    className: str = ""  # noqa: N815
+    active: bool = True
+    properties: dict[str, Any] = Field(
+        {},
+        description="`location`, for example `postgresql://user@host/database`, and options of "
+        "the storage; or `master` and `readers`. Passwords and options are never shown; who sends "
+        "the location as it is shown keeps them.",
+    )
+
+
+class RoleDocument(_Configured):
+    """A named rights matrix."""
+
+    type: str = "Role"
+    urm: dict[str, Any] = Field({}, description="A matrix as tokens have it.")
+
+
+class ProvenanceDocument(BaseModel):
+    """An entry about a load."""
+
+    model_config = ConfigDict(extra="allow")
+
+    source: str = Field(min_length=1)
+    at: int = Field(0, description="Epoch milliseconds; now, when it is not said.")
+    tool: str = ""
+    by: str = Field("", description="Who; filled in.")
+    counts: dict[str, int] = {}
+
+
+def errors(*more: int) -> Responses:
+    """The errors that such an endpoint answers."""
+    described = {**_ERRORS, **{status: _CHANGE_ERRORS[status] for status in more}}
+    return {
+        status: {"model": ErrorResponse, "description": text} for status, text in described.items()
+    }
+
+
+def answers(model: Any, description: str, status: int = 200) -> Responses:
+    """What an endpoint answers that reads."""
+    return {
+        status: {"model": model, "description": description},
+        304: {"description": "The client has this answer already."},
+        **errors(),
+    }
+
+
+def changes(model: Any, description: str, status: int = 200) -> Responses:
+    """What an endpoint answers that makes or changes something."""
+    return {status: {"model": model, "description": description}, **errors(409, 412)}
+
+
+def body_of(model: type[BaseModel], description: str) -> dict[str, Any]:
+    """The body of a request, which clients call one or the other."""
+    schema = {**model.model_json_schema(), "additionalProperties": True}
+    content = {media: {"schema": schema} for media in (JSON, GEO_JSON)}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+def patch_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The body of a merge patch."""
+    schema = {"type": "object", "description": f"A merge patch (RFC 7396) of {model.__doc__}"}
+    content = {media: {"schema": schema} for media in (JSON, "application/merge-patch+json")}
+    return {"requestBody": {"required": True, "content": content}}

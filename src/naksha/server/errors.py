@@ -1,0 +1,191 @@
+"""Errors as clients know them: one envelope, whoever found the fault."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+
+from naksha.model import limits
+from naksha.model.errors import (
+    Conflict,
+    Expired,
+    Forbidden,
+    InvalidArgument,
+    MergeConflict,
+    NakshaError,
+)
+from naksha.model.outcomes import outward
+from naksha.server.visits import visit_of
+
+_log: Final = logging.getLogger(__name__)
+JSON: Final = "application/json"
+
+_NAMES: Final = {
+    400: "IllegalArgument",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "Forbidden",
+    409: "Conflict",
+    410: "NotFound",
+    412: "Conflict",
+    413: "PayloadTooLarge",
+    501: "NotImplemented",
+    502: "BadGateway",
+    504: "Timeout",
+}
+"""What a status is called in the envelope; clients know these names only."""
+_TEXTS: Final = {
+    404: "The requested resource does not exist. /openapi.json names those that do.",
+    405: "This resource does not know the method {method}, but: {allowed}.",
+}
+"""What is said when nothing answers at a path."""
+
+
+def envelope(status: int, stream_id: str, message: str, code: str, **more: Any) -> dict[str, Any]:
+    """The body of an error; what is None is left out."""
+    body: dict[str, Any] = {
+        "type": "ErrorResponse",
+        "streamId": stream_id,
+        "error": _NAMES.get(status, "IllegalArgument" if status < 500 else "Exception"),
+        "errorMessage": message,
+        "code": code,
+    }
+    return body | {name: value for name, value in more.items() if value is not None}
+
+
+def error_json(error: NakshaError, stream_id: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of an error of ours."""
+    status = outward(error).http_status
+    return status, envelope(
+        status,
+        stream_id,
+        error.message,
+        error.code,
+        field=error.field,
+        featureId=error.feature_id,
+        collectionId=error.collection_id,
+        handler=error.handler,
+        failed=error.failures or None,
+        failedCount=len(error.failures) or None,
+        **_particulars(error),
+    )
+
+
+def _particulars(error: NakshaError) -> dict[str, Any]:
+    """What one kind of error knows more than others."""
+    if isinstance(error, Forbidden):
+        return {"right": error.right, "resource": error.resource}
+    if isinstance(error, Expired):
+        return {"oldest": error.oldest}
+    if isinstance(error, MergeConflict):
+        return {"conflictId": error.id, "conflicts": error.undecided}
+    if isinstance(error, Conflict):
+        return {"head": error.head}
+    return {}
+
+
+def error_response(error: NakshaError, stream_id: str) -> Response:
+    """The answer to who caused an error of ours; one of the hub itself is told to the log."""
+    status, body = error_json(error, stream_id)
+    if status == 500:
+        log_failure(error, stream_id)
+    return envelope_response(status, body)
+
+
+def envelope_response(
+    status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """An envelope on its way, with the fields that its status asks for."""
+    more = dict(headers or {})
+    if status == 401:
+        more["WWW-Authenticate"] = "Bearer"
+    elif status == 503:
+        more["Retry-After"] = str(limits.RETRY_AFTER_SECONDS)
+    return Response(msgspec.json.encode(body), status, more, media_type=JSON)
+
+
+def unexpected_response(stream_id: str) -> Response:
+    """The answer when our code broke: nothing of it is shown, the log has it."""
+    message = f"Something went wrong here, not with the request; the log has it as {stream_id}"
+    return envelope_response(500, envelope(500, stream_id, message, NakshaError.code))
+
+
+def log_failure(error: BaseException, stream_id: str) -> None:
+    """Tell the log of what the client is not told of."""
+    _log.error("The request %s failed", stream_id, exc_info=error)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error that gets out of a route becomes an envelope."""
+    app.add_exception_handler(NakshaError, _ours)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(HTTPException, _of_the_framework)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NakshaError)
+    return error_response(error, visit_of(request).stream_id)
+
+
+async def _not_valid(request: Request, error: Exception) -> Response:
+    """Parameters that are not what they should be; the first is named, all are told."""
+    assert isinstance(error, RequestValidationError)
+    problems = [_problem(found) for found in error.errors()]
+    field, message = problems[0]
+    others = "".join(f"; {name}: {text}" for name, text in problems[1:])
+    return await _ours(request, InvalidArgument(f"{message}{others}", field=field))
+
+
+def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Field and sentence."""
+    kind, *path = [str(step) for step in found["loc"]]
+    if found["type"] == "json_invalid":
+        return "body", f"The body is no JSON: {found['ctx']['error']}, at character {path[0]}"
+    more = found.get("ctx", {})
+    if "discriminator" in more:
+        path.append(more["discriminator"].strip("'"))
+    text = _SENTENCES.get(found["type"], "{msg}").format(msg=found["msg"], **more)
+    return ".".join(path) or kind, text
+
+
+async def _of_the_framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, NakshaError):
+        # Raised while the body was read, which the framework takes for a fault of the body.
+        return await _ours(request, error.__cause__)
+    visit, status = visit_of(request), error.status_code
+    allowed = _allowed(request) if status == 405 else ""
+    text = str(error.detail)
+    if text in ("Not Found", "Method Not Allowed") and status in _TEXTS:
+        text = _TEXTS[status].format(method=request.method, allowed=allowed)
+    body = envelope(status, visit.stream_id, text, _CODES.get(status, "invalid_argument"))
+    headers = {"Allow": allowed} if status == 405 else error.headers
+    return envelope_response(status, body, headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods that a path knows; the framework tells those of one of its routes only."""
+    app = request.app  # whose own list has routers, not what is in them
+    routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+
+
+_SENTENCES: Final = {
+    "missing": "It is missing",
+    "extra_forbidden": "There is no such key here",
+    "model_attributes_type": "The body must be a JSON object",
+    "union_tag_invalid": "{tag!r:.64} is none of {expected_tags}",
+    "union_tag_not_found": "It is missing",
+    "value_error": "{error}",
+}
+"""What the framework says in words of its inside, by its names for them."""
+_CODES: Final = {404: "not_found", 405: "not_supported"}

@@ -1,0 +1,144 @@
+"""What Prometheus is told. With several workers each writes its own files, and whichever is asked
+answers for all; `PROMETHEUS_MULTIPROC_DIR` is set before this module is loaded then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import cache
+from typing import Final
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from naksha.hub.hub import Hub
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+from naksha.server.logs import RequestLine
+from naksha.server.turns import Turns
+
+__all__ = [
+    "CONTENT_TYPE_LATEST",
+    "count_event",
+    "count_request",
+    "exposition",
+    "forget_worker",
+    "keep_measuring",
+]
+
+_log: Final = logging.getLogger(__name__)
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+REQUESTS: Final = Counter(
+    "naksha_requests", "Requests that are over.", ["method", "route", "status"]
+)
+SECONDS: Final = Histogram(
+    "naksha_request_seconds",
+    "From the head of a request to the end of its answer.",
+    ["method", "route"],
+    buckets=_BUCKETS,
+)
+BYTES_OUT: Final = Counter("naksha_response_bytes", "Bytes of answers, as sent.", ["route"])
+RUNNING: Final = Gauge(
+    "naksha_requests_running", "Requests being served.", multiprocess_mode="livesum"
+)
+WAITING: Final = Gauge(
+    "naksha_requests_waiting", "Requests that wait for their turn.", multiprocess_mode="livesum"
+)
+EVENTS: Final = Counter(
+    "naksha_events", "Events that a handler has processed.", ["handler", "outcome"]
+)
+UNPUBLISHED: Final = Gauge(
+    "naksha_unpublished_transactions",
+    "Committed transactions that are no version yet.",
+    ["storage"],
+    multiprocess_mode="livemax",
+)
+CONNECTIONS: Final = Gauge(
+    "naksha_storage_connections",
+    "Connections of a storage's pool.",
+    ["storage", "state"],
+    multiprocess_mode="livesum",
+)
+CACHE: Final = Gauge(
+    "naksha_catalog_cache",
+    "What the cache of the catalog has and did.",
+    ["what"],
+    multiprocess_mode="livesum",
+)
+
+
+def count_request(line: RequestLine) -> None:
+    """Count a request that is over."""
+    requests, seconds, bytes_out = _counters(line.method, line.route, line.status)
+    requests.inc()
+    seconds.observe(line.ms / 1000)
+    bytes_out.inc(line.bytes_out)
+
+
+@cache  # there are only so many routes
+def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram, Counter]:
+    return (
+        REQUESTS.labels(method, route, str(status)),
+        SECONDS.labels(method, route),
+        BYTES_OUT.labels(route),
+    )
+
+
+def count_event(handler: str, has_failed: bool) -> None:
+    """Count an event that a handler is done with."""
+    _of_events(handler, has_failed).inc()
+
+
+@cache
+def _of_events(handler: str, has_failed: bool) -> Counter:
+    return EVENTS.labels(handler, "failed" if has_failed else "answered")
+
+
+def exposition(is_one_of_many: bool) -> bytes:
+    """All of it, in the text format."""
+    registry = REGISTRY
+    if is_one_of_many:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
+
+
+def forget_worker(process_id: int) -> None:
+    """A worker has ended: what it had open does not count any more."""
+    mark_process_dead(process_id)  # type: ignore[no-untyped-call]
+
+
+async def keep_measuring(hub: Hub, turns: Turns) -> None:
+    """Measure what is not counted as it happens, again and again."""
+    while True:
+        RUNNING.set(turns.running)
+        WAITING.set(turns.waiting)
+        for what, value in hub.catalog.cache.counts._asdict().items():
+            CACHE.labels(what).set(value)
+        await _measure_storages(hub)
+        await asyncio.sleep(limits.METRICS_SAMPLE_SECONDS)
+
+
+async def _measure_storages(hub: Hub) -> None:
+    for name, storage in hub.storages.opened():
+        try:
+            status = await storage.publication()
+        except NakshaError as error:
+            _log.warning("The storage %s cannot be measured: %s", name, error)
+            continue
+        UNPUBLISHED.labels(name).set(status.unpublished)
+        usage = getattr(storage, "connections", None)
+        for state, count in usage().items() if usage is not None else ():
+            CONNECTIONS.labels(name, state).set(count)

@@ -1,0 +1,65 @@
+"""Connections: the head of a request has a largest size and a longest time, which uvicorn leaves to
+the machine's memory and the client's patience."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from naksha.model import limits
+
+_REFUSED = (
+    b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection that is closed when a head is too large or does not come."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(error)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_there()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def _wait_for_head(self) -> None:
+        self._head_is_there()
+        self._head_timer = self.loop.call_later(
+            limits.REQUEST_HEAD_SECONDS_MAX, self._refuse, b"408 Request Timeout"
+        )
+
+    def _head_is_there(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: bytes) -> None:
+        self._head_is_there()
+        if not self.transport.is_closing():
+            self.transport.write(_REFUSED % status)
+            self.transport.close()

@@ -1,0 +1,182 @@
+"""The features of a query, copied into another space."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from naksha.hub.copying import Copy, CopyOrder
+from naksha.hub.language.query_string import decoded, raw_pairs
+from naksha.hub.requests import IfExists, IfNotExists
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.model.query import Bbox
+from naksha.server.answers import FAILED, JSON
+from naksha.server.bodies import json_object
+from naksha.server.config_documents import errors
+from naksha.server.documents import takes
+from naksha.server.errors import envelope_response, error_json
+from naksha.server.parameters import (
+    PROPERTY_QUERY,
+    Latitude,
+    Longitude,
+    PlaceParameters,
+    query_of,
+    raw_query,
+)
+from naksha.server.state import Ctx, RealmDep
+
+router = APIRouter(tags=["features"])
+_SIDES: Final = ("west", "south", "east", "north")
+_QUERY: Final = re.compile(
+    r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
+)
+_COUNT: Final = {"type": "integer"}
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
+_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_ORDER: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["targetSpaceId"],
+    "properties": {
+        "targetSpaceId": {"type": "string"},
+        "onFeatureExists": {"type": "string", "enum": [*IfExists], "default": "replace"},
+        "onFeatureNotExists": {"type": "string", "enum": [*IfNotExists], "default": "create"},
+        "prefixId": {"type": "string", "description": "Put before all ids."},
+        "addTags": _TEXTS,
+        "removeTags": _TEXTS,
+        "transactional": {
+            "type": "boolean",
+            "default": False,
+            "description": "All with one transaction, or nothing. Otherwise what is right is "
+            f"written, in transactions of up to {limits.COPY_PART_FEATURES} features.",
+        },
+        "message": {"type": "string", "description": "Kept with the transactions."},
+    },
+}
+_REPORT: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["sourceSpaceId", "targetSpaceId", "read", "parts", "isComplete"],
+    "properties": {
+        "type": {"type": "string", "const": "CopyResponse"},
+        "sourceSpaceId": {"type": "string"},
+        "targetSpaceId": {"type": "string"},
+        "sourceVersion": {"type": ["integer", "null"]},
+        **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
+        "failedCount": _COUNT,
+        **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
+        "isComplete": {"type": "boolean"},
+    },
+}
+
+
+class CopyParameters(PlaceParameters):
+    """Which features."""
+
+    tags: list[str] = Field([], description="As in a search.")
+    author: list[str] = Field([], description="As in a search.")
+    west: Longitude | None = Field(None, description="With the other three: a box.")
+    south: Latitude | None = None
+    east: Longitude | None = None
+    north: Latitude | None = None
+    limit: int | None = Field(
+        None, ge=1, le=limits.PAGE_MAX, description="How many at most; without it, all."
+    )
+
+    def box(self) -> Bbox | None:
+        """The box, when there is one."""
+        sides = [getattr(self, side) for side in _SIDES]
+        if all(side is None for side in sides):
+            return None
+        for name, side in zip(_SIDES, sides, strict=True):
+            if side is None:
+                raise InvalidArgument("A box has all four sides", field=name)
+        return Bbox(*sides)
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The body."""
+
+    target_space_id: str
+    on_feature_exists: IfExists = IfExists.REPLACE
+    on_feature_not_exists: IfNotExists = IfNotExists.CREATE
+    prefix_id: str = ""
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+    transactional: bool = False
+    message: str | None = None
+
+
+@router.post(
+    "/hub/spaces/{space_id}/copy",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "What was done. With `failedCount` above 0 some features were not "
+            f"copied; the header `{FAILED}` says how many.",
+            "content": {JSON: {"schema": _REPORT}},
+        },
+        **errors(409),
+        405: {"description": "The target is read-only."},
+        410: {"description": "The version was there; its history is gone."},
+        501: {"description": "No handler of one of the spaces answers this."},
+        502: {"description": "A remote handler failed."},
+    },
+    openapi_extra={**PROPERTY_QUERY, **takes((JSON, _ORDER), description="Where to, and how.")},
+)
+async def copy(
+    space_id: str,
+    request: Request,
+    realm: RealmDep,
+    context: Ctx,
+    parameters: Annotated[CopyParameters, Query()],
+) -> Response:
+    """Copy the features that a query finds in this space, at whatever version, into another space.
+    Ids, tags and geometries stay; history does not come along. If it ends early, the error says in
+    `copied` what was done until then."""
+    body = _order(await json_object(request))
+    order = CopyOrder(
+        target_space_id=body.target_space_id,
+        query=query_of(request, limit=parameters.limit, spatial=parameters.box()),
+        ref=parameters.ref,
+        context=parameters.context,
+        if_exists=body.on_feature_exists,
+        if_not_exists=body.on_feature_not_exists,
+        prefix_id=body.prefix_id,
+        add_tags=body.add_tags,
+        remove_tags=body.remove_tags,
+        transactional=body.transactional,
+        message=body.message,
+        said=_said(raw_query(request)),
+    )
+    copying = Copy(realm, space_id, order, context)
+    try:
+        report = await copying.run()
+    except NakshaError as error:
+        if not copying.report.parts:
+            raise
+        status, envelope = error_json(error, context.stream_id)
+        return envelope_response(
+            status, {**envelope, "copied": msgspec.to_builtins(copying.report)}
+        )
+    headers = {FAILED: str(report.failed_count)} if report.failed_count else {}
+    content = msgspec.json.encode({"type": "CopyResponse", **msgspec.to_builtins(report)})
+    return Response(content, headers=headers, media_type=JSON)
+
+
+def _said(raw: bytes) -> str:
+    """The query, readable, and nothing but the query: a token may come with it."""
+    pairs = (decoded(pair, "query") for pair in raw_pairs(raw))
+    return "&".join(pair for pair in pairs if _QUERY.match(pair))
+
+
+def _order(body: dict[str, Any]) -> _Order:
+    try:
+        return msgspec.convert(body, _Order)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$.")
+        field = place.rstrip("`") or "targetSpaceId"
+        raise InvalidArgument(f"The order to copy is not right: {message}", field=field) from None

@@ -1,0 +1,98 @@
+"""Whether the hub is there, and with `detailed` whether all that it stands on is there too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from naksha.hub.context import Actor
+from naksha.hub.hub import RealmHub
+from naksha.hub.objects import StorageObject
+from naksha.hub.permissions import is_seen
+from naksha.model import limits
+from naksha.model.errors import NakshaError, Unauthorized
+from naksha.model.version import HEAD
+from naksha.server import VERSION
+from naksha.server.documents import ErrorResponse, Responses, some_errors
+from naksha.server.state import ServerState, server_of
+from naksha.server.visits import visit_of
+
+router = APIRouter(tags=["operation"])
+SCHEMA_VERSION: Final = "1.0"
+_NO: Final = frozenset({"false", "no", "0"})
+
+
+class Health(BaseModel):
+    """How the hub is."""
+
+    reporter: dict[str, str]
+    status: dict[str, str]
+    schemaVersion: str  # noqa: N815 - as clients know it
+    checks: dict[str, dict[str, str]] | None = None
+
+
+_ANSWERS: Final[Responses] = {
+    200: {"model": Health, "description": "The hub answers."},
+    **some_errors(401, 403, 404, 413, 504),
+    503: {"model": Health | ErrorResponse, "description": "Something that it stands on is away."},
+}
+
+
+@router.get("/hub/health-status", response_model=None, responses=_ANSWERS)
+@router.get("/hub", response_model=None, responses=_ANSWERS)
+async def health(
+    request: Request,
+    response: Response,
+    detailed: Annotated[
+        str | None, Query(description="Look at the catalog and the storages of the realm.")
+    ] = None,
+) -> dict[str, Any]:
+    """The hub answers."""
+    said: dict[str, Any] = {
+        "reporter": {"name": "naksha", "version": VERSION},
+        "status": {"result": "OK"},
+        "schemaVersion": SCHEMA_VERSION,
+    }
+    if detailed is None or detailed.lower() in _NO:
+        return said
+    actor = visit_of(request).actor
+    if actor is None:
+        raise Unauthorized("A token is needed to look at what the hub stands on")
+    found = await _looked_at(server_of(request), actor)
+    if any(one["result"] != "OK" for one in found.values()):
+        response.status_code = 503
+        said["status"] = {"result": "UNAVAILABLE"}
+    return {**said, "checks": found}
+
+
+async def _looked_at(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:
+    """What was looked at, by name: the catalog, and each storage of his realm that the actor may
+    see."""
+    found = {"catalog": await _result(server.hub.catalog.realms.get(actor.realm))}
+    if found["catalog"]["result"] != "OK":
+        return found
+    realm = await server.hub.realm(actor.realm)
+    actor = await realm.with_roles(actor)
+    listed = await realm.registry.list(StorageObject)
+    things = [thing for thing in listed if thing.active and is_seen(thing, actor)]
+    results = await asyncio.gather(*(_result(_reach(realm, thing.id)) for thing in things))
+    return found | {f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)}
+
+
+async def _reach(realm: RealmHub, storage_id: str) -> None:
+    await (await realm.storage(storage_id)).resolve(HEAD)
+
+
+async def _result(check: Awaitable[object]) -> dict[str, str]:
+    try:
+        async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
+            await check
+    except NakshaError as error:
+        return {"result": "FAILED", "code": error.code, "message": error.message}
+    except TimeoutError:
+        return {"result": "FAILED", "code": "timed_out", "message": "There was no answer"}
+    return {"result": "OK"}

@@ -1,0 +1,135 @@
+"""Features of a tile: as GeoJSON, or as a vector tile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import shapely
+from fastapi import APIRouter, Path, Query, Response
+
+from naksha.hub.geometries import placed
+from naksha.hub.language.clustering import (
+    Ensure,
+    Sampling,
+    Simplification,
+    SimplificationAlgorithm,
+)
+from naksha.hub.language.tiles import (
+    TILE_PIXELS,
+    MapTile,
+    TileFormat,
+    parse_tile,
+    split_suffix,
+)
+from naksha.hub.requests import ReadTile
+from naksha.hub.shaping import Shaping, shaped
+from naksha.hub.tweaks import visual_thousands
+from naksha.model.state import State
+from naksha.model.tiles import VectorTile, mercator
+from naksha.server.answers import GEO_JSON, whole
+from naksha.server.areas import Area
+from naksha.server.documents import BINARY, FEATURES, MVT, reads
+from naksha.server.parameters import PROPERTY_QUERY, TileParameters, query_of
+from naksha.server.reading import AskedDep, shaping_of
+from naksha.spi.tiles import tile_of
+
+router = APIRouter(tags=["features"])
+SCHEMES: Final = ["quadkey", "web", "tms", "here"]
+EXTENT: Final = 4096
+"""Units of the grid of a vector tile."""
+LATITUDE_MAX: Final = 89.99
+"""The poles are nowhere on the map."""
+
+
+@router.get(
+    "/hub/spaces/{space_id}/tile/{type}/{tileId}",
+    response_class=Response,
+    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES), (MVT, BINARY)),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def tile(
+    asked: AskedDep,
+    scheme: Annotated[str, Path(alias="type", json_schema_extra={"enum": SCHEMES})],
+    tile_id: Annotated[
+        str,
+        Path(
+            alias="tileId",
+            description="`quadkey`: digits; `web` and `tms`: level_x_y; `here`: digits, a number "
+            "or level_x_y. With `.mvt` or `.mvtf` (nested properties flattened) at its end, or "
+            "with a header `Accept` that asks for it, a vector tile is answered.",
+        ),
+    ],
+    parameters: Annotated[TileParameters, Query()],
+) -> Response:
+    """Features in a tile."""
+    name, suffix = split_suffix(tile_id)
+    wanted = suffix or _accepted(asked.request.headers.get("Accept", ""))
+    place = parse_tile(scheme, name)
+    is_vector = wanted is not TileFormat.GEOJSON
+    area = Area(
+        asked,
+        parameters,
+        place.box(parameters.margin),
+        place.level,
+        clip=is_vector or parameters.mode == "viz",
+        tweaks=_visual(parameters) if parameters.mode == "viz" else (),
+    )
+    if not is_vector:
+        return await area.answer()
+    made = await _vector_tile(area, place, parameters, flattened=wanted is TileFormat.MVT_FLAT)
+    return whole(asked.request, made, MVT)
+
+
+def _accepted(header: str) -> TileFormat:
+    return TileFormat.MVT if MVT in header else TileFormat.GEOJSON
+
+
+def _visual(parameters: TileParameters) -> Sequence[Sampling | Simplification | Ensure]:
+    """What `mode=viz` means."""
+    simpler = Simplification(algorithm=SimplificationAlgorithm.GRID_BY_TILE_LEVEL)
+    thousands = visual_thousands(parameters.viz_sampling)
+    return (simpler,) if thousands is None else (Ensure(thousands), simpler)
+
+
+async def _vector_tile(
+    area: Area, place: MapTile, parameters: TileParameters, *, flattened: bool
+) -> bytes:
+    asked = area.asked
+    tile = _edges(
+        place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened
+    )
+    shaping = shaping_of(asked.request, parameters)
+    if area.is_plain and shaping == Shaping() and await asked.is_plain():
+        query = query_of(asked.request, limit=parameters.limit)
+        read = ReadTile(tile=tile, query=query, ref=parameters.ref)
+        return (await asked.send(read)).mvt
+    if area.clustering is not None:
+        found = [_state(cell) for cell in await area.cells(area.clustering)]
+        tile = msgspec.structs.replace(tile, namespace=False)
+    else:
+        found = shaped(await (await area.features()).all(), shaping)
+        tile = msgspec.structs.replace(tile, namespace=shaping.selection is None)
+    return await asyncio.to_thread(_encoded, found, tile)
+
+
+def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:
+    some, shapes = placed(states)
+    return tile_of(some, shapely.to_wkb(shapes).tolist(), tile) if some else b""
+
+
+def _state(feature: dict[str, Any]) -> State:
+    return State(feature["id"], msgspec.json.encode(feature))
+
+
+def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
+    """The tile on the map; a square of degrees is stretched there."""
+    settings |= {"extent": EXTENT, "buffer": round(margin * EXTENT / TILE_PIXELS)}
+    if place.mercator:
+        return VectorTile.web(place.level, place.x, place.y, **settings)
+    box = place.box()
+    west, south = mercator(box.west, max(box.south, -LATITUDE_MAX))
+    east, north = mercator(box.east, min(box.north, LATITUDE_MAX))
+    return VectorTile(west=west, south=south, east=east, north=north, **settings)

@@ -1,0 +1,49 @@
+"""All endpoints, in the order of the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from naksha.server.routes import (
+    branches,
+    changesets,
+    connectors,
+    copying,
+    features,
+    health,
+    iterate,
+    lookup,
+    operation,
+    rewriting,
+    roles,
+    search,
+    spaces,
+    spatial,
+    spatial_batch,
+    statistics,
+    storages,
+    tags,
+    tiles,
+)
+
+ROUTES: Final = (
+    health,
+    operation,
+    spaces,
+    connectors,
+    storages,
+    roles,
+    lookup,
+    copying,
+    changesets,
+    tags,
+    branches,
+    rewriting,
+    features,
+    search,
+    iterate,
+    spatial,
+    spatial_batch,
+    statistics,
+    tiles,
+)

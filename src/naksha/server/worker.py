@@ -1,0 +1,88 @@
+"""One process that serves: the hub is opened, requests are answered until a signal comes, and those
+that run may end before the hub is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
+
+import uvicorn
+import uvloop
+
+from naksha.model import limits
+from naksha.server.app import create_app, serving
+from naksha.server.metrics import keep_measuring
+from naksha.server.protocol import BoundedProtocol
+from naksha.server.settings import Settings
+
+_log: Final = logging.getLogger(__name__)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Serving(uvicorn.Server):
+    """A server that ends by itself after a signal, and sooner after a second one; it does not
+    repeat the signal, so that its process ends well."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            _log.info("Stopping; %d requests may end", len(self.server_state.tasks))
+            self.should_exit = True
+            return
+        _log.warning("Stopping at once; %d requests are given up", len(self.server_state.tasks))
+        for task in list(self.server_state.tasks):
+            task.cancel()
+
+
+def run_worker(
+    settings: Settings, listening: socket.socket, on_ready: Callable[[], None] | None = None
+) -> None:
+    """Serve on a socket until told to stop.
+
+    Raises:
+        NakshaError: The hub cannot be opened.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, listening, on_ready))
+
+
+async def _serve(
+    settings: Settings, listening: socket.socket, on_ready: Callable[[], None] | None
+) -> None:
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who the peer is decides about rights
+        server_header=False,
+        limit_concurrency=limits.CONNECTIONS_MAX,
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+    )
+    async with serving(app) as state:
+        measuring = asyncio.create_task(keep_measuring(state.hub, state.turns))
+        try:
+            if on_ready is not None:
+                on_ready()
+            await Serving(config).serve(sockets=[listening])
+        finally:
+            measuring.cancel()
+            with suppress(asyncio.CancelledError):
+                await measuring

@@ -1,0 +1,1 @@
+"""Tests of the event handlers, each through a real hub on real storages."""

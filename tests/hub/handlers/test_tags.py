@@ -1,0 +1,130 @@
+"""Handlers about tags: the tag filter, and source ids."""
+
+from typing import Any
+
+import pytest
+
+from naksha.hub.handlers.source_id import PATH, implied, narrowed, source_tag
+from naksha.hub.requests import DeleteFeatures, IfExists
+from naksha.hub.version_requests import ReadChangesets
+from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere
+from naksha.model.query import And, Not, Op, Or, Predicate, Query
+from naksha.model.query import Test as PropertyTest
+from tests.hub.handlers.support import CONTEXT, Feature, HubUnderTest, feature
+
+STORED = ("storage", {"collection": "things"})
+
+
+async def tags(hub: HubUnderTest, space: str = "things") -> dict[str, list[str]]:
+    return {state.id: sorted(state.xyz["tags"]) for state in await hub.states(space)}
+
+
+class TestTagFilter:
+    async def filtered(self, hub: HubUnderTest) -> None:
+        await hub.space("things")
+        rules = {"add": ["Seen"], "removeWithPrefixes": ["tmp_"], "contains": ["public"]}
+        await hub.space("shown", ("tag-filter", rules), STORED)
+
+    async def test_tags_are_taken_and_given_on_write(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.filtered(hub)
+        await hub.put("shown", feature("a", tags=["tmp_1", "public"]), add_tags=("TMP_2", "x"))
+        assert await tags(hub) == {"a": ["public", "seen", "x"]}
+        await hub.put("things", feature("b", tags=["public"]))
+        await hub.write("shown", feature("b", n=1), remove_tags=("seen", "x"))
+        assert (await tags(hub))["b"] == ["public", "seen"]
+
+    async def test_only_what_has_the_tags_is_seen(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.filtered(hub)
+        await hub.put("things", feature("a", tags=["public", "x"]), feature("b", tags=["x"]))
+        await hub.put("things", feature("c", tags=["public"]))
+        assert sorted(await hub.read("shown")) == ["a", "c"]
+        assert sorted(await hub.read("shown", Query(tags=(("x",), ("y",))))) == ["a"]
+        assert await hub.read("shown", Query(tags=())) == {}
+        assert await hub.count("shown") == 2
+        assert await hub.pages("shown", Query(limit=1)) == [["a"], ["c"]]
+
+    async def test_only_that_is_deleted_and_told_of(self, hub: HubUnderTest) -> None:
+        await self.filtered(hub)
+        await hub.put("things", feature("a", tags=["public"]), feature("b"))
+        deleted = await hub.realm.send("shown", DeleteFeatures(), CONTEXT)
+        assert deleted.ids == ("a",)
+        with pytest.raises(NotImplementedHere):
+            await hub.realm.send("shown", ReadChangesets(), CONTEXT)
+
+    @pytest.mark.parametrize("rules", [{"add": "x"}, {"contains": [1]}, {"add": ["x" * 999]}])
+    async def test_what_are_no_tags_is_refused(
+        self, hub: HubUnderTest, rules: dict[str, Any]
+    ) -> None:
+        with pytest.raises(InvalidArgument) as refused:
+            await hub.space("shown", ("tag-filter", rules), STORED)
+        assert (refused.value.field or "").startswith("properties.")
+
+
+def sourced(id: str, source: object, **more: Any) -> Feature:
+    made = feature(id, **more)
+    made["properties"]["@ns:com:here:meta"] = {"sourceId": source}
+    return made
+
+
+def equals(value: object) -> Predicate:
+    return PropertyTest(PATH, Op.EQ, value)
+
+
+class TestSourceId:
+    async def sources(self, hub: HubUnderTest) -> None:
+        await hub.space("things", ("source-id", {}), ("storage", {}))
+
+    async def test_it_becomes_a_tag(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.sources(hub)
+        await hub.put("things", sourced("a", "ABC", tags=["x", "xyz_source_id_old"]), feature("b"))
+        assert await tags(hub) == {"a": ["x", "xyz_source_id_abc"], "b": []}
+        await hub.write("things", sourced("a", "new"))
+        assert (await tags(hub))["a"] == ["x", "xyz_source_id_new"]
+        await hub.write("things", {"type": "Feature", "id": "a", "properties": {"n": 1}})
+        assert (await tags(hub))["a"] == ["x", "xyz_source_id_new"]
+        await hub.write("things", sourced("a", None))
+        assert (await tags(hub))["a"] == ["x"]
+        await hub.write("things", sourced("a", "n"), e=IfExists.REPLACE)
+        await hub.put("things", feature("a"))
+        assert (await tags(hub))["a"] == ["x"]
+
+    async def test_it_is_found(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.sources(hub)
+        await hub.put("things", sourced("a", "A"), sourced("b", "a"), sourced("c", "c"))
+        assert sorted(await hub.read("things", Query(where=equals("A")))) == ["a"]
+        either = Or((equals("A"), equals("c")))
+        assert sorted(await hub.read("things", Query(where=either))) == ["a", "c"]
+        assert sorted(await hub.read("things", Query(where=Not(equals("A"))))) == ["b", "c"]
+
+    def test_what_a_predicate_implies(self) -> None:
+        other = PropertyTest(("properties", "n"), Op.EQ, "1")
+        one, two = ("xyz_source_id_1",), ("xyz_source_id_2",)
+        assert implied(equals("1")) == (one,)
+        assert implied(And((other, equals("1")))) == (one,)
+        assert implied(Or((equals("1"), equals("2")))) == (one, two)
+        for nothing in (Or((other, equals("1"))), Or(()), Not(equals("1")), equals(1), other):
+            assert implied(nothing) is None
+        assert implied(equals("a,b")) is None
+        query = Query(where=Or((equals("1"), equals("2"))), tags=(("x",), ("y",)))
+        assert narrowed(query).tags == (("x", *one), ("x", *two), ("y", *one), ("y", *two))
+        assert source_tag("ä") == "xyz_source_id_a"
+        assert source_tag("") is source_tag("x" * 9999) is None
+
+
+async def test_a_write_tells_nothing_of_what_is_not_seen(hub: HubUnderTest) -> None:
+    """Who asks for the id of a feature and wants it left alone would else be given it."""
+    await hub.space("all")
+    await hub.put("all", feature("a", tags=["secret"], n=1), feature("b", tags=["public"], n=2))
+    filtering = ("tag-filter", {"contains": ["public"], "add": ["public"]})
+    await hub.space("some", filtering, ("storage", {"collection": "all"}))
+    found = await hub.write("some", feature("a"), feature("b"), e=IfExists.RETAIN)
+    assert [state.id for state in found.states] == ["b"]
+    for id, head in (("a", None), ("b", "b")):
+        with pytest.raises(FeatureExists) as refused:
+            await hub.write("some", feature(id), e=IfExists.ERROR)
+        assert (refused.value.head or {}).get("id") == head
+    assert (await hub.delete("some", "a")).tombstones == ()

@@ -1,0 +1,61 @@
+"""Hubs for tests: in one process, on a file, with actors of all kinds."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from naksha.hub.context import Actor, Context
+from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.responses import Written
+from naksha.hub.rights import all_rights, parse_rights
+from naksha.hub.setting_up import DefaultStorage
+
+ADMIN = Actor(app_id="tests", rights=all_rights())
+AS_ADMIN = Context(actor=ADMIN, stream_id="test")
+
+
+def an_actor(app_id: str = "somebody", **urm: Any) -> Actor:
+    """Somebody with some rights of the section `naksha`."""
+    return Actor(app_id=app_id, rights=parse_rights({"naksha": urm}))
+
+
+def acting(actor: Actor) -> Context:
+    """A request of somebody."""
+    return Context(actor=actor, stream_id="test")
+
+
+@asynccontextmanager
+async def a_hub(directory: Path, **options: Any) -> AsyncIterator[Hub]:
+    """A hub with the default realm."""
+    storage = DefaultStorage(location=f"file:{directory}/{{realm}}.naksha")
+    hub = await Hub.open("memory:", storage, **options)
+    try:
+        yield hub
+    finally:
+        await hub.close()
+
+
+@asynccontextmanager
+async def a_realm(directory: Path, **options: Any) -> AsyncIterator[RealmHub]:
+    """The default realm of a hub."""
+    async with a_hub(directory, **options) as hub:
+        yield await hub.realm("default")
+
+
+def a_feature(id: str, *tags: str, **properties: Any) -> dict[str, Any]:
+    """A feature without a geometry."""
+    namespace = {"@ns:com:here:xyz": {"tags": list(tags)}} if tags else {}
+    return {
+        "type": "Feature",
+        "id": id,
+        "geometry": None,
+        "properties": {**properties, **namespace},
+    }
+
+
+async def put(realm: RealmHub, space: str, *features: dict[str, Any]) -> Written:
+    """Write features."""
+    one = Modification(features=features, if_exists=IfExists.REPLACE)
+    return await realm.send(space, WriteFeatures(modifications=(one,)), AS_ADMIN)

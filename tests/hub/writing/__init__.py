@@ -1,0 +1,1 @@
+"""Tests of what a write to a space means."""

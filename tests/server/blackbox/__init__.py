@@ -1,0 +1,1 @@
+"""The server as strangers see it: their clients, their nonsense, and their bad manners."""

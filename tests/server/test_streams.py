@@ -1,0 +1,126 @@
+"""Answers on their way: whole, or visibly broken."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI, Response
+
+from naksha.hub.responses import Features
+from naksha.model.errors import Unavailable
+from naksha.model.state import State
+from naksha.server.answers import feature_collection
+from naksha.server.app import create_app
+from naksha.server.settings import Settings
+from naksha.testing._private_server import free_port
+from naksha.testing.hub_server import HubServer
+from tests.server.towns import ids_of, new_space, point, put
+
+SOME = [State(f"{n}", json.dumps(point(f"{n}", text="x" * 1000)).encode()) for n in range(100)]
+
+
+async def _breaking(answer: Features) -> AsyncIterator[Sequence[State]]:
+    for _ in range(5):
+        yield SOME
+        await asyncio.sleep(0)
+    raise Unavailable("The storage is gone")
+
+
+async def _broken() -> Response:
+    return feature_collection(await Features.begun(_breaking))
+
+
+async def _nothing_then_broken(answer: Features) -> AsyncIterator[Sequence[State]]:
+    if answer.cursor is None:
+        raise Unavailable("The storage is gone")
+    yield SOME
+
+
+async def _broken_at_once() -> Response:
+    return feature_collection(await Features.begun(_nothing_then_broken))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The application with its layers, and two routes whose storage fails."""
+    app: FastAPI = create_app(Settings())
+    app.add_api_route("/hub/broken", _broken)
+    app.add_api_route("/hub/broken-at-once", _broken_at_once)
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+        yield f"http://127.0.0.1:{port}/hub"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_an_answer_that_breaks_off_cannot_be_taken_for_whole(url: str, encoding: str) -> None:
+    with (
+        httpx.Client() as client,
+        client.stream("GET", f"{url}/broken", headers={"Accept-Encoding": encoding}) as answer,
+    ):
+        assert answer.status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            answer.read()
+
+
+def test_what_fails_before_the_answer_has_begun_is_an_error(url: str) -> None:
+    answer = httpx.get(f"{url}/broken-at-once")
+    assert answer.status_code == 503
+    assert answer.json()["errorMessage"] == "The storage is gone"
+
+
+def test_a_large_answer_comes_in_pieces_and_whole(client: httpx.Client) -> None:
+    space = new_space(client)
+    text = "x" * 500
+    for start in range(0, 6000, 3000):
+        put(client, space, *(point(f"{n:05}", text=text) for n in range(start, start + 3000)))
+    for path in (
+        "search?limit=100000",
+        "iterate?limit=100000",
+        "bbox?west=-1&south=-1&east=1&north=1",
+    ):
+        with client.stream("GET", f"{space}/{path}") as answer:
+            pieces = [*answer.iter_raw()]
+        assert len(pieces) > 1
+    got = client.get(f"{space}/iterate?limit=100000").json()
+    assert ids_of(got["features"]) == [f"{n:05}" for n in range(6000)]
+    assert "handle" not in got
+    assert len(client.get(f"{space}/search?limit=5999").json()["features"]) == 5999
+
+
+def test_who_reads_slowly_keeps_nobody_else_waiting(hub: HubServer, client: httpx.Client) -> None:
+    space = new_space(client)
+    put(client, space, *(point(f"f{n}", text="x" * 4_000) for n in range(3_000)))
+    with ExitStack() as stack:
+        for _ in range(14):
+            slow = stack.enter_context(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            slow.connect(("127.0.0.1", hub.port))
+            slow.sendall(f"GET /hub{space}/search HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        time.sleep(0.5)  # until their answers have begun
+        for path in ("features/f1", "count", "search?limit=10", "iterate?limit=10"):
+            assert client.get(f"{space}/{path}", timeout=8).status_code == 200
+        assert client.put(f"{space}/features/new", json=point("new"), timeout=8).is_success
+
+
+def test_who_hangs_up_leaves_nothing_open(client: httpx.Client) -> None:
+    space = new_space(client)
+    put(client, space, *(point(f"{n}", text="x" * 5000) for n in range(2000)))
+    for _ in range(30):  # more than there are connections to a database
+        with client.stream("GET", f"{space}/search?limit=100000") as answer:
+            next(answer.iter_raw())
+    assert client.get(f"{space}/count").json()["count"] == 2000
