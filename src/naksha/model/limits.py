@@ -369,6 +369,11 @@ PEER_QUEUE_MAX: Final = 10_000
 PEER_CONNECTIONS_MAX: Final = 2_048
 """Connections that an instance accepts: twice as many as there can be nodes."""
 
+KEEP_ALIVE_SECONDS: Final = 75
+"""How long a connection may be idle.  Longer than clients keep theirs (httpx: 5 seconds): whoever
+is the first to close an idle connection must not be the one who cannot know that a request is on
+its way."""
+
 PEER_CALL_SECONDS_MAX: Final = 5
 """How long an instance may take to accept a connection, to identify itself, or to read on."""
 

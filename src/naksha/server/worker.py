@@ -74,6 +74,7 @@ async def _serve(
         proxy_headers=False,  # who the peer is decides about rights
         server_header=False,
         limit_concurrency=limits.CONNECTIONS_MAX,
+        timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
     async with serving(app) as state:
