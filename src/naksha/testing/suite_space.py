@@ -72,6 +72,8 @@ class TestSpace:
             feature("after", zzzzzzzzzzzzzzzzzzzzzzzz=other, list=[other, inner]),
             feature("text", a=f'"properties":{{"{XYZ}":{{', b=f'"{XYZ}": {{') | {"z": inner},
             feature("brace", a="{", b="}") | {"{": "{", XYZ: {"space": "mine"}, "a": '\\"{'},
+            {"first": {"properties": {XYZ: {"x": 1}}}} | feature("first"),
+            {"first": [{"properties": {XYZ: {}}}], "brace": "{"} | feature("list"),
             feature("empty"),
         )
         await check(places, Query(), "the space")
