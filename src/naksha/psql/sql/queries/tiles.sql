@@ -16,7 +16,7 @@ CASE WHEN s.seen IS NULL OR naksha_xyz_txn_next(s.jsondata) <= s.seen THEN s.jso
      ELSE naksha_closed(s.jsondata, 0) END
 
 -- name: tile_shape
--- The poles are nowhere on the map, and before PROJ 9 whoever tries to put them there gets an error;
+-- The poles are nowhere on the map; before PROJ 9 whoever tries to put them there gets an error;
 -- so does who clips what has heights.
 ST_Transform(CASE WHEN s.geo @ ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326) THEN ST_Force2D(s.geo)
     ELSE ST_ClipByBox2D(ST_Force2D(s.geo), ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326)) END, 3857)
