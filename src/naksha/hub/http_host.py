@@ -84,10 +84,10 @@ class HttpHost:
                 await connection.refuse(HTTPStatus.SERVICE_UNAVAILABLE)
                 return
             await self._serve(connection, task)
-        except (OSError, TimeoutError, h11.LocalProtocolError):
-            pass  # the other end is gone, or does not behave
+        except (OSError, TimeoutError, h11.LocalProtocolError) as error:
+            _log.debug("The other end is gone, or does not behave: %r", error)
         except asyncio.CancelledError:
-            pass  # we are closing
+            _log.debug("A connection was given up, because the host is closing")
         finally:
             self._tasks.discard(task)
             self._busy.discard(task)

@@ -15,7 +15,7 @@ import msgspec
 
 from naksha.catalog.objects import object_type
 from naksha.hub import resources
-from naksha.hub.resources import Resource
+from naksha.hub.resources import Kind, Resource
 from naksha.hub.rights import Right, Rights, parse_role
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
@@ -120,8 +120,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.kind.capitalize()
 
     def resource(self) -> Resource:
-        """What rights can be about."""
-        raise NotImplementedError
+        """What rights can be about: its id, unless a kind has more to say."""
+        return Resource(Kind(self.kind), {"id": self.id})
 
     def etag(self) -> str:
         """Another one after every change. Made from what is shown only: it is shown too."""
@@ -302,11 +302,8 @@ class Role(HubObject, frozen=True, kw_only=True, rename="camel"):
         """What it grants."""
         return parse_role(self.urm)
 
-    def resource(self) -> Resource:
-        return resources.role(self.id)
 
-
-O = TypeVar("O", bound=HubObject)  # noqa: E741
+H = TypeVar("H", bound=HubObject)
 
 
 def key_of(kind: type[HubObject], id: str) -> str:
@@ -370,13 +367,13 @@ def check_provenance(entry: dict[str, Any], field: str) -> None:
         )
 
 
-def replaced(kind: type[O], old: O, value: dict[str, Any]) -> O:
+def replaced(kind: type[H], old: H, value: dict[str, Any]) -> H:
     """What takes the place of an object; its id stays."""
     _check_same_id(kind, old, value)
     return kind.from_json({**value, "id": old.id})
 
 
-def patched(kind: type[O], old: O, patch: Mapping[str, Any]) -> O:
+def patched(kind: type[H], old: H, patch: Mapping[str, Any]) -> H:
     """The object with a merge patch (RFC 7396) applied; its id stays."""
     now = _merge_patched(old.whole_json(), patch)
     _check_same_id(kind, old, now)

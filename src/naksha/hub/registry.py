@@ -21,18 +21,18 @@ from naksha.hub.references import check_references, unused_without, users_of
 from naksha.hub.trying_out import try_out
 from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
 
-O = TypeVar("O", bound=HubObject)  # noqa: E741
+H = TypeVar("H", bound=HubObject)
 R = TypeVar("R")
 ID_LENGTH: Final = 8
 """Of a space that comes without an id."""
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
-class Change(NamedTuple, Generic[O]):
+class Change(NamedTuple, Generic[H]):
     """An object before and after."""
 
-    old: O
-    new: O
+    old: H
+    new: H
 
 
 class Removed(NamedTuple):
@@ -58,27 +58,27 @@ class Registry:
         """All of it as it is in the catalog."""
         return await self._entities.now()
 
-    async def find(self, kind: type[O], id: str) -> O | None:
+    async def find(self, kind: type[H], id: str) -> H | None:
         """An object, or None."""
         found = await (await self.snapshot()).get(key_of(kind, id), kind)
         return None if found is None else found.value
 
-    async def get(self, kind: type[O], id: str) -> O:
+    async def get(self, kind: type[H], id: str) -> H:
         """An object, else NotFound."""
         found = await self.find(kind, id)
         if found is None:
             raise _not_found(kind, id)
         return found
 
-    async def list(self, kind: type[O]) -> list[O]:
+    async def list(self, kind: type[H]) -> list[H]:
         """All of a kind in the order of their ids."""
         snapshot = await self.snapshot()
         return [found.value async for _, found in snapshot.list(f"{kind.kind}/", kind)]
 
-    async def create(self, thing: O, actor: Actor) -> O:
+    async def create(self, thing: H, actor: Actor) -> H:
         """Keep a new one; Conflict if there is one of that id."""
 
-        async def change(edit: Edit) -> O:
+        async def change(edit: Edit) -> H:
             now = self._now_ms()
             made = msgspec.structs.replace(
                 thing,
@@ -100,28 +100,28 @@ class Registry:
 
     async def change(
         self,
-        kind: type[O],
+        kind: type[H],
         id: str,
-        changed: Callable[[O], O],
+        changed: Callable[[H], H],
         actor: Actor,
         *,
         if_match: Collection[str] | None = None,
-    ) -> O:
+    ) -> H:
         """Replace an object by what a function makes of it, else NotFound."""
         return (await self.exchange(kind, id, changed, actor, if_match=if_match)).new
 
     async def exchange(
         self,
-        kind: type[O],
+        kind: type[H],
         id: str,
-        changed: Callable[[O], O],
+        changed: Callable[[H], H],
         actor: Actor,
         *,
         if_match: Collection[str] | None = None,
-    ) -> Change[O]:
+    ) -> Change[H]:
         """The same, with what it was. `if_match` are the ETags of which it must have one."""
 
-        async def change(edit: Edit) -> Change[O]:
+        async def change(edit: Edit) -> Change[H]:
             old = await _found(edit, kind, id, if_match)
             now = changed(old)
             kept: dict[str, Any] = {name: getattr(old, name) for name in kind.kept}
@@ -140,7 +140,7 @@ class Registry:
 
         return await self._commit(change, f"change {kind.kind} {id}", actor)
 
-    async def take_back(self, old: O, new: O, actor: Actor) -> None:
+    async def take_back(self, old: H, new: H, actor: Actor) -> None:
         """Put back what an object was, unless it was changed once more."""
 
         async def change(edit: Edit) -> None:
@@ -161,11 +161,11 @@ class Registry:
         return await self._commit(change, f"note of space {space_id}", actor)
 
     async def remove(
-        self, kind: type[O], id: str, actor: Actor, *, if_match: Collection[str] | None = None
-    ) -> O:
+        self, kind: type[H], id: str, actor: Actor, *, if_match: Collection[str] | None = None
+    ) -> H:
         """Remove an object, else NotFound; InUse when another one needs it."""
 
-        async def change(edit: Edit) -> O:
+        async def change(edit: Edit) -> H:
             return await _removed(edit, kind, id, actor, if_match)
 
         return await self._commit(change, f"remove {kind.kind} {id}", actor)
@@ -203,7 +203,7 @@ def new_space_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
 
 
-async def _found(edit: Edit, kind: type[O], id: str, if_match: Collection[str] | None) -> O:
+async def _found(edit: Edit, kind: type[H], id: str, if_match: Collection[str] | None) -> H:
     found = await edit.get(key_of(kind, id), kind)
     if found is None:
         raise _not_found(kind, id)
@@ -217,8 +217,8 @@ async def _found(edit: Edit, kind: type[O], id: str, if_match: Collection[str] |
 
 
 async def _removed(
-    edit: Edit, kind: type[O], id: str, actor: Actor, if_match: Collection[str] | None
-) -> O:
+    edit: Edit, kind: type[H], id: str, actor: Actor, if_match: Collection[str] | None
+) -> H:
     thing = await _found(edit, kind, id, if_match)
     check_removed(thing, actor)
     users = await users_of(edit, thing)

@@ -57,7 +57,8 @@ class _Reversed:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Reversed) and bool(other.value == self.value)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash((_Reversed, self.value))
 
 
 Ranked = tuple[tuple[Any, ...], str, list[Any]]

@@ -29,7 +29,7 @@ from naksha.model.errors import CollectionNotFound, InUse, NakshaError, Unavaila
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 
-O = TypeVar("O", bound=HubObject)  # noqa: E741
+H = TypeVar("H", bound=HubObject)
 _log: Final = logging.getLogger(__name__)
 _SETTINGS: Final = ("history_enabled", "max_age", "id_prefix", "author", "optimal_partitioning")
 """What can be changed of a collection that is there."""
@@ -189,7 +189,7 @@ async def _change_settings(
 
 
 async def _follow_or_take_back(
-    realm: Realm, change: Change[O], before: list[Stored], after: list[Stored], actor: Actor
+    realm: Realm, change: Change[H], before: list[Stored], after: list[Stored], actor: Actor
 ) -> None:
     """The storages follow a change of the configuration. If one refuses, the object is what it was,
     unless it was changed again."""

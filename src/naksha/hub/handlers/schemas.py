@@ -7,7 +7,7 @@ everybody else; look-ahead and references back, which cannot be matched so, are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError, meta
@@ -27,7 +27,7 @@ class Schema:
         _check(schema, field)
         try:
             self._validator = Draft202012Validator(
-                schema,  # type: ignore[arg-type]
+                cast(dict[str, Any], schema),
                 validate_formats=True,
                 pattern_options=RegexOptions(),
             )
