@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from naksha.server.main import greeting
+from naksha.server.locking import lock_files
 from naksha.server.settings import Settings
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.hub_server import HubServer
@@ -58,6 +59,34 @@ def test_a_port_that_is_taken(hub_on_files: HubServer, tmp_path: Path) -> None:
 
 # ---- What it says --------------------------------------------------------------------------------
 
+def test_files_are_for_one_server(tmp_path: Path) -> None:
+    first = started(tmp_path, "--data", "here")
+    try:
+        url = url_of(first)
+        ended = naksha("serve", "--data", "here", "--port", "0", cwd=tmp_path)
+        assert ended.returncode == 69
+        for words in (f"process {first.pid})", str(tmp_path / "here"), "--data", "--storage"):
+            assert words in ended.stderr
+        assert "Is the server running" not in ended.stderr
+        assert httpx.get(f"{url}/health-status").is_success
+    finally:
+        first.kill()
+        first.communicate()
+    serve_once(tmp_path, "here", put="first")  # nothing is left of one that was killed
+
+
+def test_what_is_locked_are_files_that_two_servers_would_share(tmp_path: Path) -> None:
+    def locked(**given: str) -> list[str]:
+        paths = lock_files(Settings(data=str(tmp_path / "data"), **given))
+        return [str(path.relative_to(tmp_path)) for path in paths]
+
+    assert locked() == ["data/hub.catalog.lock", "data/.lock"]
+    assert locked(storage="postgresql:///maps") == []
+    assert locked(catalog="postgresql:///maps") == ["data/.lock"]
+    catalog, storage = f"file:{tmp_path}/a.catalog", f"file:{tmp_path}/a-{{realm}}/b.naksha"
+    assert locked(catalog=catalog, storage=storage) == ["a.catalog.lock", "a-.lock"]
+
+
 
 @pytest.fixture(scope="module")
 def hub_on_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
@@ -100,14 +129,24 @@ def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) ->
 
 def serve_once(directory: Path, data: str, *, put: str = "", get: str = "") -> None:
     """A server on a data directory, for one feature."""
-    command = [NAKSHA, "serve", "--data", data, "--port", "0", "--log-format", "text"]
-    with subprocess.Popen(
+def started(directory: Path, *flags: str) -> subprocess.Popen[str]:
+    """A server of somebody who is in a directory."""
+    command = [NAKSHA, "serve", *flags, "--port", "0", "--log-format", "text"]
+    return subprocess.Popen(
         command, cwd=directory, env=environment(), stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
+    )
+
+
+def url_of(server: subprocess.Popen[str]) -> str:
+    """Where it is, once it serves."""
+    assert server.stdout is not None
+    said = next(line for line in server.stdout if "serves" in line)
+    return said.split()[-1]
+
+
+    with started(directory, "--data", data) as server:
         try:
-            said = next(line for line in server.stdout if "serves" in line)
-            url = said.split()[-1]
+            url = url_of(server)
             if put:
                 httpx.post(f"{url}/spaces", json={"id": put}).raise_for_status()
                 feature = '{"type":"Feature","id":"f","geometry":null,"properties":{}}'

@@ -70,7 +70,7 @@ def way_out(error: NakshaError) -> str | None:
     """What to do about it, where the message does not say."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
-    if error.field == "port":  # of our own server, and the message says what to do
+    if error.field in ("port", "data"):  # of our own server, and the message says what to do
         return None
     return WAYS_OUT.get(error.code)
 

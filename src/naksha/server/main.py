@@ -11,6 +11,7 @@ from typing import Final
 
 from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
 from naksha.model.outcomes import EXIT_INTERRUPTED, outward
+from naksha.server.locking import files_locked
 from naksha.server.logs import set_up_logs
 from naksha.server.settings import Settings
 from naksha.server.sources import read_settings
@@ -41,7 +42,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
     settings = read_settings(arguments, os.environ, program=program)
     set_up_logs(settings)
     make_data_directory(settings)
-    with _listening(settings) as listening:
+    with files_locked(settings), _listening(settings) as listening:
         port = listening.getsockname()[1]
 
         def on_ready() -> None:
