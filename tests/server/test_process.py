@@ -1,5 +1,6 @@
 """The server as a process: how it begins, what it says, and several of them as one."""
 
+import multiprocessing
 import os
 import re
 import signal
@@ -12,8 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from naksha.server.main import greeting
+from naksha.server.heartbeats import Pulse, Watch
 from naksha.server.locking import lock_files
+from naksha.server.main import greeting
 from naksha.server.settings import Settings
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.hub_server import HubServer
@@ -57,8 +59,6 @@ def test_a_port_that_is_taken(hub_on_files: HubServer, tmp_path: Path) -> None:
     assert (same.returncode, same.stderr.splitlines()[0]) == (69, ended.stderr.splitlines()[0])
 
 
-# ---- What it says --------------------------------------------------------------------------------
-
 def test_files_are_for_one_server(tmp_path: Path) -> None:
     first = started(tmp_path, "--data", "here")
     try:
@@ -86,6 +86,8 @@ def test_what_is_locked_are_files_that_two_servers_would_share(tmp_path: Path) -
     catalog, storage = f"file:{tmp_path}/a.catalog", f"file:{tmp_path}/a-{{realm}}/b.naksha"
     assert locked(catalog=catalog, storage=storage) == ["a.catalog.lock", "a-.lock"]
 
+
+# ---- What it says --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +129,6 @@ def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) ->
     assert not (tmp_path / "a").exists()
 
 
-def serve_once(directory: Path, data: str, *, put: str = "", get: str = "") -> None:
-    """A server on a data directory, for one feature."""
 def started(directory: Path, *flags: str) -> subprocess.Popen[str]:
     """A server of somebody who is in a directory."""
     command = [NAKSHA, "serve", *flags, "--port", "0", "--log-format", "text"]
@@ -144,6 +144,8 @@ def url_of(server: subprocess.Popen[str]) -> str:
     return said.split()[-1]
 
 
+def serve_once(directory: Path, data: str, *, put: str = "", get: str = "") -> None:
+    """A server on a data directory, for one feature."""
     with started(directory, "--data", data) as server:
         try:
             url = url_of(server)
@@ -183,7 +185,7 @@ def workers(
     database_factory: DatabaseFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HubServer]:
     directory = tmp_path_factory.mktemp("hub")
-    arguments = ["--workers", "2", "--log-format", "json"]
+    arguments = ["--workers", "2", "--log-format", "json", "--worker-seconds", "6"]
     with (
         database_factory.fresh() as dsn,
         HubServer(directory, storage=dsn, catalog=dsn, arguments=arguments) as server,
@@ -245,15 +247,40 @@ def test_a_worker_that_dies_is_started_again(workers: HubServer) -> None:
     wait_until(lambda: len(worker_ids(workers)) == 2)
     old = worker_ids(workers)
     os.kill(min(old), signal.SIGKILL)
-    wait_until(lambda: len(worker_ids(workers)) == 2 and worker_ids(workers) != old, 30)
-    (new,) = worker_ids(workers) - old
+    wait_until_replaced(workers, old)
+    assert "another one is started" in workers.log()
+
+
+def test_a_worker_that_hangs_is_replaced(workers: HubServer) -> None:
+    wait_until(lambda: len(worker_ids(workers)) == 2)
+    old = worker_ids(workers)
+    os.kill(max(old), signal.SIGSTOP)  # it is there, and answers nobody
+    wait_until_replaced(workers, old)
+    assert max(old) not in worker_ids(workers)
+    assert min(old) in worker_ids(workers)
+    assert f"Worker {max(old)} hangs" in workers.log()
+    assert f"Worker {min(old)} hangs" not in workers.log()
+
+
+def wait_until_replaced(server: HubServer, old: set[int]) -> None:
+    """Until another worker serves in the place of one of these."""
+    wait_until(lambda: len(worker_ids(server)) == 2 and worker_ids(server) != old, 30)
+    (new,) = worker_ids(server) - old
 
     def does_it_serve() -> bool:
-        ask(workers, "/hub/spaces")
-        return new in served_by(workers)
+        ask(server, "/hub/spaces")
+        return new in served_by(server)
 
     wait_until(does_it_serve, 60)
-    assert "another one is started" in workers.log()
+
+
+def test_time_in_which_the_supervisor_was_stopped_too_does_not_count() -> None:
+    watch = Watch(Pulse(multiprocessing.get_context("spawn")), 8.0)
+    watch.pulse.beat()
+    assert not watch.look(1.0)
+    assert not watch.look(3600.0)
+    assert not any(watch.look(1.0) for _ in range(6))
+    assert watch.look(1.0)
 
 
 def test_all_workers_end_with_the_server(database_factory: DatabaseFactory, tmp_path: Path) -> None:

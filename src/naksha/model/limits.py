@@ -564,6 +564,15 @@ GZIP_BYTES_MIN: Final = 1 * KIB
 
 GZIP_PACKS_MAX: Final = 10_000
 """A packed body has at most so many packs one after the other."""
+WORKER_START_SECONDS_MAX: Final = 60.0
+"""How long a worker may take to load, and the first one to serve."""
+
+WORKER_SILENT_SECONDS_MAX: Final = 30.0
+"""How long the loop of a worker may do nothing but one thing before it is taken for hung: much
+longer than the largest body takes to be read."""
+
+
+
 
 DISCONNECT_LOOK_SECONDS: Final = 0.05
 """After this time it is watched whether the client is there; most answers are done by then."""

@@ -67,6 +67,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workers: Annotated[
         int, Meta(ge=1, le=limits.WORKERS_MAX), _told("Processes; more than one on databases only.")
     ] = 1
+    worker_seconds: Annotated[
+        Seconds,
+        _told("How long one of several workers may show no sign of life; then it is replaced."),
+    ] = limits.WORKER_SILENT_SECONDS_MAX
     keys: Annotated[
         tuple[str, ...],
         _told(

@@ -1,4 +1,5 @@
-"""Several workers on one socket: one that dies is started again, a signal reaches all of them."""
+"""Several workers on one socket: one that dies or hangs is replaced, a signal reaches all of
+them."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
 from naksha.model.outcomes import outward
+from naksha.server.heartbeats import Pulse, Watch, look_seconds
 from naksha.server.logs import set_up_logs
 from naksha.server.metrics import forget_worker
 from naksha.server.settings import Settings
@@ -27,7 +29,13 @@ from naksha.server.worker import SIGNALS, run_worker
 _log: Final = logging.getLogger(__name__)
 _STEADY_SECONDS: Final = 10.0
 """A worker that lived as long is started again at once when it dies."""
-_START_SECONDS_MAX: Final = 60.0
+
+
+class _Worker(NamedTuple):
+    """What is known of a worker."""
+
+    started: float
+    watch: Watch
 
 
 class Supervisor:
@@ -37,8 +45,9 @@ class Supervisor:
         self._settings = settings
         self._listening = listening
         self._processes = multiprocessing.get_context("spawn")
-        self._workers: dict[SpawnProcess, float] = {}
-        """With the time at which they were started."""
+        self._workers: dict[SpawnProcess, _Worker] = {}
+        self._look_seconds = look_seconds(settings.worker_seconds)
+        self._looked = time.monotonic()
         self._restarts: list[float] = []
         """When further ones are to be started."""
         self._pause = 0.0
@@ -78,11 +87,13 @@ class Supervisor:
             worker.terminate()
 
     def _start(self, ready: Connection | None = None) -> SpawnProcess:
+        pulse = Pulse(self._processes)
         worker = self._processes.Process(
-            target=work, args=(self._settings, self._listening, ready), name="naksha-worker"
+            target=work, args=(self._settings, self._listening, ready, pulse), name="naksha-worker"
         )
         worker.start()
-        self._workers[worker] = time.monotonic()
+        watch = Watch(pulse, self._settings.worker_seconds)
+        self._workers[worker] = _Worker(time.monotonic(), watch)
         if self._signals:  # it came while the worker was being started
             worker.terminate()
         return worker
@@ -91,7 +102,7 @@ class Supervisor:
         mine, its = self._processes.Pipe(duplex=False)
         worker = self._start(its)
         its.close()
-        if not mine.poll(_START_SECONDS_MAX):
+        if not mine.poll(limits.WORKER_START_SECONDS_MAX):
             raise Unavailable("The first worker did not start in time; the log may say why")
         try:
             failure = mine.recv()
@@ -110,15 +121,31 @@ class Supervisor:
         if not self._signals:
             for _ in due:
                 self._start()
-        timeout = min((at - now for at in self._restarts), default=None)
+        timeout = min([self._look_seconds, *(at - now for at in self._restarts)])
         found = wait([reader, *(worker.sentinel for worker in self._workers)], timeout)
         if reader in found:
             os.read(reader, 1024)
         for worker in [one for one in self._workers if not one.is_alive()]:
             self._bury(worker)
+        self._end_hung()
+
+    def _end_hung(self) -> None:
+        """Also while the server is being stopped, which would wait for them."""
+        now = time.monotonic()
+        if now - self._looked < self._look_seconds:
+            return
+        for worker, known in self._workers.items():
+            if known.watch.look(now - self._looked):
+                _log.error(
+                    "Worker %s hangs: it has shown no sign of life for %g seconds; it is killed",
+                    worker.pid,
+                    self._settings.worker_seconds,
+                )
+                worker.kill()  # whoever hangs does not hear anything less
+        self._looked = now
 
     def _bury(self, worker: SpawnProcess) -> None:
-        lived = time.monotonic() - self._workers.pop(worker)
+        lived = time.monotonic() - self._workers.pop(worker).started
         worker.join()
         assert worker.pid is not None
         forget_worker(worker.pid)
@@ -138,7 +165,9 @@ class Supervisor:
         self._restarts.append(time.monotonic() + self._pause)
 
 
-def work(settings: Settings, listening: socket.socket, ready: Connection | None) -> None:
+def work(
+    settings: Settings, listening: socket.socket, ready: Connection | None, pulse: Pulse
+) -> None:
     """What a worker process does. `ready` gets None when it serves, or why it does not."""
     set_up_logs(settings)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -149,7 +178,7 @@ def work(settings: Settings, listening: socket.socket, ready: Connection | None)
             ready.close()
 
     try:
-        run_worker(settings, listening, on_ready)
+        run_worker(settings, listening, on_ready, pulse)
     except NakshaError as error:
         _log.error("The worker cannot serve: %s", error)
         if ready is not None and not ready.closed:

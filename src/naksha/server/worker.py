@@ -7,16 +7,17 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 import uvloop
 
 from naksha.model import limits
 from naksha.server.app import create_app, serving
+from naksha.server.heartbeats import Pulse, look_seconds
 from naksha.server.metrics import keep_measuring
 from naksha.server.protocol import BoundedProtocol
 from naksha.server.settings import Settings
@@ -49,15 +50,43 @@ class Serving(uvicorn.Server):
 
 
 def run_worker(
-    settings: Settings, listening: socket.socket, on_ready: Callable[[], None] | None = None
+    settings: Settings,
+    listening: socket.socket,
+    on_ready: Callable[[], None] | None = None,
+    pulse: Pulse | None = None,
 ) -> None:
-    """Serve on a socket until told to stop.
+    """Serve on a socket until told to stop, with signs of life for who watches.
 
     Raises:
         NakshaError: The hub cannot be opened.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, listening, on_ready))
+        runner.run(_serve_watched(settings, listening, on_ready, pulse))
+
+
+async def _serve_watched(
+    settings: Settings,
+    listening: socket.socket,
+    on_ready: Callable[[], None] | None,
+    pulse: Pulse | None,
+) -> None:
+    if pulse is None:
+        await _serve(settings, listening, on_ready)
+        return
+    async with running(pulse.keep_beating(look_seconds(settings.worker_seconds) / 2)):
+        await _serve(settings, listening, on_ready)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do something beside the block, until that ends."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def _serve(
@@ -77,13 +106,7 @@ async def _serve(
         timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
-    async with serving(app) as state:
-        measuring = asyncio.create_task(keep_measuring(state.hub, state.turns))
-        try:
-            if on_ready is not None:
-                on_ready()
-            await Serving(config).serve(sockets=[listening])
-        finally:
-            measuring.cancel()
-            with suppress(asyncio.CancelledError):
-                await measuring
+    async with serving(app) as state, running(keep_measuring(state.hub, state.turns)):
+        if on_ready is not None:
+            on_ready()
+        await Serving(config).serve(sockets=[listening])
