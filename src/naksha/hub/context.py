@@ -69,6 +69,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return max(0.0, self.deadline - time.monotonic())
 
+    def prolonged(self, seconds: float) -> Context:
+        """The same with so much time from now on."""
+        return msgspec.structs.replace(self, deadline=time.monotonic() + seconds)
+
     def guarded(self, guard: Guard) -> Context:
         """The same with one guard more."""
         return msgspec.structs.replace(self, guards=(*self.guards, guard))

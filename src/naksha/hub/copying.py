@@ -2,13 +2,14 @@
 
 Features run through both pipelines, with the rights of who asks: he must be allowed to read the one
 and to write the other. They are read as they come and written in parts, so that a copy of any size
-needs the memory of one part. What fits into one part is one transaction.
+needs the memory of one part. What fits into one part is one transaction. The time of a request is
+that of a part: whoever waits sees each of them done, so that a copy may take as long as it likes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
@@ -108,18 +109,38 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
         return {name: getattr(self, name) for name in names} | {"failed": self.failed_count}
 
 
+def _not_prolonged(context: Context) -> Context:
+    return context
+
+
 class Copy:
     """One copy. After an error `report` has what was done until then."""
 
-    def __init__(self, realm: Realm, source_id: str, order: CopyOrder, context: Context) -> None:
+    def __init__(
+        self,
+        realm: Realm,
+        source_id: str,
+        order: CopyOrder,
+        context: Context,
+        prolonged: Callable[[Context], Context] = _not_prolonged,
+    ) -> None:
+        """`prolonged` gives the context, and whoever waits, time for one part more."""
         self._realm = realm
         self._order = order
         self._context = context
+        self._prolonged = prolonged
         self._refusal: NakshaError | None = None
         self.report = CopyReport(source_space_id=source_id, target_space_id=order.target_space_id)
 
     async def run(self) -> CopyReport:
-        """Copy all of it.
+        """Copy all of it, as `steps` does."""
+        async with aclosing(self.steps()) as steps:
+            async for _ in steps:
+                pass
+        return self.report
+
+    async def steps(self) -> AsyncGenerator[CopyReport, None]:
+        """Copy all of it; gives the report after each part, and when it is complete.
 
         Raises:
             NakshaError: Nothing was copied, for example because none of the features can be; or
@@ -133,6 +154,7 @@ class Copy:
                     if waiting is not None:
                         self._check_one_transaction()
                         await self._write(waiting)
+                        yield self.report
                     waiting = part
             if waiting:
                 await self._write(waiting)
@@ -142,7 +164,7 @@ class Copy:
         finally:
             if self.report.parts:
                 await self._note()
-        return self.report
+        yield self.report
 
     def _check_one_transaction(self) -> None:
         if self._order.transactional:
@@ -175,6 +197,7 @@ class Copy:
 
     async def _write(self, part: list[dict[str, Any]]) -> None:
         order = self._order
+        self._context = self._prolonged(self._context)
         write = WriteFeatures(
             modifications=(
                 Modification(

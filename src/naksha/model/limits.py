@@ -480,6 +480,10 @@ COPY_FAILURES_MAX: Final = 1_000
 """Failed features, notices and violations that the report of a copy tells one by one."""
 
 PUBLISH_WAIT_SECONDS: Final = 2
+COPIES_PARALLEL_MAX: Final = 4
+"""Copies of one worker at once: each has a connection to its source as long as it takes, and others
+want to read too."""
+
 """How long a write over REST waits for the number of its version before it answers without."""
 
 DESCRIPTION_LENGTH_MAX: Final = 255

@@ -106,13 +106,19 @@ class Gate:
         seconds = self._settings.request_seconds
         loop = asyncio.get_running_loop()
         time_left = asyncio.timeout(seconds)
+
+        def prolong() -> None:
+            if not time_left.expired():  # else it is being given up
+                time_left.reschedule(loop.time() + seconds)
+
+        visit_of(scope).prolong = prolong
         try:
             async with time_left:
 
                 async def sending(message: Message) -> None:
                     await send(message)
                     if message.get("more_body"):
-                        time_left.reschedule(loop.time() + seconds)
+                        prolong()
 
                 await self._app(scope, receive, sending)
         except TimeoutError:

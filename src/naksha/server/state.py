@@ -8,10 +8,11 @@ from fastapi import Depends, Request
 
 from naksha.hub.context import Context
 from naksha.hub.hub import Hub, RealmHub
+from naksha.model import limits
 from naksha.model.errors import Unauthorized
 from naksha.server.auth import Doorkeeper
 from naksha.server.settings import Settings
-from naksha.server.turns import Turns
+from naksha.server.turns import TurnLimits, Turns
 from naksha.server.visits import visit_of
 
 
@@ -23,6 +24,9 @@ class ServerState:
         self.settings = settings
         self.doorkeeper = doorkeeper
         self.turns = turns
+        # A copy reads as long as it writes, and its time is not bounded.
+        most = limits.COPIES_PARALLEL_MAX
+        self.copies = Turns(TurnLimits(most, most, settings.actor_queue, settings.queue_seconds))
 
 
 def server_of(request: Request) -> ServerState:
@@ -51,3 +55,9 @@ async def realm_of(request: Request, context: Ctx) -> RealmHub:
 
 
 RealmDep = Annotated[RealmHub, Depends(realm_of)]
+
+
+def prolonged(request: Request, context: Context) -> Context:
+    """The context of a request that gets its time anew, because some of the work is done."""
+    visit_of(request).prolong()
+    return context.prolonged(server_of(request).settings.request_seconds)

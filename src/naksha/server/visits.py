@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.requests import HTTPConnection
@@ -28,6 +28,7 @@ class Visit:
         "bytes_in",
         "bytes_out",
         "fields",
+        "prolong",
         "seconds_queued",
         "status",
         "stream_id",
@@ -43,6 +44,8 @@ class Visit:
         self.seconds_queued = 0.0
         self.status = 0
         """0 until an answer has begun."""
+        self.prolong: Callable[[], None] = _nothing
+        """Gives the request its time anew; for who can show that it gets on."""
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -56,6 +59,10 @@ class Visit:
         """A header field of the request."""
         value = self.fields.get(name)
         return None if value is None else value.decode("latin-1")
+
+
+def _nothing() -> None:
+    """A request whose time has not begun."""
 
 
 def visit_of(where: Scope | HTTPConnection) -> Visit:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from naksha.hub.copying import Copy, CopyOrder
+from naksha.hub.context import Context
+from naksha.hub.copying import Copy, CopyOrder, CopyReport
 from naksha.hub.language.query_string import decoded, raw_pairs
 from naksha.hub.requests import IfExists, IfNotExists
 from naksha.model import limits
@@ -28,9 +33,11 @@ from naksha.server.parameters import (
     query_of,
     raw_query,
 )
-from naksha.server.state import Ctx, RealmDep
+from naksha.server.state import Ctx, RealmDep, prolonged, server_of
+from naksha.server.turns import Turns
 
 router = APIRouter(tags=["features"])
+LINES: Final = "application/x-ndjson"
 _SIDES: Final = ("west", "south", "east", "north")
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
@@ -70,6 +77,12 @@ _REPORT: Final[dict[str, Any]] = {
         **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
         "isComplete": {"type": "boolean"},
     },
+}
+
+_PROGRESS: Final[dict[str, Any]] = {
+    "type": "string",
+    "description": "Lines of JSON: after each transaction a `CopyProgress` with the counts so far, "
+    "and at the end the report, or the error.",
 }
 
 
@@ -117,7 +130,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         200: {
             "description": "What was done. With `failedCount` above 0 some features were not "
             f"copied; the header `{FAILED}` says how many.",
-            "content": {JSON: {"schema": _REPORT}},
+            "content": {JSON: {"schema": _REPORT}, LINES: {"schema": _PROGRESS}},
         },
         **errors(409),
         405: {"description": "The target is read-only."},
@@ -136,7 +149,8 @@ async def copy(
 ) -> Response:
     """Copy the features that a query finds in this space, at whatever version, into another space.
     Ids, tags and geometries stay; history does not come along. If it ends early, the error says in
-    `copied` what was done until then."""
+    `copied` what was done until then. It may take as long as it takes; who accepts
+    `application/x-ndjson` sees how far it is."""
     body = _order(await json_object(request))
     order = CopyOrder(
         target_space_id=body.target_space_id,
@@ -152,19 +166,61 @@ async def copy(
         message=body.message,
         said=_said(raw_query(request)),
     )
-    copying = Copy(realm, space_id, order, context)
-    try:
-        report = await copying.run()
-    except NakshaError as error:
-        if not copying.report.parts:
-            raise
-        status, envelope = error_json(error, context.stream_id)
-        return envelope_response(
-            status, {**envelope, "copied": msgspec.to_builtins(copying.report)}
-        )
+    copying = Copy(realm, space_id, order, context, partial(prolonged, request))
+    steps = _in_turn(server_of(request).copies, context, copying)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(aclosing(steps))
+        try:
+            report = await anext(steps)
+            if LINES in request.headers.get("Accept", ""):
+                stack.pop_all()  # whoever reads the lines closes it
+                return StreamingResponse(_lines(steps, copying, context), media_type=LINES)
+            async for _ in steps:
+                pass
+        except NakshaError as error:
+            if not copying.report.parts:
+                raise
+            return envelope_response(*_failed(error, copying, context))
     headers = {FAILED: str(report.failed_count)} if report.failed_count else {}
-    content = msgspec.json.encode({"type": "CopyResponse", **msgspec.to_builtins(report)})
-    return Response(content, headers=headers, media_type=JSON)
+    return Response(_line(report), headers=headers, media_type=JSON)
+
+
+async def _in_turn(
+    turns: Turns, context: Context, copying: Copy
+) -> AsyncGenerator[CopyReport, None]:
+    line = (context.actor.realm, context.actor.app_id, context.actor.author)
+    await turns.enter(line)
+    try:
+        async with aclosing(copying.steps()) as steps:
+            async for report in steps:
+                yield report
+    finally:
+        turns.leave(line)
+
+
+async def _lines(
+    steps: AsyncGenerator[CopyReport, None], copying: Copy, context: Context
+) -> AsyncIterator[bytes]:
+    """What was done so far, after each transaction; then the report, or the error."""
+    async with aclosing(steps):
+        yield _line(copying.report)
+        try:
+            async for report in steps:
+                yield _line(report)
+        except NakshaError as error:
+            yield msgspec.json.encode(_failed(error, copying, context)[1]) + b"\n"
+
+
+def _line(report: CopyReport) -> bytes:
+    told: dict[str, Any] = {"type": "CopyProgress", **report.counts()}
+    if report.is_complete:
+        told = {"type": "CopyResponse", **msgspec.to_builtins(report)}
+    return msgspec.json.encode(told) + b"\n"
+
+
+def _failed(error: NakshaError, copying: Copy, context: Context) -> tuple[int, dict[str, Any]]:
+    status, envelope = error_json(error, context.stream_id)
+    return status, {**envelope, "copied": msgspec.to_builtins(copying.report)}
 
 
 def _said(raw: bytes) -> str:
