@@ -1,10 +1,10 @@
 """Answers on their way: whole, or visibly broken."""
 
 import asyncio
+import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 
@@ -14,11 +14,12 @@ import uvicorn
 from fastapi import FastAPI, Response
 
 from naksha.hub.responses import Features
-from naksha.model.errors import Unavailable
+from naksha.model.errors import LimitExceeded, Unavailable
 from naksha.model.state import State
 from naksha.server.answers import feature_collection
 from naksha.server.app import create_app
 from naksha.server.settings import Settings
+from naksha.server.spooling import SpoolRoom, unhurried
 from naksha.testing._private_server import free_port
 from naksha.testing.hub_server import HubServer
 from tests.server.towns import ids_of, new_space, point, put
@@ -104,17 +105,79 @@ def test_a_large_answer_comes_in_pieces_and_whole(client: httpx.Client) -> None:
 
 def test_who_reads_slowly_keeps_nobody_else_waiting(hub: HubServer, client: httpx.Client) -> None:
     space = new_space(client)
-    put(client, space, *(point(f"f{n}", text="x" * 4_000) for n in range(3_000)))
+    put(client, space, *(point(f"f{n:04}", text="x" * 4_000) for n in range(3_000)))
     with ExitStack() as stack:
-        for _ in range(14):
-            slow = stack.enter_context(socket.socket())
-            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            slow.connect(("127.0.0.1", hub.port))
-            slow.sendall(f"GET /hub{space}/search HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        time.sleep(0.5)  # until their answers have begun
-        for path in ("features/f1", "count", "search?limit=10", "iterate?limit=10"):
+        slow = [stack.enter_context(socket.socket()) for _ in range(14)]
+        for one in slow:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            one.connect(("127.0.0.1", hub.port))
+            one.sendall(f"GET /hub{space}/search HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert slow[0].recv(1, socket.MSG_PEEK) == b"H"  # their answers have begun
+        for path in ("features/f0001", "count", "search?limit=10", "iterate?limit=10"):
             assert client.get(f"{space}/{path}", timeout=8).status_code == 200
         assert client.put(f"{space}/features/new", json=point("new"), timeout=8).is_success
+        # There are fewer connections for answers that are streamed than slow readers.
+        assert len(client.get(f"{space}/search", timeout=20).json()["features"]) == 3_001
+        read = http.client.HTTPResponse(slow[0])
+        read.begin()
+        found = ids_of(json.loads(read.read())["features"])
+        assert sorted(found) == [f"f{n:04}" for n in range(3_000)]
+
+
+async def _ten(closed: asyncio.Event) -> AsyncIterator[bytes]:
+    try:
+        for n in range(10):
+            yield b"%d" % n
+            await asyncio.sleep(0)
+    finally:
+        closed.set()
+
+
+async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
+    closed = asyncio.Event()
+    room = SpoolRoom(answer_bytes_max=9, bytes_max=9)
+    body = unhurried(_ten(closed), 0.0, room)
+    assert await anext(body) == b"0"
+    await asyncio.wait_for(closed.wait(), 30)  # the reader does nothing
+    assert room.bytes_used == 9
+    assert b"".join([part async for part in body]) == b"123456789"
+    assert room.bytes_used == 0
+
+
+@pytest.mark.parametrize("room", [SpoolRoom(8, 100), SpoolRoom(100, 8)], ids=["one", "all"])
+async def test_there_is_so_much_room_for_slow_readers(room: SpoolRoom) -> None:
+    closed = asyncio.Event()
+    body = unhurried(_ten(closed), 0.0, room)
+    assert await anext(body) == b"0"
+    await asyncio.wait_for(closed.wait(), 30)
+    assert await anext(body) == b"12345678"
+    with pytest.raises(LimitExceeded, match="slowly"):
+        await anext(body)
+    assert room.bytes_used == 0
+
+
+async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
+    closed = asyncio.Event()
+    room = SpoolRoom(100, 100)
+
+    asked = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            yield b"some"
+            yield b"more"
+            asked.set()
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    body = unhurried(endless(), 0.0, room)
+    await anext(body)
+    await asyncio.wait_for(asked.wait(), 30)
+    assert room.bytes_used == 4
+    await body.aclose()
+    assert closed.is_set()
+    assert room.bytes_used == 0
 
 
 def test_who_hangs_up_leaves_nothing_open(client: httpx.Client) -> None:

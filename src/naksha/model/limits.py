@@ -571,6 +571,16 @@ GZIP_PACKS_MAX: Final = 10_000
 WORKER_START_SECONDS_MAX: Final = 60.0
 """How long a worker may take to load, and the first one to serve."""
 
+READER_SECONDS_MAX: Final = 2.0
+"""How long a streamed answer waits for its reader, all waits together, with a connection to the
+database in its hands; what is left goes to a file then, and the connection to others."""
+
+SPOOL_BYTES_MAX: Final = 1024 * MIB
+SPOOLS_BYTES_MAX: Final = 4 * 1024 * MIB
+"""What may be in files for readers who are slow: of one answer, and of all in one process."""
+
+STREAM_ID_LENGTH_MAX: Final = 128
+"""Characters of the name that a client gives a request."""
 WORKER_SILENT_SECONDS_MAX: Final = 30.0
 """How long the loop of a worker may do nothing but one thing before it is taken for hung: much
 longer than the largest body takes to be read."""

@@ -19,6 +19,7 @@ from fastapi.responses import StreamingResponse
 from naksha.hub.responses import Deleted, Features, Written
 from naksha.hub.shaping import Shaping, shaped
 from naksha.model.state import State
+from naksha.server.spooling import unhurried
 
 GEO_JSON: Final = "application/geo+json"
 JSON: Final = "application/json"
@@ -40,11 +41,17 @@ def feature_collection(
 ) -> Response:
     """A FeatureCollection of any size. With `handle` it tells how to go on, if there is more."""
     headers = {} if etag is None else {"ETag": etag}
-    body = _streamed(features, shaping, handle)
-    return StreamingResponse(body, media_type=GEO_JSON, headers=headers)
+    return streamed(_collection(features, shaping, handle), GEO_JSON, headers)
 
 
-async def _streamed(
+def streamed(
+    body: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer of any size, for readers of any speed."""
+    return StreamingResponse(unhurried(body), media_type=media_type, headers=headers)
+
+
+async def _collection(
     features: Features, shaping: Shaping, handle: Callable[[str], str] | None
 ) -> AsyncIterator[bytes]:
     begin = _BEGIN

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from naksha.hub.objects import Space
@@ -15,6 +14,7 @@ from naksha.hub.version_requests import ForgetVersions, ReadChangesets, ReadDiff
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
 from naksha.server import version_documents as documents
+from naksha.server.answers import streamed
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import changeset_bytes, changesets_bytes, squashed_bytes
 
@@ -90,12 +90,12 @@ async def read_changesets(
     """What was changed, by which version; one version alone is answered as a Changeset."""
     if parameters.squashed:
         found = await realm.send(space_id, ReadDiff(ref=parameters.ref), context)
-        return StreamingResponse(squashed_bytes(found, "Changeset"), media_type=CHANGESET)
+        return streamed(squashed_bytes(found, "Changeset"), CHANGESET)
     page = await realm.send(space_id, parameters.request(), context)
     if parameters.version_ref.isdecimal() and len(page.changesets) == 1:
         only = changeset_bytes(page.changesets[0], page.after)
-        return StreamingResponse(only, media_type=CHANGESET)
-    return StreamingResponse(changesets_bytes(page), media_type=CHANGESETS)
+        return streamed(only, CHANGESET)
+    return streamed(changesets_bytes(page), CHANGESETS)
 
 
 @router.get(
@@ -125,7 +125,7 @@ async def read_changeset(space_id: str, version: int, realm: RealmDep, context: 
     page = await realm.send(space_id, ReadChangesets(ref=str(version)), context)
     if not page.changesets:
         raise VersionNotFound(f"Version {version} changed nothing in this space", field="version")
-    return StreamingResponse(changeset_bytes(page.changesets[0]), media_type=CHANGESET)
+    return streamed(changeset_bytes(page.changesets[0]), CHANGESET)
 
 
 @router.delete("/changesets", status_code=204, responses=documents.removes("They are gone."))
@@ -159,9 +159,9 @@ async def read_history(
     come to together."""
     if COMPACT in request.headers.get("Accept", ""):
         found = await realm.send(space_id, ReadDiff(ref=parameters.ref), context)
-        return StreamingResponse(squashed_bytes(found, "CompactChangeset"), media_type=COMPACT)
+        return streamed(squashed_bytes(found, "CompactChangeset"), COMPACT)
     page = await realm.send(space_id, parameters.request(), context)
-    return StreamingResponse(changesets_bytes(page), media_type=CHANGESETS)
+    return streamed(changesets_bytes(page), CHANGESETS)
 
 
 @router.get(

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import StreamingResponse
 
 from naksha.hub.geometries import shape_of
 from naksha.hub.growing import grown_shape
@@ -22,7 +21,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_feature_id
 from naksha.model.query import Query as Wanted
 from naksha.model.state import State
-from naksha.server.answers import JSON, joined
+from naksha.server.answers import JSON, joined, streamed
 from naksha.server.bodies import json_object
 from naksha.server.documents import BATCH_ANSWER, BATCH_REQUEST, reads, takes
 from naksha.server.handles import cursor_of, handle_of
@@ -66,7 +65,7 @@ async def around_each(
     await asked.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
     references = await asked.realm.send(batch.ref_space_id, _references(batch), asked.context)
     body = _streamed(asked, parameters, references, ref)
-    return StreamingResponse(body, media_type=JSON)
+    return streamed(body, JSON)
 
 
 def _batch(body: dict[str, Any]) -> Batch:
