@@ -1,5 +1,7 @@
 """No realm reaches what another one keeps, however it names it."""
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from naksha.hub.objects import StorageObject
 from naksha.hub.setting_up import DefaultStorage
 from naksha.hub.storage_changes import create_storage, replace_storage
 from naksha.hub.tenancy import Tenancy
-from naksha.model.errors import Conflict, Forbidden, InvalidArgument
+from naksha.model import limits
+from naksha.model.errors import Conflict, Forbidden, InvalidArgument, OutcomeUnknown
 from naksha.testing.fixtures import DatabaseFactory
 from tests.hub.realms import ADMIN, a_hub
 
@@ -139,6 +142,54 @@ async def test_what_another_realm_has_is_refused_whatever_the_list_says(tmp_path
         with pytest.raises(Forbidden):
             await make(b, "file:town.naksha")
         await make(b, "file:other.naksha")
+
+
+async def test_of_realms_that_name_a_place_at_the_same_moment_one_gets_it(tmp_path: Path) -> None:
+    storage = DefaultStorage(location=f"file:{tmp_path}/{{realm}}.naksha")
+    async with AsyncExitStack() as stack:
+        hubs = []
+        for _ in range(2):  # as two servers are
+            hub = await Hub.open(f"file:{tmp_path}/hub.catalog", storage, files=tmp_path)
+            stack.push_async_callback(hub.close)
+            hubs.append(hub)
+        realms = [await hubs[n % 2].set_up_realm(f"r{n}") for n in range(4)]
+        for place in ("file:one.naksha", "file:two.naksha", "file:three.naksha"):
+            more = StorageObject(id=place[5:8], properties={"location": place})
+            tried = await asyncio.gather(
+                *(create_storage(realm, more, ADMIN) for realm in realms), return_exceptions=True
+            )
+            assert sorted(type(one).__name__ for one in tried) == [
+                *["Forbidden"] * 3,
+                "StorageObject",
+            ]
+
+
+async def test_a_claim_goes_with_the_attempt_and_a_forgotten_one_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_hub(tmp_path, files=tmp_path) as hub:
+        a, b = await hub.set_up_realm("a"), await hub.set_up_realm("b")
+        (tmp_path / "no.naksha").write_text("This is no storage.")
+        with pytest.raises(InvalidArgument):
+            await make(a, "file:no.naksha")
+        with pytest.raises(InvalidArgument):  # and not: not for this realm
+            await make(b, "file:no.naksha")
+        with pytest.raises(OutcomeUnknown):
+            async with a.claimed(a_storage("file:town.naksha")):
+                raise OutcomeUnknown("The catalog has not answered")
+        with pytest.raises(Forbidden):
+            await make(b, "file:town.naksha")
+        await make(a, "file:town.naksha")
+        await a.registry.remove(StorageObject, "more", ADMIN)
+        monkeypatch.setattr(limits, "STORAGE_CLAIM_SECONDS", -1)
+        await make(b, "file:town.naksha")
+
+
+async def test_a_new_realm_gets_no_place_that_another_one_has(tmp_path: Path) -> None:
+    async with a_hub(tmp_path, files=tmp_path) as hub:
+        await make(await hub.set_up_realm("a"), "file:b.naksha")
+        with pytest.raises(Forbidden):
+            await hub.set_up_realm("b")
 
 
 def test_a_database_is_the_same_one_with_other_options() -> None:

@@ -8,7 +8,8 @@ await hub.close()
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -19,10 +20,10 @@ from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import Status
 from naksha.hub.context import DEFAULT_REALM, Actor, Context
-from naksha.hub.locating import FIELD
 from naksha.hub.objects import POINTER, StorageObject
 from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
+from naksha.hub.place_claims import PlaceClaims, not_for_this_realm
 from naksha.hub.registry import Registry
 from naksha.hub.remotes import Remotes
 from naksha.hub.requests import Request
@@ -30,7 +31,7 @@ from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
 from naksha.hub.tenancy import Tenancy
-from naksha.model.errors import Forbidden, InvalidArgument
+from naksha.model.errors import InvalidArgument
 from naksha.spi.storage import Storage
 
 R = TypeVar("R")
@@ -46,8 +47,8 @@ class _Configured(NamedTuple):
     roles: Roles
 
 
-CheckAllowed = Callable[[str, StorageObject], Awaitable[None]]
-"""Forbidden when a realm may not have a storage."""
+Claimed = Callable[[str, StorageObject], AbstractAsyncContextManager[None]]
+"""Forbidden when a realm may not have a storage; no other realm gets it during the block."""
 
 
 class RealmHub:
@@ -57,13 +58,13 @@ class RealmHub:
         self,
         opened: OpenRealm,
         storages: OpenStorages,
-        check_allowed: CheckAllowed,
+        claimed: Claimed,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
     ) -> None:
         self.remotes = Remotes() if remotes is None else remotes
         self.opened = opened
-        self._check_allowed = check_allowed
+        self._claimed = claimed
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
@@ -97,9 +98,10 @@ class RealmHub:
         """Open a storage as it is to be configured."""
         await self._storages.try_out(self.realm_id, thing)
 
-    async def check_allowed(self, thing: StorageObject) -> None:
-        """Forbidden when the realm may not have this storage."""
-        await self._check_allowed(self.realm_id, thing)
+    def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+        """To keep a storage in the block: Forbidden when the realm may not have it, and no other
+        realm gets it meanwhile."""
+        return self._claimed(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -137,6 +139,7 @@ class Hub:
         self._observe = observe
         self._default_storage = default_storage
         self._tenancy = tenancy
+        self._claims = PlaceClaims(catalog.system)
         self._realms: dict[str, RealmHub] = {}
 
     @classmethod
@@ -164,6 +167,7 @@ class Hub:
         tenancy = Tenancy(default_storage, allowed_locations, files)
         hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes)
         try:
+            await hub._claims.setup()
             await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
             await hub.close()
@@ -177,7 +181,10 @@ class Hub:
                 f"No realm is called {id!r}: in a database its schema would be the catalog's own",
                 field="realm",
             )
-        await set_up_realm(self.catalog, id, self._default_storage)
+        known = await self.catalog.realms.recent(id)
+        if known is None or known.status in (Status.CREATED, Status.INITIALIZING):
+            async with self._claimed(id, self._default_storage.for_realm(id)):
+                await set_up_realm(self.catalog, id, self._default_storage)
         return await self.realm(id)
 
     async def realm(self, id: str) -> RealmHub:
@@ -186,19 +193,19 @@ class Hub:
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
             known = self._realms[id] = RealmHub(
-                opened, self.storages, self._check_allowed, self._observe, self._remotes
+                opened, self.storages, self._claimed, self._observe, self._remotes
             )
         return known
 
-    async def _check_allowed(self, realm_id: str, thing: StorageObject) -> None:
+    @asynccontextmanager
+    async def _claimed(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
         self._tenancy.check_allowed(realm_id, thing)
         places = set(self._tenancy.places(thing))
-        async for other in self._storages_of_others(realm_id):
-            if not places.isdisjoint(self._tenancy.places(other)):
-                raise Forbidden(
-                    "This storage is not for this realm; name another file, database or schema",
-                    field=FIELD,
-                )
+        async with self._claims.held(realm_id, places):
+            async for other in self._storages_of_others(realm_id):
+                if not places.isdisjoint(self._tenancy.places(other)):
+                    raise not_for_this_realm()
+            yield
 
     async def _storages_of_others(self, realm_id: str) -> AsyncIterator[StorageObject]:
         for realm in await self.catalog.realms.list():

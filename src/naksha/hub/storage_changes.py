@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 class OpeningRealm(Realm, Protocol):
     """A realm that can open a storage that is not configured yet."""
 
-    async def check_allowed(self, thing: StorageObject) -> None: ...
+    def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
 
     async def try_out_storage(self, thing: StorageObject) -> None: ...
 
@@ -30,9 +31,9 @@ async def create_storage(
     owned = msgspec.structs.replace(thing, owner=thing.owner or actor.owner)
     actor.rights.check(thing.manage_right, owned.resource())
     check_location(thing)
-    await realm.check_allowed(thing)
-    await _try_out(realm, thing, is_tried)
-    return await realm.registry.create(thing, actor)
+    async with realm.claimed(thing):
+        await _try_out(realm, thing, is_tried)
+        return await realm.registry.create(thing, actor)
 
 
 async def replace_storage(
@@ -48,9 +49,6 @@ async def replace_storage(
     actor.rights.check(old.manage_right, old.resource())
     new = with_secrets(old, thing)
     check_location(new)
-    if new.properties != old.properties:  # else it stays what it is: it can be switched off, say
-        await realm.check_allowed(new)
-    await _try_out(realm, new, is_tried)
 
     def checked(old: StorageObject) -> StorageObject:
         made = with_secrets(old, thing)
@@ -58,7 +56,13 @@ async def replace_storage(
             raise Conflict("The storage was changed at the same time; send it again", field=FIELD)
         return made
 
-    return await realm.registry.change(StorageObject, thing.id, checked, actor, if_match=if_match)
+    # What stays where it is need not be allowed any more: it can be switched off, say.
+    is_moved = new.properties != old.properties
+    async with realm.claimed(new) if is_moved else nullcontext():
+        await _try_out(realm, new, is_tried)
+        return await realm.registry.change(
+            StorageObject, thing.id, checked, actor, if_match=if_match
+        )
 
 
 async def _try_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> None:

@@ -461,6 +461,10 @@ STORAGE_RELEASE_SECONDS: Final = 60
 """How long a storage that no configuration names any more stays open, for requests that began
 before."""
 
+STORAGE_CLAIM_SECONDS: Final = 3_600
+"""How long a realm that is about to keep a storage keeps other realms from its place, when nobody
+learns how that ended: far longer than a request can take."""
+
 CONTENT_LOOKUPS_MAX: Final = 8
 """Collections of which a list of spaces asks at the same time."""
 
@@ -476,14 +480,14 @@ COPY_PART_FEATURES: Final = 10_000
 COPY_PART_BYTES: Final = 32 * MIB
 """The same in bytes, as they came from the source."""
 
-COPY_FAILURES_MAX: Final = 1_000
-"""Failed features, notices and violations that the report of a copy tells one by one."""
-
-PUBLISH_WAIT_SECONDS: Final = 2
 COPIES_PARALLEL_MAX: Final = 4
 """Copies of one worker at once: each has a connection to its source as long as it takes, and others
 want to read too."""
 
+COPY_FAILURES_MAX: Final = 1_000
+"""Failed features, notices and violations that the report of a copy tells one by one."""
+
+PUBLISH_WAIT_SECONDS: Final = 2
 """How long a write over REST waits for the number of its version before it answers without."""
 
 DESCRIPTION_LENGTH_MAX: Final = 255
@@ -560,16 +564,12 @@ WORKERS_MAX: Final = 64
 WORKER_RESTART_SECONDS_MAX: Final = 10.0
 """Longest pause before a worker is started again that ends soon after it began."""
 
-STREAM_ID_LENGTH_MAX: Final = 128
-"""Characters of the name that a client gives a request."""
-
-GZIP_BYTES_MIN: Final = 1 * KIB
-"""A smaller answer is not packed."""
-
-GZIP_PACKS_MAX: Final = 10_000
-"""A packed body has at most so many packs one after the other."""
 WORKER_START_SECONDS_MAX: Final = 60.0
 """How long a worker may take to load, and the first one to serve."""
+
+WORKER_SILENT_SECONDS_MAX: Final = 30.0
+"""How long the loop of a worker may do nothing but one thing before it is taken for hung: much
+longer than the largest body takes to be read."""
 
 READER_SECONDS_MAX: Final = 2.0
 """How long a streamed answer waits for its reader, all waits together, with a connection to the
@@ -581,12 +581,12 @@ SPOOLS_BYTES_MAX: Final = 4 * 1024 * MIB
 
 STREAM_ID_LENGTH_MAX: Final = 128
 """Characters of the name that a client gives a request."""
-WORKER_SILENT_SECONDS_MAX: Final = 30.0
-"""How long the loop of a worker may do nothing but one thing before it is taken for hung: much
-longer than the largest body takes to be read."""
 
+GZIP_BYTES_MIN: Final = 1 * KIB
+"""A smaller answer is not packed."""
 
-
+GZIP_PACKS_MAX: Final = 10_000
+"""A packed body has at most so many packs one after the other."""
 
 DISCONNECT_LOOK_SECONDS: Final = 0.05
 """After this time it is watched whether the client is there; most answers are done by then."""
