@@ -3,24 +3,30 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from httpx import AsyncClient
 
+from naksha.hub.pipeline import Event, Setup
+from naksha.hub.requests import WriteFeatures
 from naksha.model import limits
 from naksha.server.app import create_app, serving
 from naksha.server.settings import Settings
 from naksha.testing._private_server import free_port
+from tests.hub.remote.support import forget_handlers, install
 from tests.server.raw import wait_until
 from tests.server.towns import collection, point
 
-FEATURES = 150
+FEATURES = 100
 PATIENCE = 60.0
+SECONDS = 2.5
+"""That a request may take: many times as long as a part takes, and less than eight that wait."""
 FROM = "/spaces/from/copy"
 LINES = {"Accept": "application/x-ndjson"}
 
@@ -46,10 +52,10 @@ async def served(directory: Path, seconds: float) -> AsyncIterator[tuple[FastAPI
         await serves
 
 
-async def fill(client: AsyncClient) -> None:
-    """A space full of features, and others for them."""
-    for id in ("from", "to", "too"):
-        (await client.post("/spaces", json={"id": id})).raise_for_status()
+async def fill(client: AsyncClient, **target: Any) -> None:
+    """A space full of features, and another one for them."""
+    for space in ({"id": "from"}, {"id": "to", **target}):
+        (await client.post("/spaces", json=space)).raise_for_status()
     some = collection(*(point(f"f{n}") for n in range(FEATURES)))
     (await client.put("/spaces/from/features", json=some)).raise_for_status()
 
@@ -66,20 +72,43 @@ def client(running: tuple[FastAPI, AsyncClient]) -> AsyncClient:
     return running[1]
 
 
+class Slow:
+    """A handler of others that takes its time to write."""
+
+    def __init__(self, setup: Setup) -> None:
+        pass
+
+    async def process(self, event: Event) -> Any:
+        if isinstance(event.request, WriteFeatures):
+            await asyncio.sleep(0.4)
+        return await event.send_upstream()
+
+
+@pytest.fixture
+def _slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The handler as that of an installed distribution."""
+    names = f"[naksha.handlers]\ntests:slow = {__name__}:Slow\n"
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", names)))
+    forget_handlers()
+    yield
+    forget_handlers()
+
+
+@pytest.mark.usefixtures("_slow")
 async def test_a_copy_may_take_longer_than_a_request(tmp_path: Path) -> None:
     async with served(tmp_path, PATIENCE) as (_, client):
-        await fill(client)
+        connectors = {"slow": "tests:slow", "kept": "storage"}
+        for id, name in connectors.items():
+            made = await client.post("/connectors", json={"id": id, "className": name})
+            made.raise_for_status()
+        await fill(client, eventHandlerIds=[*connectors])
+    async with served(tmp_path, SECONDS) as (_, client):
         began = time.monotonic()
-        (await client.post(FROM, json={"targetSpaceId": "to"})).raise_for_status()
-        seconds = (time.monotonic() - began) / 3  # as much as dozens of parts take
-    async with served(tmp_path, seconds) as (_, client):
-        await client.get("/spaces/too/count")  # the first one may have to load something
-        began = time.monotonic()
-        answer = await client.post(FROM, json={"targetSpaceId": "too"})
-        assert time.monotonic() - began > seconds, "this shows nothing"
+        answer = await client.post(f"{FROM}?limit=8", json={"targetSpaceId": "to"})
+        assert time.monotonic() - began > SECONDS
     assert answer.status_code == 200, answer.text
     report = answer.json()
-    assert (report["inserted"], len(report["parts"])) == (FEATURES, FEATURES)
+    assert (report["inserted"], len(report["parts"])) == (8, 8)
     assert report["isComplete"]
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -76,7 +77,7 @@ def test_files_are_for_one_server(tmp_path: Path) -> None:
 
 
 def test_what_is_locked_are_files_that_two_servers_would_share(tmp_path: Path) -> None:
-    def locked(**given: str) -> list[str]:
+    def locked(**given: Any) -> list[str]:
         paths = lock_files(Settings(data=str(tmp_path / "data"), **given))
         return [str(path.relative_to(tmp_path)) for path in paths]
 

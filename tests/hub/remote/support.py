@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from naksha.hub import registered
 from naksha.testing._private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,6 +28,12 @@ def install(directory: Path, entry_points: str = ENTRY_POINTS) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-handlers\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
     return directory
+
+
+def forget_handlers() -> None:
+    """Look for handlers anew: some were installed, or are gone."""
+    registered._known.cache_clear()
+    registered.handler_class.cache_clear()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from naksha.hub import registered
 from naksha.hub.context import Actor, Context
 from naksha.hub.hub import Hub
 from naksha.hub.requests import CountFeatures, IfExists, IfNotExists, ReadFeatures
@@ -22,7 +21,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query
 from tests.hub.handlers.support import HubUnderTest, feature
-from tests.hub.remote.support import hosted, install
+from tests.hub.remote.support import forget_handlers, hosted, install
 
 Connector = tuple[str, dict[str, Any]]
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -33,15 +32,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The handlers as those of an installed distribution."""
     directory = str(install(tmp_path_factory.mktemp("site")))
     sys.path.insert(0, directory)
-    _forget()
+    forget_handlers()
     yield
     sys.path.remove(directory)
-    _forget()
-
-
-def _forget() -> None:
-    registered._known.cache_clear()
-    registered.handler_class.cache_clear()
+    forget_handlers()
 
 
 @pytest.fixture(scope="module")
