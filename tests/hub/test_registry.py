@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from naksha.hub.context import Actor, UsageLimits
@@ -19,7 +20,7 @@ from naksha.hub.objects import (
     StorageObject,
     patched,
 )
-from naksha.hub.rights import parse_rights
+from naksha.hub.rights import all_rights, parse_rights
 from naksha.model.errors import (
     Conflict,
     Forbidden,
@@ -370,3 +371,17 @@ async def test_a_token_may_limit_how_many_spaces_there_are(realm: RealmHub) -> N
         await realm.registry.create(Space(id="c"), few)
     await realm.registry.remove(Space, "b", few)
     await realm.registry.create(Space(id="c"), few)
+
+
+async def test_the_limit_is_kept_however_many_come_at_once(realm: RealmHub) -> None:
+    few = Actor(app_id="few", rights=all_rights(), limits=UsageLimits(max_spaces=2))
+    tried = await asyncio.gather(
+        *(realm.registry.create(Space(id=f"s{n}"), few) for n in range(8)), return_exceptions=True
+    )
+    assert sum(isinstance(one, Space) for one in tried) == 2
+    assert sum(isinstance(one, LimitExceeded) for one in tried) == 6
+    await realm.registry.create(Space(id="theirs", owner="others"), ADMIN)
+    with pytest.raises(LimitExceeded):  # who takes one over has it as well
+        await realm.registry.change(
+            Space, "theirs", lambda old: msgspec.structs.replace(old, owner="few"), few
+        )

@@ -218,6 +218,28 @@ def test_a_shared_space_is_shown_to_who_may_read_it(client: httpx.Client, minter
         assert client.patch(f"/spaces/{id}", json={"title": "x"}, headers=reader).status_code == 403
 
 
+def test_clustering_is_a_capability(client: httpx.Client, minter: Minter) -> None:
+    urm: dict[str, Any] = {"xyz-hub": {"readFeatures": [{}]}}
+    able: dict[str, Any] = {
+        "xyz-hub": {"readFeatures": [{}], "useCapabilities": [{"id": "hexbinClustering"}]}
+    }
+    reader, clusterer = (bearer(minter(appId="reader", urm=each)) for each in (urm, able))
+    for id, shared in (("binned", False), ("binned-for-all", True)):
+        made = client.post("/spaces", json={"id": id, "shared": shared}, headers=bearer(minter()))
+        assert made.is_success
+
+    def status(id: str, kind: str, who: dict[str, str]) -> int:
+        box = "west=-1&south=-1&east=1&north=1"
+        return client.get(f"/spaces/{id}/bbox?{box}&clustering={kind}", headers=who).status_code
+
+    assert status("binned", "hexbin", reader) == status("binned", "quadbin", clusterer) == 403
+    assert status("binned", "hexbin", clusterer) == 200
+    assert status("binned-for-all", "quadbin", reader) == 200
+    tile = "/spaces/binned/tile/quadkey/0.mvt?clustering=hexbin"
+    assert client.get(tile, headers=reader).status_code == 403
+    assert client.get(tile, headers=clusterer).status_code == 200
+
+
 def test_no_more_features_are_written_than_the_token_allows(
     client: httpx.Client, minter: Minter
 ) -> None:

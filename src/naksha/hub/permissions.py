@@ -61,6 +61,7 @@ async def check_made(
         actor.rights.check(made.manage_right, made.resource())
         if made.owner != actor.owner and type(made) in ADMIN:
             actor.rights.check(ADMIN[type(made)], made.resource())
+    if old is None or old.owner != made.owner:
         await _check_count(edit, made, actor)
     known = {
         name.key for name in (names_of(old) if old is not None else ()) if not name.is_implicit

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import Response
 
+from naksha.hub import resources
 from naksha.hub.areas import (
     cells,
     clustered_box,
@@ -28,8 +29,10 @@ from naksha.hub.language.clustering import (
     parse_clustering,
     parse_tweaks,
 )
+from naksha.hub.objects import Space
 from naksha.hub.requests import CountFeatures, ReadFeatures
 from naksha.hub.responses import Features
+from naksha.hub.rights import Right
 from naksha.hub.shaping import box_shape
 from naksha.model.query import Bbox
 from naksha.server.answers import GEO_JSON, whole
@@ -88,12 +91,20 @@ class Area:
 
     async def cells(self, options: Hexbin | Quadbin) -> list[dict[str, Any]]:
         """Cells in which something is."""
+        await self._check_capability(options)
         gathered = gathering(options)
         wide = clustered_box(self.box, self.level, options)
         await gathered.read(await self.asked.send(self._read(wide, limited=False)))
         return await asyncio.to_thread(
             partial(cells, gathered, self.box, self.level, options, clip=self.clip)
         )
+
+    async def _check_capability(self, options: Hexbin | Quadbin) -> None:
+        """XYZ has a right for it, except where everybody may read."""
+        space = await self.asked.realm.registry.get(Space, self.asked.space_id)
+        if not space.shared:
+            name = resources.capability(f"{type(options).__name__.lower()}Clustering")
+            self.asked.context.actor.rights.check(Right.USE_CAPABILITIES, name)
 
     def _read(self, box: Bbox, *, limited: bool) -> ReadFeatures:
         limit = self.parameters.limit if limited else None

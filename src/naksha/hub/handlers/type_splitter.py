@@ -40,6 +40,7 @@ from naksha.hub.requests import (
 )
 from naksha.hub.responses import Count, Features, Whereabouts, Written
 from naksha.hub.writing import published, write_in
+from naksha.hub.writing.permits import Permits
 from naksha.model import limits
 from naksha.model.errors import (
     CollectionNotFound,
@@ -173,7 +174,10 @@ class TypeSplitterHandler:
                 )
                 for part in plan.parts
             ]
-            return plan.told(answers)
+            written = plan.told(answers)
+            if written.inserted:  # what only moved is not more
+                await Permits(event.context).check_count(session, await self._present(session))
+            return written
 
         actor = event.context.actor
         written = await storage.run(work, actor.app_id, actor.author)

@@ -1,8 +1,10 @@
 """Rights to some features only: the guards of a request are asked about every change, with the
 feature as it is and as it will be, in the transaction that makes it. How many features there may be
-is asked once, at its end."""
+is asked once, at its end, and nobody else writes meanwhile."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from naksha.hub.context import Context
 from naksha.hub.scoping import Marks, marks_of
@@ -32,17 +34,22 @@ class Permits:
         new = None if content is None else self._after(old, content, info)
         self._context.check_change(old, new)
 
-    async def check_count(self, reader: Reader, info: CollectionInfo) -> None:
-        """Forbidden when there are more features now than the token of the actor allows."""
+    @property
+    def are_counted(self) -> bool:
+        """Whether the token of the actor says how many features there may be. Who creates some has
+        to close the gates of the space's collections before."""
+        return self._context.actor.limits.max_features_per_space is not None
+
+    async def check_count(self, reader: Reader, collections: Iterable[str]) -> None:
+        """Forbidden when there are more features in the collections of a space than that."""
         most = self._context.actor.limits.max_features_per_space
         if most is None:
             return
-        count = await reader.count(info.id, Query())
+        count = sum([await reader.count(collection, Query()) for collection in collections])
         if count > most:
             raise Forbidden(
                 f"There would be {count} features, and the token allows {most} in a space; "
-                "delete some, or ask for a token that allows more",
-                collection_id=info.id,
+                "delete some, or ask for a token that allows more"
             )
 
     def _after(self, old: Marks | None, content: Feature, info: CollectionInfo | None) -> Marks:

@@ -41,11 +41,6 @@ class Report:
                 action = CREATED
         self._done[id] = _Done(position, action, state)
 
-    @property
-    def has_created(self) -> bool:
-        """Whether there is something that was not there before."""
-        return any(each.action == CREATED for each in self._done.values())
-
     def written(
         self,
         space_id: str,

@@ -90,7 +90,7 @@ class _Write:
         self._line = line
         self._attempts = itertools.count()
         self._read: Mapping[str, State] = _NOTHING
-        self._may_create = line.is_main and any(
+        self._creates = any(
             batch.rules.if_not_exists is IfNotExists.CREATE and batch.rules.features
             for batch in prepared.batches
         )
@@ -101,15 +101,22 @@ class _Write:
             self._read = await states_at(self._line.base, self._target, self._prepared)
 
         async def work(session: WriteSession) -> Written:
-            return await self.attempt(session, space_id, Permits(context))
+            permits = Permits(context)
+            written = await self.attempt(session, space_id, permits)
+            if written.inserted:
+                await permits.check_count(session, [self._target.collection.id])
+            return written
 
         actor = context.actor
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
     async def attempt(self, session: WriteSession, space_id: str, permits: Permits) -> Written:
         """The whole of it in one session, which is not committed here."""
-        info = await open_collection(session, self._target, may_create=self._may_create)
-        if next(self._attempts) >= limits.RETRY_GATE_COUNT and info is not None:
+        may_create = self._creates and self._line.is_main
+        info = await open_collection(session, self._target, may_create=may_create)
+        was_overtaken = next(self._attempts) >= limits.RETRY_GATE_COUNT
+        is_counted = self._creates and permits.are_counted
+        if info is not None and (was_overtaken or is_counted):
             # What is read from here on is what is written over.
             await session.close_gates([info.id])
         report = Report()
@@ -128,8 +135,6 @@ class _Write:
             count += len(entries)
             await steps.carry_out(rules, entries, self._read)
         failures.check_any_left(count)
-        if info is not None and report.has_created:
-            await permits.check_count(session, info)
         if session.txn is not None and self._request.message is not None:
             await session.message(MESSAGE, self._request.message)
         return report.written(space_id, session.txn, failures.reported(), self._prepared.notices)
