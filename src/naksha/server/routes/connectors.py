@@ -4,127 +4,61 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from naksha.hub.objects import Connector, patched, replaced
-from naksha.hub.permissions import check_seen, is_seen
+from naksha.hub.objects import Connector
 from naksha.hub.space_changes import change_connector
-from naksha.server.answers import json_answer
-from naksha.server.bodies import json_object
-from naksha.server.config_documents import ConnectorDocument, answers, body_of, changes, patch_of
-from naksha.server.configured import IfMatch, etags, shown, wants_json
-from naksha.server.state import Ctx, RealmDep
+from naksha.server.config_documents import ConnectorDocument
+from naksha.server.configured import AskedDep, Routes, Tags
 
 router = APIRouter(tags=["connectors"])
 CONNECTORS: Final = "/hub/connectors"
+CONNECTOR: Final = "/hub/connectors/{connector_id}"
 HANDLERS: Final = "/hub/handlers"
-_LISTED: Final = answers(list[ConnectorDocument], "Those that the actor may see, ordered by id.")
-_SHOWN: Final = answers(ConnectorDocument, "The connector.")
-_CHANGED: Final = changes(ConnectorDocument, "The connector as it is now.")
-_REMOVED: Final = {
-    204: {"description": "Done; the answer to who does not accept JSON."},
-    **changes(ConnectorDocument, "The connector as it was."),
-}
-_BODY: Final = body_of(ConnectorDocument, "The connector, with its id.")
+HANDLER: Final = "/hub/handlers/{connector_id}"
+_connectors: Final = Routes(Connector, ConnectorDocument, change_connector)
 
 
-@router.get(CONNECTORS, response_class=Response, responses=_LISTED)
-@router.get(HANDLERS, response_class=Response, responses=_LISTED)
-async def list_connectors(request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.get(CONNECTORS, **_connectors.lists)
+@router.get(HANDLERS, **_connectors.lists)
+async def list_connectors(asked: AskedDep) -> Response:
     """The connectors of the realm."""
-    found = await realm.registry.list(Connector)
-    return json_answer(request, [one.to_json() for one in found if is_seen(one, context.actor)])
+    return await _connectors.listed(asked)
 
 
-async def _made(request: Request, realm: RealmDep, context: Ctx, status: int) -> Response:
-    connector = Connector.from_json(await json_object(request))
-    made = await realm.registry.create(connector, context.actor)
-    return shown(request, made, status)
-
-
-@router.post(
-    CONNECTORS,
-    response_class=Response,
-    status_code=201,
-    responses=changes(ConnectorDocument, "The connector as it was made.", 201),
-    openapi_extra=_BODY,
-)
-async def post_connector(request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.post(CONNECTORS, **_connectors.makes(status=201))
+async def post_connector(asked: AskedDep) -> Response:
     """Make a connector; it is tried out first."""
-    return await _made(request, realm, context, 201)
+    return await _connectors.made(asked, 201)
 
 
-@router.post(
-    HANDLERS,
-    response_class=Response,
-    responses=changes(ConnectorDocument, "The connector as it was made."),
-    openapi_extra=_BODY,
-)
-async def post_handler(request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.post(HANDLERS, **_connectors.makes())
+async def post_handler(asked: AskedDep) -> Response:
     """Make a connector; it is tried out first."""
-    return await _made(request, realm, context, 200)
+    return await _connectors.made(asked)
 
 
-@router.get(f"{CONNECTORS}/{{connector_id}}", response_class=Response, responses=_SHOWN)
-@router.get(f"{HANDLERS}/{{connector_id}}", response_class=Response, responses=_SHOWN)
-async def get_connector(
-    connector_id: str, request: Request, realm: RealmDep, context: Ctx
-) -> Response:
+@router.get(CONNECTOR, **_connectors.shows)
+@router.get(HANDLER, **_connectors.shows)
+async def get_connector(connector_id: str, asked: AskedDep) -> Response:
     """A connector."""
-    connector = await realm.registry.get(Connector, connector_id)
-    check_seen(connector, context.actor)
-    return shown(request, connector)
+    return await _connectors.shown(connector_id, asked)
 
 
-@router.patch(
-    f"{CONNECTORS}/{{connector_id}}",
-    response_class=Response,
-    responses=_CHANGED,
-    openapi_extra=patch_of(ConnectorDocument),
-)
-async def patch_connector(
-    connector_id: str, request: Request, realm: RealmDep, context: Ctx, if_match: IfMatch = None
-) -> Response:
+@router.patch(CONNECTOR, **_connectors.patches)
+async def patch_connector(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
     """Change a connector by a merge patch; it is tried out first, with every space that has it."""
-    patch = await json_object(request)
-    changed = await change_connector(
-        realm,
-        connector_id,
-        lambda old: patched(Connector, old, patch),
-        context.actor,
-        if_match=etags(if_match),
-    )
-    return shown(request, changed)
+    return await _connectors.patched(connector_id, asked, tags)
 
 
-@router.put(
-    f"{HANDLERS}/{{connector_id}}",
-    response_class=Response,
-    responses=_CHANGED,
-    openapi_extra=_BODY,
-)
-async def put_handler(
-    connector_id: str, request: Request, realm: RealmDep, context: Ctx, if_match: IfMatch = None
-) -> Response:
+@router.put(HANDLER, **_connectors.replaces)
+async def put_handler(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
     """Replace a connector that is there; the new one is tried out first."""
-    body = await json_object(request)
-    changed = await change_connector(
-        realm,
-        connector_id,
-        lambda old: replaced(Connector, old, body),
-        context.actor,
-        if_match=etags(if_match),
-    )
-    return shown(request, changed)
+    return await _connectors.replaced(connector_id, asked, tags)
 
 
-@router.delete(f"{CONNECTORS}/{{connector_id}}", response_class=Response, responses=_REMOVED)
-@router.delete(f"{HANDLERS}/{{connector_id}}", response_class=Response, responses=_REMOVED)
-async def delete_connector(
-    connector_id: str, request: Request, realm: RealmDep, context: Ctx, if_match: IfMatch = None
-) -> Response:
+@router.delete(CONNECTOR, **_connectors.removes)
+@router.delete(HANDLER, **_connectors.removes)
+async def delete_connector(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
     """Remove a connector that no space has."""
-    removed = await realm.registry.remove(
-        Connector, connector_id, context.actor, if_match=etags(if_match)
-    )
-    return shown(request, removed) if wants_json(request) else Response(status_code=204)
+    return await _connectors.removed(connector_id, asked, tags)

@@ -6,13 +6,12 @@ from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from naksha.hub.contents import content_updated_at
 from naksha.hub.language.content_time import content_time_tests
-from naksha.hub.objects import Space, patched, replaced
-from naksha.hub.permissions import check_seen
+from naksha.hub.objects import Space
 from naksha.hub.provenance import add_provenance
 from naksha.hub.registry import new_space_id
 from naksha.hub.resources import features
@@ -21,21 +20,21 @@ from naksha.hub.space_changes import change_space, create_space, remove_space
 from naksha.hub.space_lists import SpaceFilter, Wanted, listed
 from naksha.model.errors import NakshaError
 from naksha.server.answers import JSON, json_answer
-from naksha.server.bodies import json_object
-from naksha.server.config_documents import (
-    ProvenanceDocument,
-    SpaceDocument,
-    answers,
-    body_of,
-    changes,
-    patch_of,
-)
-from naksha.server.configured import IfMatch, etags, shown, wants_json
+from naksha.server.config_documents import ProvenanceDocument, SpaceDocument, body_of, changes
+from naksha.server.configured import AskedDep, Routes, Tags, removed, shown
 from naksha.server.parameters import Parameters, raw_query
-from naksha.server.state import Ctx, RealmDep
 
 router = APIRouter(tags=["spaces"])
+SPACES: Final = "/hub/spaces"
 SPACE: Final = "/hub/spaces/{space_id}"
+KeepCollection = Annotated[
+    bool,
+    Query(
+        alias="keepCollection",
+        description="Leave the collection, where no other space is stored in it, as it is.",
+    ),
+]
+_spaces: Final = Routes(Space, SpaceDocument, change_space)
 
 
 class ListParameters(Parameters):
@@ -64,134 +63,63 @@ class ListParameters(Parameters):
     )
 
 
-@router.get(
-    "/hub/spaces",
-    response_class=Response,
-    responses=answers(list[SpaceDocument], "Those that the actor may see, ordered by id."),
-)
-async def list_spaces(
-    request: Request,
-    realm: RealmDep,
-    context: Ctx,
-    parameters: Annotated[ListParameters, Query()],
-) -> Response:
+@router.get(SPACES, **_spaces.lists)
+async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Query()]) -> Response:
     """The spaces of the realm."""
     wanted = SpaceFilter(
         owner=parameters.owner,
         tags=frozenset(part for one in parameters.tag for part in one.split(",") if part),
         region=parameters.region,
-        content_tests=tuple(content_time_tests(raw_query(request))),
+        content_tests=tuple(content_time_tests(raw_query(asked.request))),
     )
     beside = Wanted(
         parameters.include_rights, parameters.include_connectors, parameters.include_counts
     )
-    return json_answer(request, await listed(realm, wanted, beside, context.actor))
+    return json_answer(asked.request, await listed(asked.realm, wanted, beside, asked.actor))
 
 
-@router.post(
-    "/hub/spaces",
-    response_class=Response,
-    responses=changes(SpaceDocument, "The space as it was made."),
-    openapi_extra=body_of(SpaceDocument, "The space; without an id it gets one."),
-)
-async def post_space(request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.post(SPACES, **_spaces.makes("The space; without an id it gets one."))
+async def post_space(asked: AskedDep) -> Response:
     """Make a space, and its collection."""
-    body = await json_object(request)
+    body = await asked.body()
     if body.get("id") is None:
         body["id"] = new_space_id()
-    made = await create_space(realm, Space.from_json(body), context.actor)
-    return shown(request, made)
+    made = await create_space(asked.realm, Space.from_json(body), asked.actor)
+    return shown(asked.request, made)
 
 
-@router.get(
-    SPACE,
-    response_class=Response,
-    responses=answers(SpaceDocument, "The space."),
-)
-async def get_space(space_id: str, request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.get(SPACE, **_spaces.shows)
+async def get_space(space_id: str, asked: AskedDep) -> Response:
     """A space."""
-    space = await realm.registry.get(Space, space_id)
-    check_seen(space, context.actor)
+    space = await _spaces.found(space_id, asked)
     more: dict[str, Any] = {}
     with suppress(NakshaError):  # the space is there though its storage is not
-        more["contentUpdatedAt"] = await content_updated_at(realm, space)
-    return shown(request, space, more=more)
+        more["contentUpdatedAt"] = await content_updated_at(asked.realm, space)
+    return shown(asked.request, space, more=more)
 
 
-@router.patch(
-    SPACE,
-    response_class=Response,
-    responses=changes(SpaceDocument, "The space as it is now."),
-    openapi_extra=patch_of(SpaceDocument),
-)
-async def patch_space(
-    space_id: str, request: Request, realm: RealmDep, context: Ctx, if_match: IfMatch = None
-) -> Response:
+@router.patch(SPACE, **_spaces.patches)
+async def patch_space(space_id: str, asked: AskedDep, tags: Tags) -> Response:
     """Change a space by a merge patch: null takes away, lists are replaced."""
-    patch = await json_object(request)
-    changed = await change_space(
-        realm,
-        space_id,
-        lambda old: patched(Space, old, patch),
-        context.actor,
-        if_match=etags(if_match),
-    )
-    return shown(request, changed)
+    return await _spaces.patched(space_id, asked, tags)
 
 
-@router.put(
-    SPACE,
-    response_class=Response,
-    responses=changes(SpaceDocument, "The space as it is now."),
-    openapi_extra=body_of(SpaceDocument, "The space."),
-)
-async def put_space(
-    space_id: str, request: Request, realm: RealmDep, context: Ctx, if_match: IfMatch = None
-) -> Response:
+@router.put(SPACE, **_spaces.replaces)
+async def put_space(space_id: str, asked: AskedDep, tags: Tags) -> Response:
     """Replace a space that is there."""
-    body = await json_object(request)
-    changed = await change_space(
-        realm,
-        space_id,
-        lambda old: replaced(Space, old, body),
-        context.actor,
-        if_match=etags(if_match),
-    )
-    return shown(request, changed)
+    return await _spaces.replaced(space_id, asked, tags)
 
 
-@router.delete(
-    SPACE,
-    response_class=Response,
-    responses={
-        204: {"description": "Done; the answer to who does not accept JSON."},
-        **changes(SpaceDocument, "The space as it was."),
-    },
-)
+@router.delete(SPACE, **_spaces.removes)
 async def delete_space(
-    space_id: str,
-    request: Request,
-    realm: RealmDep,
-    context: Ctx,
-    if_match: IfMatch = None,
-    keep_collection: Annotated[
-        bool,
-        Query(
-            alias="keepCollection",
-            description="Leave the collection, where no other space is stored in it, as it is.",
-        ),
-    ] = False,
+    space_id: str, asked: AskedDep, tags: Tags, keep_collection: KeepCollection = False
 ) -> Response:
     """Remove a space with its tags and branches. A collection that no other space is stored in is
     deleted after a grace period; until then it can be restored by a space that names it."""
-    removed = await remove_space(
-        realm,
-        space_id,
-        context.actor,
-        if_match=etags(if_match),
-        keeps_collection=keep_collection,
+    gone = await remove_space(
+        asked.realm, space_id, asked.actor, if_match=tags, keeps_collection=keep_collection
     )
-    return shown(request, removed) if wants_json(request) else Response(status_code=204)
+    return removed(asked.request, gone)
 
 
 @router.post(
@@ -200,11 +128,9 @@ async def delete_space(
     responses=changes(ProvenanceDocument, "The entry as it is kept."),
     openapi_extra=body_of(ProvenanceDocument, "Where data came from."),
 )
-async def post_provenance(
-    space_id: str, request: Request, realm: RealmDep, context: Ctx
-) -> Response:
+async def post_provenance(space_id: str, asked: AskedDep) -> Response:
     """Note where data of a space came from. Whoever may create features may say so."""
-    space = await realm.registry.get(Space, space_id)
-    context.actor.rights.check(Right.CREATE_FEATURES, features(space.resource()))
-    kept = await add_provenance(realm, space_id, await json_object(request), context.actor)
+    space = await asked.realm.registry.get(Space, space_id)
+    asked.actor.rights.check(Right.CREATE_FEATURES, features(space.resource()))
+    kept = await add_provenance(asked.realm, space_id, await asked.body(), asked.actor)
     return Response(msgspec.json.encode(kept), media_type=JSON)

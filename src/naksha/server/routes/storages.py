@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from naksha.hub.objects import StorageObject, check_object_id
-from naksha.hub.permissions import check_seen, is_seen
 from naksha.hub.storage_changes import create_storage, replace_storage
 from naksha.model.errors import InvalidArgument
-from naksha.server.answers import json_answer
-from naksha.server.bodies import json_object
-from naksha.server.config_documents import StorageDocument, answers, body_of, changes
-from naksha.server.configured import IfMatch, etags, shown, wants_json
-from naksha.server.state import Ctx, RealmDep
+from naksha.server.config_documents import StorageDocument
+from naksha.server.configured import AskedDep, Routes, Tags, shown
 
 router = APIRouter(tags=["storages"])
 STORAGES: Final = "/hub/storages"
@@ -22,85 +18,50 @@ STORAGE: Final = "/hub/storages/{storage_id}"
 Check = Annotated[
     bool, Query(description="Refuse a storage that cannot be opened now. Default is true.")
 ]
+_storages: Final = Routes(StorageObject, StorageDocument)
 
 
-@router.get(
-    STORAGES,
-    response_class=Response,
-    responses=answers(list[StorageDocument], "Those that the actor may see, ordered by id."),
-)
-async def list_storages(request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.get(STORAGES, **_storages.lists)
+async def list_storages(asked: AskedDep) -> Response:
     """The storages of the realm."""
-    found = await realm.registry.list(StorageObject)
-    return json_answer(request, [one.to_json() for one in found if is_seen(one, context.actor)])
+    return await _storages.listed(asked)
 
 
-@router.post(
-    STORAGES,
-    response_class=Response,
-    responses=changes(StorageDocument, "The storage as it is kept."),
-    openapi_extra=body_of(StorageDocument, "The storage, with its id."),
-)
-async def post_storage(
-    request: Request, realm: RealmDep, context: Ctx, check: Check = True
-) -> Response:
+@router.post(STORAGES, **_storages.makes())
+async def post_storage(asked: AskedDep, check: Check = True) -> Response:
     """Add a storage; it is opened first, and set up when it is new."""
-    storage = StorageObject.from_json(await json_object(request))
-    made = await create_storage(realm, storage, context.actor, is_tried=check)
-    return shown(request, made)
+    storage = StorageObject.from_json(await asked.body())
+    made = await create_storage(asked.realm, storage, asked.actor, is_tried=check)
+    return shown(asked.request, made)
 
 
-@router.get(STORAGE, response_class=Response, responses=answers(StorageDocument, "The storage."))
-async def get_storage(storage_id: str, request: Request, realm: RealmDep, context: Ctx) -> Response:
+@router.get(STORAGE, **_storages.shows)
+async def get_storage(storage_id: str, asked: AskedDep) -> Response:
     """A storage."""
-    storage = await realm.registry.get(StorageObject, storage_id)
-    check_seen(storage, context.actor)
-    return shown(request, storage)
+    return await _storages.shown(storage_id, asked)
 
 
-@router.put(
-    STORAGE,
-    response_class=Response,
-    responses=changes(StorageDocument, "The storage as it is kept."),
-    openapi_extra=body_of(StorageDocument, "The storage."),
-)
+@router.put(STORAGE, **_storages.replaces)
 async def put_storage(
-    storage_id: str,
-    request: Request,
-    realm: RealmDep,
-    context: Ctx,
-    check: Check = True,
-    if_match: IfMatch = None,
+    storage_id: str, asked: AskedDep, tags: Tags, check: Check = True
 ) -> Response:
     """Replace a storage that is there. With its location as it was shown, the password and all
     options stay that are not given anew; null takes one away."""
-    body = await json_object(request)
+    body = await asked.body()
     if body.get("id", storage_id) != storage_id:
         raise InvalidArgument("The id of a storage cannot be changed", field="id")
     check_object_id(storage_id, "storage")
     changed = await replace_storage(
-        realm,
+        asked.realm,
         StorageObject.from_json({**body, "id": storage_id}),
-        context.actor,
-        if_match=etags(if_match),
+        asked.actor,
+        if_match=tags,
         is_tried=check,
     )
-    return shown(request, changed)
+    return shown(asked.request, changed)
 
 
-@router.delete(
-    STORAGE,
-    response_class=Response,
-    responses={
-        204: {"description": "Done; the answer to who does not accept JSON."},
-        **changes(StorageDocument, "The storage as it was."),
-    },
-)
-async def delete_storage(
-    storage_id: str, request: Request, realm: RealmDep, context: Ctx, if_match: IfMatch = None
-) -> Response:
+@router.delete(STORAGE, **_storages.removes)
+async def delete_storage(storage_id: str, asked: AskedDep, tags: Tags) -> Response:
     """Forget a storage that no connector and no space uses; what is in it stays there."""
-    removed = await realm.registry.remove(
-        StorageObject, storage_id, context.actor, if_match=etags(if_match)
-    )
-    return shown(request, removed) if wants_json(request) else Response(status_code=204)
+    return await _storages.removed(storage_id, asked, tags)
