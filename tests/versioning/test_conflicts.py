@@ -97,6 +97,21 @@ async def test_policies(storage: Storage, policy: Policy, expected: dict[str, An
     assert await conflicts(storage) == []
 
 
+async def test_a_decision_for_what_is_there_writes_nothing(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2), place("b", n=2))
+    await put(storage, place("a", n=3), place("b", n=3))
+    log = await storage.transactions()
+    choices: Choices = {("places", "b"): place("b", n=3)}
+    for _ in range(2):
+        done = await merge(storage, "fix", "main", BOB, policy=Policy.OURS, choices=choices)
+        assert (done.txn, done.count) == (None, 0)
+    assert await storage.transactions() == log
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+
+
 async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> None:
     await in_conflict(storage)
     with pytest.raises(MergeConflict) as caught:

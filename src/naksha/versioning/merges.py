@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.merge import Side, merge3
+from naksha.model.merge import Side, merge3, same
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.spi.merging import content_of
@@ -260,6 +260,8 @@ class Judge:
         found = merge_states(name, change.old, ours, change.new)
         if isinstance(found, Undecided):
             found = self._decide(found, change, ours)
+            if isinstance(found, Write) and _is_there(found):
+                return None
         if isinstance(found, Write):
             return msgspec.structs.replace(found, origin=origin)
         return found
@@ -284,6 +286,13 @@ class Judge:
         sides = content_of(ours.feature), content_of(change.new.feature)
         prefer: Side = "ours" if choice is Policy.OURS else "theirs"
         return Write(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
+
+
+def _is_there(write: Write) -> bool:
+    """Whether it was decided for what the target has: then there is nothing to write."""
+    if write.head is None or write.feature is None:
+        return write.head is write.feature
+    return same(content_of(write.head.feature), content_of(write.feature))
 
 
 def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
