@@ -221,6 +221,24 @@ async def test_conflicts_go_with_their_branch(storage: Storage) -> None:
     assert await conflicts(storage) == []
 
 
+async def test_a_branch_is_open_again_when_the_other_one_is_gone(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    one, two = await branch(storage, "one"), await branch(storage, "two")
+    await put(one, place("a", n=2))
+    await put(two, place("a", n=3))
+    await put(storage, place("a", n=4))
+    for target in ("two", "main"):
+        with pytest.raises(MergeConflict):
+            await merge(storage, "one", target, BOB)
+    await delete_branch(storage, "two", ANN)
+    (left,) = await conflicts(storage)
+    (known,) = await branches(storage)
+    assert known.conflicts == (left.id,)
+    await give_up_conflict(storage, left.id, BOB)
+    assert [each.state for each in await branches(storage)] == ["OPEN"]
+
+
 async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))

@@ -10,7 +10,7 @@ from naksha.model.errors import InUse, LimitExceeded, NotFound
 from naksha.model.version import Version
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Layer, Storage, WriteSession
-from naksha.versioning.conflicts import conflicts, forget_conflict
+from naksha.versioning.conflicts import conflicts, forget_conflict, without
 from naksha.versioning.places import Line, Place, check_protectable, line_of, place_of
 from naksha.versioning.records import (
     LAYERS_MAX,
@@ -21,6 +21,7 @@ from naksha.versioning.records import (
     Known,
     Scope,
     Signed,
+    StoredConflict,
     branch_of,
     branch_with,
     change_branch,
@@ -130,8 +131,17 @@ async def delete_branch(
         for conflict in await conflicts(session):
             if branch.number in (conflict.source, conflict.target):
                 await forget_conflict(session, conflict.id)
+                await _end_conflict(session, conflict)
 
     await storage.run(work, signed.app_id, signed.author)
+
+
+async def _end_conflict(session: WriteSession, conflict: StoredConflict) -> None:
+    """The other branch, if it is the one that tells of it, is no longer in this conflict."""
+    known = await branch_with(session, conflict.source or conflict.target)
+    if known is not None:
+        branch, revision = known
+        await change_branch(session, without(branch, conflict.id), revision)
 
 
 async def stand_on(session: WriteSession, line: Line) -> None:
