@@ -19,9 +19,11 @@ from naksha.versioning import (
     Policy,
     Signed,
     Written,
+    branches,
     changesets,
     create_branch,
     create_tag,
+    delete_branch,
     delete_tag,
     diff,
     merge,
@@ -30,6 +32,7 @@ from naksha.versioning import (
     rebase,
     revert,
     rollback,
+    tags,
 )
 from tests.versioning.model import Content, Model
 from tests.versioning.town import content
@@ -289,13 +292,32 @@ class VersioningMachine(RuleBasedStateMachine):
             assert await content(target, self.name) == self.model.now(line)
 
     def teardown(self) -> None:
-        self.driver(self._log())
+        try:
+            self.driver(self._log())
+        finally:
+            self.driver(self._clear())
+
+    async def _clear(self) -> None:
+        """Leave nothing behind: a merge looks at every collection that is there, and a tag of a
+        failed example would keep what later ones drop."""
+        own = f"-{self.name}"
+        for tag in await tags(self.storage):
+            if tag.name.endswith(own):
+                await delete_tag(self.storage, tag.name, BY)
+        # What stands on another branch was made after it.
+        for each in sorted(await branches(self.storage), key=lambda b: b.number, reverse=True):
+            if each.name.endswith(own):
+                await delete_branch(self.storage, each.name, BY)
+        async with self.storage.write("machine") as session:
+            await session.drop_collection(self.name, 1)
+        await self.storage.maintain()
 
     async def _log(self) -> None:
         """Every line has its own transactions in its log, and no others."""
         for line in self.model.lines:
             own = await open_branch(self.storage, self.own(line))
-            page = await changesets(own, limit=1000, newest_first=False)
+            # Of this example only: what others did before may be more than a page.
+            page = await changesets(own, after=self.seqs[0], limit=1000, newest_first=False)
             logged = {each.version.seq_number for each in page.changesets}
             for version in range(1, self.model.last + 1):
                 is_own = self.model.owner[version] == line

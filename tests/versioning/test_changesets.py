@@ -19,7 +19,7 @@ from naksha.versioning import (
     line_of,
     rebase,
 )
-from tests.versioning.town import ANN, BOB, delete, make, place, put
+from tests.versioning.town import ANN, BOB, delete, make, place, put, seen
 
 
 async def log(storage: Storage, **how: Any) -> list[Changeset]:
@@ -112,6 +112,17 @@ async def test_an_area_is_tested_on_the_changed_features_old_or_new(storage: Sto
     assert [each.version.seq_number for each in found] == expected
     assert await log(storage, area=Intersects(shapely.to_wkb(shapely.Point()))) == []
     assert await log(storage, area=area, where=LogFilter(collections=("roads",))) == []
+
+
+async def test_where_it_was_counts_when_it_is_made_anew_elsewhere(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", 8, 50))
+    async with storage.write("editor") as session:
+        await session.delete("places", ["a"])
+        await session.create("places", [place("a", -20, 10)])
+    version = await seen(storage, session.txn)
+    page = await changesets(await line_of(storage, "main"), area=Bbox(7, 49, 9, 51))
+    assert page.changesets[0].version == version
 
 
 async def test_an_area_over_the_date_line(storage: Storage) -> None:

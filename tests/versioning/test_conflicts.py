@@ -97,6 +97,21 @@ async def test_policies(storage: Storage, policy: Policy, expected: dict[str, An
     assert await conflicts(storage) == []
 
 
+async def test_a_decision_for_what_is_there_writes_nothing(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2), place("b", n=2))
+    await put(storage, place("a", n=3), place("b", n=3))
+    log = await storage.transactions()
+    choices: Choices = {("places", "b"): place("b", n=3)}
+    for _ in range(2):
+        done = await merge(storage, "fix", "main", BOB, policy=Policy.OURS, choices=choices)
+        assert (done.txn, done.count) == (None, 0)
+    assert await storage.transactions() == log
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+
+
 async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> None:
     await in_conflict(storage)
     with pytest.raises(MergeConflict) as caught:
@@ -204,6 +219,24 @@ async def test_conflicts_go_with_their_branch(storage: Storage) -> None:
         await merge(storage, "fix", "main", BOB)
     await delete_branch(storage, "fix", ANN)
     assert await conflicts(storage) == []
+
+
+async def test_a_branch_is_open_again_when_the_other_one_is_gone(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    one, two = await branch(storage, "one"), await branch(storage, "two")
+    await put(one, place("a", n=2))
+    await put(two, place("a", n=3))
+    await put(storage, place("a", n=4))
+    for target in ("two", "main"):
+        with pytest.raises(MergeConflict):
+            await merge(storage, "one", target, BOB)
+    await delete_branch(storage, "two", ANN)
+    (left,) = await conflicts(storage)
+    (known,) = await branches(storage)
+    assert known.conflicts == (left.id,)
+    await give_up_conflict(storage, left.id, BOB)
+    assert [each.state for each in await branches(storage)] == ["OPEN"]
 
 
 async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:

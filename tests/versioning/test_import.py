@@ -71,6 +71,19 @@ async def test_an_import_goes_on_after_another_one(storage: Storage) -> None:
     assert await content(storage) == {"b": {}}
 
 
+async def test_ids_with_the_prefix_of_the_collection(storage: Storage) -> None:
+    info = CollectionInfo(id="places", id_prefix="p-")
+    first = [Snapshot(ms(1), [place("p-a", n=1), place("b", n=1)]), Snapshot(ms(2), [place("p-a")])]
+    done = await import_history(storage, info, first, BY)
+    assert [(d.created, d.updated, d.deleted) for d in done] == [(2, 0, 0), (0, 1, 1)]
+    # Nothing but the prefix is different.
+    same = [Snapshot(ms(3), [place("a")]), Snapshot(ms(4), [place("p-a")])]
+    assert [each.txn for each in await import_history(storage, PLACES, same, BY)] == [None, None]
+    (gone,) = await import_history(storage, PLACES, [Edits(ms(5), [], ["p-a"])], BY)
+    assert gone.deleted == 1
+    assert await content(storage) == {}
+
+
 async def test_steps_out_of_order_are_refused(storage: Storage) -> None:
     steps = [Edits(ms(2), [place("a")]), Edits(ms(2), [place("b")])]
     with pytest.raises(InvalidArgument, match="Step 2"):

@@ -150,6 +150,9 @@ KEPT_JSON_BYTES_MAX: Final = 10 * MIB
 PIN_NAME_BYTES_MAX: Final = 512
 """A pin is named after the object that needs it."""
 
+MERGE_POINTS_MAX: Final = 1_000
+"""Merges between the same two branches that are remembered: about 45 bytes each, in one object."""
+
 LAYERS_MAX: Final = 9
 """Layers of a branch: at most 8 overlays, and main. Every overlay is one more anti-join of a
 read."""

@@ -41,7 +41,9 @@ class Driver:
             coroutine, done = call
             try:
                 done.set_result(await coroutine)
-            except Exception as error:  # noqa: BLE001  handed over to the caller
+            except BaseException as error:  # noqa: BLE001
+                # Handed over to the caller, who would wait for ever otherwise: the end of the
+                # time that pytest gives a test is no Exception.
                 done.set_exception(error)
 
     def close(self) -> None:

@@ -6,15 +6,16 @@ them. All of it is told by the records of the branches, so nobody walks through 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
-from naksha.spi.storage import Layer, Reader, Storage
+from naksha.spi.storage import Layer, Reader, Storage, WriteSession
 from naksha.versioning.places import Line, Place, line_of_branch, line_on
-from naksha.versioning.records import MAIN_LAYERS, Branch, Epoch, everywhere
+from naksha.versioning.records import MAIN_LAYERS, Branch, Epoch, everywhere, gone_branches
 from naksha.versioning.refs import MAIN_BRANCH
 
 Contents = dict[int, int]
@@ -31,33 +32,80 @@ class Merge:
 
 
 class Ancestry:
-    """All branches of a storage, and what went from one to the other."""
+    """All branches of a storage, and what went from one to the other; or of these what is known
+    about some overlays only."""
 
-    def __init__(self, storage: Storage, branches: Iterable[Branch]) -> None:
+    def __init__(self, storage: Storage, live: Iterable[Branch], gone: Iterable[Branch]) -> None:
         self._storage = storage
         self._owners: dict[int, tuple[Branch, Epoch]] = {}
         self._merges: dict[int, list[Merge]] = {}
-        for branch in branches:
+        for branch in (*live, *gone):
             for epoch in branch.epochs:
                 self._owners[epoch.overlay] = (branch, epoch)
                 self._note(epoch)
+        self._gone = {epoch.overlay for branch in gone for epoch in branch.epochs}
 
     @classmethod
     async def of(cls, storage: Storage, reader: Reader) -> Ancestry:
         """As it is now, or as somebody sees it who reads inside a session."""
         records = [known.record for known in await everywhere(reader)]
-        return cls(storage, [each for each in records if isinstance(each, Branch)])
+        live = [each for each in records if isinstance(each, Branch)]
+        return cls(storage, live, await gone_branches(reader))
 
     def _note(self, epoch: Epoch) -> None:
         own = epoch.overlay
         for target, point in epoch.merged_into.items():
-            self._merges.setdefault(target, []).append(Merge(point.theirs, own, point.ours))
+            merges = [Merge(theirs, own, ours) for ours, theirs in point.all]
+            self._merges.setdefault(target, []).extend(merges)
         for source, point in epoch.merged_from.items():
-            self._merges.setdefault(own, []).append(Merge(point.ours, source, point.theirs))
+            merges = [Merge(ours, source, theirs) for ours, theirs in point.all]
+            self._merges.setdefault(own, []).extend(merges)
         if epoch.replayed is not None:
             # A rebase brought all that the branch had on its former base.
             former, txn = epoch.replayed
             self._merges.setdefault(own, []).append(Merge(epoch.since, former, txn))
+
+    def about(self, overlays: frozenset[int]) -> Ancestry:
+        """The same for a collection that only these overlays can have: a merge with another one
+        did not bring it."""
+        found = copy(self)
+        found._merges = {
+            target: [merge for merge in merges if merge.source in overlays]
+            for target, merges in self._merges.items()
+            if target in overlays
+        }
+        return found
+
+    async def overlays_of(
+        self, reader: WriteSession | Storage, names: Sequence[str]
+    ) -> dict[str, frozenset[int]]:
+        """Which overlays can have states of a collection: those of branches that are about it and
+        were made since it is there."""
+        found = {name: {MAIN} for name in names}
+        unseen = set(names)
+        by_base: dict[int, list[int]] = {}
+        for overlay, (_, epoch) in self._owners.items():
+            by_base.setdefault(epoch.below[-1].txn or 0, []).append(overlay)
+        for _, overlays in sorted(by_base.items()):
+            if unseen:
+                # What one base has the later ones have, too, so most often it is asked for once.
+                layers = self._owners[overlays[0]][1].layers
+                unseen -= {info.id for info in await reader.on_branch(layers).collections()}
+            for overlay in overlays:
+                scope = self._owners[overlay][0].scope
+                for name in names:
+                    if name not in unseen and scope.covers(name):
+                        found[name].add(overlay)
+        return {name: frozenset(overlays) for name, overlays in found.items()}
+
+    def brings(self, branch: Branch) -> set[int]:
+        """The overlays of other branches, still there, that came along where this one was merged
+        into."""
+        found: Contents = {}
+        if any(epoch.merged_into for epoch in branch.epochs):
+            self._add(found, branch.now.layers, INT8_MAX, INT8_MAX)
+        own = {epoch.overlay for epoch in branch.epochs}
+        return (found.keys() & self._owners.keys()) - self._gone - own
 
     def latest_common(self, source: Place, target: Place) -> tuple[Line, int]:
         """The latest transaction that both have in them, and the line that it is on."""
@@ -65,7 +113,7 @@ class Ancestry:
         shared = {
             overlay: min(txn, other[overlay])
             for overlay, txn in one.items()
-            if overlay in other and (overlay == MAIN or overlay in self._owners)
+            if overlay in other and (overlay == MAIN or self._is_there(overlay))
         }
 
         def lateness(overlay: int) -> tuple[int, int, int]:
@@ -79,6 +127,9 @@ class Ancestry:
 
         overlay = max(shared, key=lateness)
         return self._line(overlay), shared[overlay]
+
+    def _is_there(self, overlay: int) -> bool:
+        return overlay in self._owners and overlay not in self._gone
 
     def _line(self, overlay: int) -> Line:
         if overlay == MAIN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -10,9 +10,11 @@ from naksha.model.errors import InUse, LimitExceeded, NotFound
 from naksha.model.version import Version
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Layer, Storage, WriteSession
-from naksha.versioning.conflicts import conflicts, forget_conflict
+from naksha.versioning.ancestry import Ancestry
+from naksha.versioning.conflicts import conflicts, forget_conflict, without
 from naksha.versioning.places import Line, Place, check_protectable, line_of, place_of
 from naksha.versioning.records import (
+    GONE,
     LAYERS_MAX,
     REF,
     STORAGE,
@@ -21,12 +23,14 @@ from naksha.versioning.records import (
     Known,
     Scope,
     Signed,
+    StoredConflict,
     branch_of,
     branch_with,
     change_branch,
     every,
     everywhere,
     find,
+    gone_branches,
     pins_of,
     plain,
     taken,
@@ -130,8 +134,32 @@ async def delete_branch(
         for conflict in await conflicts(session):
             if branch.number in (conflict.source, conflict.target):
                 await forget_conflict(session, conflict.id)
+                await _end_conflict(session, conflict)
+        await _remember_gone(session, storage, branch)
 
     await storage.run(work, signed.app_id, signed.author)
+
+
+async def _end_conflict(session: WriteSession, conflict: StoredConflict) -> None:
+    """The other branch, if it is the one that tells of it, is no longer in this conflict."""
+    known = await branch_with(session, conflict.source or conflict.target)
+    if known is not None:
+        branch, revision = known
+        await change_branch(session, without(branch, conflict.id), revision)
+
+
+async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch) -> None:
+    """What came over a branch to others did come, whether the branch is still there or not; known
+    as long as what came is there."""
+    records = [known.record for known in await everywhere(session)]
+    live = [each for each in records if isinstance(each, Branch)]
+    gone = [*await gone_branches(session), branch]
+    ancestry = Ancestry(storage, live, gone)
+    for each in gone:
+        if not ancestry.brings(each):
+            await session.forget(GONE, str(each.number))
+        elif each is branch:
+            await session.keep(GONE, str(each.number), plain(each))
 
 
 async def stand_on(session: WriteSession, line: Line) -> None:
@@ -166,11 +194,15 @@ async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: V
         await session.pin(name, version, collection, guards=True)
 
 
-async def pin_merge(session: WriteSession, branch: Branch, version: Version) -> None:
-    """Protect the last version that was merged: the next merge begins there."""
+async def pin_merge(
+    session: WriteSession, branch: Branch, version: Version, merged: Collection[str]
+) -> None:
+    """Protect the last version that was merged: the next merge begins there. Of the collections of
+    a branch the other one may not have all."""
     if version.seq_number > 0:
         for name, collection in _pins(branch.now, branch.scope, "merged"):
-            await session.pin(name, version, collection, guards=True)
+            if collection is None or collection in merged:
+                await session.pin(name, version, collection, guards=True)
 
 
 async def unpin_base(session: WriteSession, epoch: Epoch, scope: Scope) -> None:

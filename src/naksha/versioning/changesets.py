@@ -190,8 +190,10 @@ async def _touches(line: Line, version: Version, touched: Touched, area: Spatial
     try:
         if await storage.count(name, Query(spatial=area, **own), at):
             return True
-        if touched.updated == 0 or version.seq_number == 1:
-            # What was created had no place before, and what was deleted has it still.
+        is_replaced = touched.created > 0 and touched.deleted > 0
+        if (touched.updated == 0 and not is_replaced) or version.seq_number == 1:
+            # What was created had no place before, and what was deleted has it still; unless it is
+            # one feature that was both.
             return False
         ids = [state.id async for state in storage.states(name, Query(**own), at)]
         before = AtSeq(version.seq_number - 1)

@@ -7,6 +7,7 @@ import comes first, and a second one goes on after the first.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -64,7 +65,8 @@ async def import_history(
         InvalidArgument: A step is not later than the one before it, or not later than the last
             transaction of the storage.
     """
-    ids, is_new = await _ids(storage, info.id)
+    ids, known = await _ids(storage, info.id)
+    target = Target(info.id, None if known else info, (known or info).id_prefix or "")
     last: int | None = None
     done: list[Imported] = []
     async for step in _each(steps):
@@ -74,35 +76,44 @@ async def import_history(
                 field="at_ms",
             )
         last = step.at_ms
-        done.append(await _import(storage, info if is_new else None, info.id, step, signed, ids))
-        is_new = False
+        done.append(await _import(storage, target, step, signed, ids))
+        target = replace(target, new=None)
     return done
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The collection that is loaded: still to be made, and with a prefix of ids, or not."""
+
+    name: str
+    new: CollectionInfo | None
+    id_prefix: str
+
+    def plain(self, id_: object) -> str:
+        """An id as it is stored."""
+        return str(id_).removeprefix(self.id_prefix)
+
+
 async def _import(
-    storage: Storage,
-    new: CollectionInfo | None,
-    name: str,
-    step: Step,
-    signed: Signed,
-    ids: set[str],
+    storage: Storage, target: Target, step: Step, signed: Signed, ids: set[str]
 ) -> Imported:
     """Do one step; `ids` are those of the collection before, and afterwards those after it."""
     put = step.features if isinstance(step, Snapshot) else step.put
-    coming = {str(feature.get("id")) for feature in put}
-    if "None" in coming and any(feature.get("id") is None for feature in put):
+    if any(feature.get("id") is None for feature in put):
         raise InvalidArgument("Every feature of an import needs an id", field="id")
-    gone = ids - coming if isinstance(step, Snapshot) else ids & set(step.deleted)
+    coming = {target.plain(feature["id"]) for feature in put}
+    named = set() if isinstance(step, Snapshot) else {target.plain(id_) for id_ in step.deleted}
+    gone = ids - coming if isinstance(step, Snapshot) else ids & named
     counts: dict[str, int] = {}
 
     async def work(session: WriteSession) -> int | None:
         counts.clear()
-        if new is not None:
-            await session.create_collection(new)
+        if target.new is not None:
+            await session.create_collection(target.new)
         for part in in_parts(sorted(gone), lambda id_: id_):
-            await session.delete(name, part)
+            await session.delete(target.name, part)
         for features in in_parts(put, lambda feature: feature):
-            for outcome in await session.upsert(name, features):
+            for outcome in await session.upsert(target.name, features):
                 counts[outcome.action] = counts.get(outcome.action, 0) + 1
         message = step.message or signed.message
         if message is not None and session.txn is not None:
@@ -115,12 +126,13 @@ async def _import(
     return Imported(step.at_ms, txn, counts.get("CREATED", 0), counts.get("UPDATED", 0), len(gone))
 
 
-async def _ids(storage: Storage, collection: str) -> tuple[set[str], bool]:
-    """The ids that are there, and whether the collection is still to be made."""
+async def _ids(storage: Storage, collection: str) -> tuple[set[str], CollectionInfo | None]:
+    """The ids that are there, and the collection, unless it is still to be made."""
     try:
-        return {state.id async for state in storage.states(collection, Query())}, False
+        info = await storage.collection(collection)
+        return {state.id async for state in storage.states(collection, Query())}, info
     except CollectionNotFound:
-        return set(), True
+        return set(), None
 
 
 async def _each(steps: Iterable[Step] | AsyncIterable[Step]) -> AsyncIterable[Step]:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.merge import Side, merge3
+from naksha.model.merge import Side, merge3, same
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.spi.merging import content_of
@@ -75,15 +75,18 @@ class Lines:
 
     source: Place
     target: Place
-    base: Place
-    names: list[str]
-    """The collections that both have, and that belong to them."""
+    bases: dict[str, Place]
+    """By collection that both have, and that belongs to them, the latest version of it that both
+    have."""
     revisions: dict[str, int]
     """Of the records of the branches, as they were when the merge was planned."""
 
     @property
     def places(self) -> tuple[Place, Place, Place]:
-        return self.source, self.target, self.base
+        """Source, target and the earliest of the bases."""
+        bases = self.bases.values()
+        base = min(bases, key=lambda place: place.version, default=self.target)
+        return self.source, self.target, base
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +212,28 @@ async def lines_of(source: Place, target: Place, revisions: dict[str, int]) -> L
     seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
     scopes = [each.line.branch.scope for each in (source, target) if each.line.branch is not None]
     names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
-    return Lines(source, target, await base_of(source, target), names, revisions)
+    return Lines(source, target, await bases_of(source, target, names), revisions)
 
 
-async def base_of(source: Place, target: Place) -> Place:
-    """The latest version that both have."""
+async def bases_of(source: Place, target: Place, names: list[str]) -> dict[str, Place]:
+    """The latest version of each collection that both have. Not every merge brought all of them:
+    a branch may be about some only, or older than a collection."""
     session, root = source.line.session, source.line.root
     ancestry = await Ancestry.of(root, session or root)
-    line, txn = ancestry.latest_common(source, target)
-    return await at(line.read_in(session), AtTxn(txn) if txn > 0 else AtSeq(0))
+    overlays = await ancestry.overlays_of(session or root, names)
+    by_overlays: dict[frozenset[int], Place] = {}
+    for each in set(overlays.values()):
+        line, txn = ancestry.about(each).latest_common(source, target)
+        by_overlays[each] = await at(line.read_in(session), AtTxn(txn) if txn > 0 else AtSeq(0))
+    return {name: by_overlays[overlays[name]] for name in names}
 
 
 async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:
     """What is to be written to the target, and what somebody has to decide."""
     planned: Plan = {}
     open_: list[Undecided] = []
-    for name in lines.names:
-        async for changes in _chunks(diff(lines.base, lines.source, name)):
+    for name, base in lines.bases.items():
+        async for changes in _chunks(diff(base, lines.source, name)):
             heads = await lookup(lines.target, name, [each.id for each in changes])
             for change in changes:
                 write = judge.write(name, change, heads.get(change.id))
@@ -260,6 +268,8 @@ class Judge:
         found = merge_states(name, change.old, ours, change.new)
         if isinstance(found, Undecided):
             found = self._decide(found, change, ours)
+            if isinstance(found, Write) and _is_there(found):
+                return None
         if isinstance(found, Write):
             return msgspec.structs.replace(found, origin=origin)
         return found
@@ -284,6 +294,13 @@ class Judge:
         sides = content_of(ours.feature), content_of(change.new.feature)
         prefer: Side = "ours" if choice is Policy.OURS else "theirs"
         return Write(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
+
+
+def _is_there(write: Write) -> bool:
+    """Whether it was decided for what the target has: then there is nothing to write."""
+    if write.head is None or write.feature is None:
+        return write.head is write.feature
+    return same(content_of(write.head.feature), content_of(write.feature))
 
 
 def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,7 +345,7 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
             record = merged if branch.name == owner.name else branch
             expected = lines.revisions[branch.name]
             await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
-    await pin_merge(session, owner, source.version)
+    await pin_merge(session, owner, source.version, lines.bases)
     await forget_conflict(session, conflict_id("merge", source.line, target.line))
 
 
@@ -336,21 +353,12 @@ def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:
     """The branch with the point up to which it is merged, and without a conflict about it."""
     epoch, source, target = branch.now, lines.source, lines.target
     if source.line.name == branch.name:
-        point = _latest(
-            epoch.merged_into.get(target.line.overlay), MergePoint(source.version.txn, txn)
-        )
-        into = epoch.merged_into | {target.line.overlay: point}
-        epoch = msgspec.structs.replace(epoch, merged_into=into)
+        other = target.line.overlay
+        point = MergePoint(source.version.txn, txn).after(epoch.merged_into.get(other))
+        epoch = msgspec.structs.replace(epoch, merged_into=epoch.merged_into | {other: point})
     else:
-        point = _latest(
-            epoch.merged_from.get(source.line.overlay), MergePoint(txn, source.version.txn)
-        )
-        from_ = epoch.merged_from | {source.line.overlay: point}
-        epoch = msgspec.structs.replace(epoch, merged_from=from_)
+        other = source.line.overlay
+        point = MergePoint(txn, source.version.txn).after(epoch.merged_from.get(other))
+        epoch = msgspec.structs.replace(epoch, merged_from=epoch.merged_from | {other: point})
     merged = msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch))
     return without(merged, conflict_id("merge", source.line, target.line))
-
-
-def _latest(known: MergePoint | None, new: MergePoint) -> MergePoint:
-    """A merge that was planned earlier may end later; a point never moves back."""
-    return new if known is None or new.ours >= known.ours else known

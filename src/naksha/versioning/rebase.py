@@ -175,7 +175,7 @@ async def _last(session: WriteSession, lines: Lines) -> int:
     source = lines.source.read_in(session)
     last = source.version.txn
     since = Query(states=States.ALL, txn_from=last + 1)
-    for name in lines.names:
+    for name in lines.bases:
         async for state in source.storage.states(name, since):
             last = max(last, state.txn)
     return last

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import Conflict, NotFound, Retryable
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version
@@ -21,6 +22,8 @@ CONFLICT: Final = "conflict"
 """The kind of merges that somebody has to decide."""
 CONFLICT_PART: Final = "conflict-part"
 """The kind of what they are about."""
+GONE: Final = "gone-branch"
+"""The kind of deleted branches that brought others to where they were merged into."""
 LAYERS_MAX: Final = 9
 """Overlays of a branch, and main."""
 
@@ -71,16 +74,33 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
 
 
 class MergePoint(msgspec.Struct, frozen=True):
-    """Two transactions, one on each of two lines, after which one had all of the other."""
+    """Two transactions, one on each of two lines, after which one had all of the other.
+
+    `before` are the earlier ones of the same two, latest first: who was made from one of the lines
+    in between, or got it by a merge, has these and not the last one."""
 
     ours: int
     theirs: int
+    before: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def all(self) -> tuple[tuple[int, int], ...]:
+        """This one and the earlier ones, (ours, theirs)."""
+        return ((self.ours, self.theirs), *self.before)
+
+    def after(self, known: MergePoint | None) -> MergePoint:
+        """This one, behind those that are known. A merge that was planned earlier may end later;
+        the last point never moves back."""
+        if known is None:
+            return self
+        first, *rest = sorted({*self.all, *known.all}, reverse=True)
+        return MergePoint(*first, tuple(rest[: limits.MERGE_POINTS_MAX - 1]))
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """A branch on one base: from transaction `since` on, until the next rebase.
 
-    `merged_into` and `merged_from` tell of the last merges with other overlays (by number; 0 is
+    `merged_into` and `merged_from` tell of the merges with other overlays (by number; 0 is
     main): `ours` is on this branch, `theirs` on the other one. `replayed` is what a rebase brought
     from the base before: that overlay, and the last transaction of it."""
 
@@ -229,6 +249,12 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
 async def every(reader: Reader, space: str | None = None) -> list[Known]:
     """All tags and branches of the storage itself, or of a space."""
     return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
+
+
+async def gone_branches(reader: Reader) -> list[Branch]:
+    """Those that were deleted, as far as others need to know of them."""
+    kept = await reader.all_kept(GONE)
+    return [msgspec.convert(each.value, Branch, strict=False) for each in kept]
 
 
 async def everywhere(reader: Reader) -> list[Known]:

@@ -1,0 +1,27 @@
+"""The driver of state machines."""
+
+from __future__ import annotations
+
+import pytest
+
+from naksha.testing.stateful_support import Driver
+
+
+async def fail(error: BaseException) -> None:
+    raise error
+
+
+async def answer() -> int:
+    return 42
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("error", [ValueError("wrong"), pytest.fail.Exception("too late")])
+def test_whatever_ends_a_call_ends_it_for_the_caller(error: BaseException) -> None:
+    driver = Driver()
+    try:
+        with pytest.raises(type(error), match=str(error)):
+            driver(fail(error))
+        assert driver(answer()) == 42
+    finally:
+        driver.close()
