@@ -26,6 +26,7 @@ class Kind(StrEnum):
     COLLECTION = "collection"
     ROLE = "role"
     CAPABILITY = "capability"
+    SUBSCRIPTION = "subscription"
 
 
 FEATURE_ATTRIBUTES: Final = frozenset({"id", "tags", "appId", "author"})
@@ -180,6 +181,32 @@ def collection(
             "collectionId": id,
             "storageId": storage_id,
             "storageTags": storage_tags,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+        },
+    )
+
+
+def subscription(
+    id: str,
+    *,
+    space_id: str | None = None,
+    storage_id: str | None = None,
+    owner: str | None = None,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+) -> Resource:
+    """A subscription to a space, or to a storage."""
+    return Resource(
+        Kind.SUBSCRIPTION,
+        {
+            "id": id,
+            "subscriptionId": id,
+            "spaceId": space_id,
+            "storageId": storage_id,
+            "owner": owner,
             "tags": tags,
             "appId": app_id,
             "author": author,

@@ -11,6 +11,7 @@ from naksha.server.routes import (
     copying,
     features,
     health,
+    instances,
     iterate,
     lookup,
     operation,
@@ -22,6 +23,7 @@ from naksha.server.routes import (
     spatial_batch,
     statistics,
     storages,
+    subscriptions,
     tags,
     tiles,
 )
@@ -29,9 +31,11 @@ from naksha.server.routes import (
 ROUTES: Final = (
     health,
     operation,
+    instances,
     spaces,
     connectors,
     storages,
+    subscriptions,
     roles,
     lookup,
     copying,
