@@ -19,7 +19,6 @@ from naksha.hub.subscription_objects import Granularity, SpatialFilter, Subscrip
 from naksha.hub.subscriptions.progress import Progress
 from naksha.versioning.feed import FeatureChange, Published
 
-
 PARTS: Final = 1_000_000
 """More features than a part of a transaction can have."""
 

@@ -15,12 +15,18 @@ from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 
-TIMES: Final = LeaseTimes(
-    lease_seconds=limits.SUBSCRIPTION_LEASE_SECONDS,
-    renew_seconds=limits.SUBSCRIPTION_LEASE_SECONDS * 2 / 3,
-    drift_seconds=limits.SUBSCRIPTION_DRIFT_SECONDS,
-    retry_seconds=limits.SUBSCRIPTION_LOOK_SECONDS,
-)
+
+def lease_times(seconds: float) -> LeaseTimes:
+    """The times of a lease that is as long; it is prolonged after a third of it."""
+    return LeaseTimes(
+        lease_seconds=seconds,
+        renew_seconds=seconds * 2 / 3,
+        drift_seconds=limits.SUBSCRIPTION_DRIFT_SECONDS,
+        retry_seconds=min(limits.SUBSCRIPTION_LOOK_SECONDS, seconds / 10),
+    )
+
+
+TIMES: Final = lease_times(limits.SUBSCRIPTION_LEASE_SECONDS)
 
 
 class Lost(Exception):

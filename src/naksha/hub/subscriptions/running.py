@@ -8,6 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -60,7 +61,7 @@ class Runner:
             page = await self._persistently(self._read)
             for item in page.items:
                 for delivery in self._cutter.deliveries(item, self._holding.progress):
-                    await self._persistently(lambda one=delivery: self._hand_over(one))
+                    await self._persistently(partial(self._hand_over, delivery))
                 if item.is_last:
                     self._move(_after(item))
                 await self._save_sometimes()

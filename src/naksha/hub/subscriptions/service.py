@@ -78,7 +78,7 @@ class SubscriptionService:
                     await self._look(realm)
             except NakshaError as error:
                 _log.warning("Subscriptions could not be looked for: %s", error)
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, others are looked for
                 _log.exception("Subscriptions could not be looked for")
             pause = limits.SUBSCRIPTION_LOOK_SECONDS
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them

@@ -21,7 +21,7 @@ from naksha.hub.subscriptions.pinning import Pinning, pin_name
 from naksha.hub.subscriptions.progress import Condition
 from naksha.hub.subscriptions.rights import actor_of
 from naksha.hub.subscriptions.running import Runner, tell
-from naksha.hub.subscriptions.sources import OpenSource, open_source
+from naksha.hub.subscriptions.sources import open_source
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 
@@ -73,19 +73,14 @@ class _Serving:
     async def run(self) -> None:
         """Everything is made first; what cannot be made is told, and tried again."""
         pause = limits.SUBSCRIPTION_RETRY_SECONDS
-        while True:
+        while self._runner is None:
             try:
-                source = await open_source(
-                    self._hub, self._snapshot, self._subscription, self._context
-                )
-                runner = self._runner_of(source)
-                break
+                self._runner = await self._made()
             except NakshaError as error:
                 await tell(self._holding, Condition.FAILING, str(error))
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
-        self._runner = runner
-        await (runner.run() if self._subscription.active else runner.stay())
+        await (self._runner.run() if self._subscription.active else self._runner.stay())
 
     async def give_back(self) -> None:
         """Keep how far it is, and let others have it."""
@@ -94,8 +89,9 @@ class _Serving:
                 await self._runner.save()
         await self._holding.release()
 
-    def _runner_of(self, source: OpenSource) -> Runner:
+    async def _made(self) -> Runner:
         subscription = self._subscription
+        source = await open_source(self._hub, self._snapshot, subscription, self._context)
         name = f"{self._hub.realm_id}/{subscription.id}"
         pin = pin_name(self._hub.realm_id, subscription.progress_id)
         pipeline = self._pipeline()
