@@ -189,14 +189,3 @@ class DropBranch(_Managing, frozen=True, kw_only=True, tag="DropBranch"):
     """Remove a branch with all that was written on it."""
 
     name: str
-
-
-from naksha.versioning.feed import FeedPage, FeedPosition  # noqa
-
-
-class ReadChanges(Request[FeedPage], frozen=True, kw_only=True, tag="ReadChanges"):
-    after: FeedPosition
-    actions: tuple[str, ...] | None = None
-    query: Query = MATCH_ALL
-    transactions_max: int = 100
-    features_max: int = 1000

@@ -14,6 +14,7 @@ from naksha.hub.targets import Target
 VERSION_ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     asked.ReadChangesets: storage_log.read_changesets,
     asked.ReadDiff: storage_log.read_diff,
+    asked.ReadChanges: storage_log.read_changes,
     asked.ReadHistory: storage_log.read_history,
     asked.ReadVersionSpan: storage_log.read_version_span,
     asked.ForgetVersions: storage_log.forget_versions,
