@@ -288,7 +288,7 @@ Operation = Callable[[Transaction], object]
 
 
 def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
-    """Give numbers to committed transactions below a bound; tells the last number given, 0 for none."""
+    """Give numbers to committed transactions below a bound; tells the last one, 0 for none."""
     due = connection.execute(queries()["due"], (below,)).fetchall()
     if not due:
         return 0
