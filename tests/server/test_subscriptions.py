@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -244,101 +244,92 @@ def test_a_replay_over_rest(client: httpx.Client, receiver: Receiver) -> None:
 # ---- Several processes ---------------------------------------------------------------------------
 
 
-@pytest.mark.postgres
-def test_another_process_goes_on_after_one_was_killed(
-    tmp_path: Path, receiver: Receiver, database_factory: DatabaseFactory
-) -> None:
-    with database_factory.fresh() as dsn:
-        hubs = [_started(tmp_path / name, receiver, dsn) for name in ("one", "two")]
-        try:
-            clients = [httpx.Client(base_url=f"{hub.url}/hub", timeout=60) for hub in hubs]
-            make(clients[0], receiver, "roads")
-            versions = [write(clients[0], "roads", f"a{n}") for n in range(5)]
-            receiver.wait(lambda found: len(found.taken) >= 5)
-            holder = eventually(lambda: status(clients[0], "roads").get("instance"))
-            names = [_own_name(client) for client in clients]
-            dead = names.index(holder)
-            hubs[dead].kill()
-            other = clients[1 - dead]
-            versions += [write(other, "roads", f"b{n}") for n in range(5)]
-            receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
-            _check_order(receiver, versions)
-            assert status(other, "roads")["instance"] == names[1 - dead]
-        finally:
-            for hub in hubs:
-                hub.kill()
+class Pair:
+    """Two hubs on one database; one of them delivers the subscription `roads`."""
+
+    def __init__(self, hubs: list[HubServer], clients: list[httpx.Client]) -> None:
+        self.hubs = hubs
+        self.clients = clients
+        self.names = [_own_name(client) for client in clients]
+
+    def holder(self) -> int:
+        """Which of them delivers."""
+        name = eventually(lambda: status(self.clients[0], "roads").get("instance"))
+        return self.names.index(name)
 
 
-@pytest.mark.postgres
+@pytest.fixture
+def pair(tmp_path: Path, receiver: Receiver, database_factory: DatabaseFactory) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        dsn = stack.enter_context(database_factory.fresh())
+        hubs = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            hub = hub_on(tmp_path / name, receiver, dsn)
+            hub.start()
+            stack.callback(_ended, hub)
+            hubs.append(hub)
+        clients = [stack.enter_context(asking(hub)) for hub in hubs]
+        make(clients[0], receiver, "roads")
+        yield Pair(hubs, clients)
+
+
+def _ended(hub: HubServer) -> None:
+    if hub.process.poll() is None:
+        os.kill(hub.process.pid, signal.SIGCONT)
+        hub.kill()
+
+
+def test_another_process_goes_on_after_one_was_killed(pair: Pair, receiver: Receiver) -> None:
+    versions = [write(pair.clients[0], "roads", f"a{n}") for n in range(5)]
+    receiver.wait(lambda found: len(found.taken) >= 5)
+    dead = pair.holder()
+    pair.hubs[dead].kill()
+    other = pair.clients[1 - dead]
+    versions += [write(other, "roads", f"b{n}") for n in range(5)]
+    receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
+    _check_order(receiver, versions)
+    assert status(other, "roads")["instance"] == pair.names[1 - dead]
+
+
 def test_one_that_was_stopped_and_wakes_up_late_moves_nothing(
-    tmp_path: Path, receiver: Receiver, database_factory: DatabaseFactory
+    pair: Pair, receiver: Receiver
 ) -> None:
     """It is stopped while a delivery is under way, and goes on when another one has taken over."""
-    with database_factory.fresh() as dsn:
-        hubs = [_started(tmp_path / name, receiver, dsn) for name in ("one", "two")]
-        try:
-            clients = [httpx.Client(base_url=f"{hub.url}/hub", timeout=60) for hub in hubs]
-            make(clients[0], receiver, "roads")
-            holder = eventually(lambda: status(clients[0], "roads").get("instance"))
-            names = [_own_name(client) for client in clients]
-            late = names.index(holder)
-            other = clients[1 - late]
-            stopped = hubs[late].process.pid
+    late = pair.holder()
+    other = pair.clients[1 - late]
+    stopped = pair.hubs[late].process.pid
 
-            def stop_it(delivery: Delivery) -> int:
-                receiver.answers = lambda _: 200
-                os.kill(stopped, signal.SIGSTOP)
-                return 200
+    def stop_it(_: Delivery) -> int:
+        receiver.answers = lambda _: 200
+        os.kill(stopped, signal.SIGSTOP)
+        return 200
 
-            receiver.answers = stop_it
-            versions = [write(other, "roads", f"a{n}") for n in range(5)]
-            receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
-            term = max(each.term for each in receiver.taken)
-            os.kill(stopped, signal.SIGCONT)
-            versions += [write(other, "roads", f"b{n}") for n in range(5)]
-            receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
-            eventually(lambda: clients[late].get("/subscriptions/roads").status_code == 200)
-            assert status(other, "roads")["term"] == term
-            _check_order(receiver, versions)
-            assert {each.term for each in receiver.taken[1:]} == {term}
-        finally:
-            for hub in hubs:
-                os.kill(hub.process.pid, signal.SIGCONT)
-                hub.kill()
+    receiver.answers = stop_it
+    versions = [write(other, "roads", f"a{n}") for n in range(5)]
+    receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
+    term = max(each.term for each in receiver.taken)
+    os.kill(stopped, signal.SIGCONT)
+    versions += [write(other, "roads", f"b{n}") for n in range(5)]
+    receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
+    eventually(lambda: pair.clients[late].get("/subscriptions/roads").status_code == 200)
+    assert status(other, "roads")["term"] == term
+    _check_order(receiver, versions)
+    assert {each.term for each in receiver.taken[1:]} == {term}
 
 
-@pytest.mark.postgres
-def test_it_is_moved_on_demand(
-    tmp_path: Path, receiver: Receiver, database_factory: DatabaseFactory
-) -> None:
-    with database_factory.fresh() as dsn:
-        hubs = [_started(tmp_path / name, receiver, dsn) for name in ("one", "two")]
-        try:
-            clients = [httpx.Client(base_url=f"{hub.url}/hub", timeout=60) for hub in hubs]
-            make(clients[0], receiver, "roads")
-            versions = [write(clients[0], "roads", "a")]
-            holder = eventually(lambda: status(clients[0], "roads").get("instance"))
-            names = [_own_name(client) for client in clients]
-            to = next(name for name in names if name != holder)
-            told = {"instance": to}
-            answer = clients[0].post("/subscriptions/roads/move", json=told)
-            assert answer.status_code == 200, answer.text
-            eventually(lambda: status(clients[0], "roads").get("instance") == to)
-            versions.append(write(clients[0], "roads", "b"))
-            receiver.wait(lambda found: {*versions} <= {*found.versions()})
-            _check_order(receiver, versions)
-            wrong = clients[0].post("/subscriptions/roads/move", json={"instance": "nobody"})
-            assert (wrong.status_code, wrong.json()["field"]) == (400, "instance")
-        finally:
-            for hub in hubs:
-                hub.kill()
-
-
-def _started(directory: Path, receiver: Receiver, dsn: str) -> HubServer:
-    directory.mkdir()
-    hub = hub_on(directory, receiver, dsn)
-    hub.start()
-    return hub
+def test_it_is_moved_on_demand(pair: Pair, receiver: Receiver) -> None:
+    client = pair.clients[0]
+    versions = [write(client, "roads", "a")]
+    to = pair.names[1 - pair.holder()]
+    answer = client.post("/subscriptions/roads/move", json={"instance": to})
+    assert answer.status_code == 200, answer.text
+    eventually(lambda: status(client, "roads").get("instance") == to)
+    versions.append(write(client, "roads", "b"))
+    receiver.wait(lambda found: {*versions} <= {*found.versions()})
+    _check_order(receiver, versions)
+    wrong = client.post("/subscriptions/roads/move", json={"instance": "nobody"})
+    assert (wrong.status_code, wrong.json()["field"]) == (400, "instance")
 
 
 def _own_name(client: httpx.Client) -> str:

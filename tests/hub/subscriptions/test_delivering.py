@@ -1,18 +1,27 @@
 """Changes reach whoever subscribes, in order, and as they are wanted."""
 
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
-from naksha.hub.subscriptions.pinning import pin_name
+from naksha.hub.objects import Connector
+from naksha.hub.subscription_objects import Subscription
+from naksha.hub.subscriptions.changes import (
+    create_subscription,
+    remove_subscription,
+    reset_subscription,
+)
 from naksha.hub.subscriptions.progress import ProgressTable
-from naksha.model.collection import CollectionChange
-from naksha.model.errors import Forbidden, InUse, InvalidArgument
+from naksha.hub.subscriptions.service import SubscriptionService
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import Expired, Forbidden, InUse, InvalidArgument
+from naksha.model.version import AtSeq
 from naksha.spi.storage import WriteSession
 from tests.hub.handlers.support import ACTOR, feature
 from tests.hub.realms import an_actor
-from tests.hub.subscriptions.support import DeliveringHub
+from tests.hub.subscriptions.support import DeliveringHub, eventually
 
 EAST = {"type": "Point", "coordinates": [20.0, 50.0]}
 AROUND_FRANKFURT = {
@@ -89,8 +98,9 @@ async def test_only_what_is_wanted_is_told(hub: DeliveringHub) -> None:
     }
     found = [await hub.subscribe(name, **OF_ROADS, filter=told) for name, told in filters.items()]
     await hub.put("roads", feature("a", tags=["open", "paved"], speed=30), feature("b", speed=50))
-    await hub.put("roads", {**feature("a", speed=60), "geometry": EAST})
-    await hub.put("roads", {**feature("a", speed=70), "geometry": EAST})
+    away = {"geometry": EAST}
+    await hub.put("roads", {**feature("a", tags=["closed"], speed=60), **away})
+    await hub.put("roads", {**feature("a", tags=["closed"], speed=70), **away})
     await hub.delete("roads", "b")
     for each in found:
         await hub.caught_up(each)
@@ -256,17 +266,12 @@ async def test_a_failing_one_says_why_and_holds_back_nobody_else(hub: Delivering
     await hub.caught_up(other)
     assert len(hub.told("other")) == 2
     connector = "checked-0-read-only"
-    kind = type(await hub.realm.registry.get(_connector(), connector))
-    await hub.realm.registry.change(kind, connector, lambda old: _with(old, active=False), ACTOR)
+    await hub.realm.registry.change(
+        Connector, connector, lambda old: _with(old, active=False), ACTOR
+    )
     await hub.caught_up(failing)
     assert (await hub.status(failing))["state"] == "active"
     assert list(await hub.read("checked")) == ["a", "b"]
-
-
-def _connector() -> Any:
-    from naksha.hub.objects import Connector
-
-    return Connector
 
 
 async def test_without_history_there_are_signals_only(hub: DeliveringHub) -> None:
@@ -288,28 +293,42 @@ async def test_without_history_there_are_signals_only(hub: DeliveringHub) -> Non
     assert all(not line["collections"][0]["statesKept"] for line in changed[:-1])
 
 
-async def test_what_is_gone_is_not_skipped(hub: DeliveringHub) -> None:
-    await hub.space("roads")
-    found = await hub.subscribe("s", **OF_ROADS, active=False, keepDays=0)
-    await hub.put("roads", feature("a"))
-    await hub.put("roads", feature("b"))
+async def test_what_is_gone_is_not_skipped(
+    hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept for a while for who is behind, and then it is said that it is not."""
+    monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_PIN_SECONDS", 0.05)
     storage = await hub.realm.storage("default")
-    await storage.unpin(pin_name("default", found.progress_id))
-    await storage.keep_log(0)
-    later = 10 * 86_400_000
-    status = await storage.publication()
-    assert status.last_seq_number
-    import time
+    now = time.time_ns() // 1_000_000
+    for days in (30, 20, 10):
+        async with storage.write("tests", at_ms=now - days * 86_400_000) as session:
+            await session.create_collection(CollectionInfo(id=f"c{days}"))
+            await session.create(f"c{days}", [feature("a")])
+    await storage.keep_log(1)
+    of_all = {"storageId": "default"}
+    found = await hub.subscribe("s", source=of_all, start="beginning", active=False)
+    await storage.maintain(now)
+    assert await storage.resolve(AtSeq(1))
+    await hub.realm.registry.change(type(found), "s", lambda old: _with(old, keep_days=0), ACTOR)
 
-    await storage.maintain(time.time_ns() // 1_000_000 + later)
+    async def is_gone() -> bool:
+        await storage.maintain(now)
+        try:
+            await storage.resolve(AtSeq(1))
+        except Expired:
+            return True
+        return False
+
+    await eventually(is_gone)
     await hub.realm.registry.change(type(found), "s", lambda old: _with(old, active=True), ACTOR)
     told = await hub.comes_to(found, "expired")
     assert "gone" in told["stateReason"]
     assert hub.told("s") == []
     await reset_subscription(hub.realm, "s", "now", ACTOR)
-    await hub.put("roads", feature("c"))
+    async with storage.write("tests") as session:
+        await session.create("c10", [feature("b")])
     await hub.caught_up(found)
-    assert hub.told("s") == [[("CREATE", "c")]]
+    assert hub.told("s") == [[("CREATE", "b")]]
 
 
 async def test_nothing_is_left_of_one_that_is_removed(hub: DeliveringHub) -> None:
@@ -322,10 +341,19 @@ async def test_nothing_is_left_of_one_that_is_removed(hub: DeliveringHub) -> Non
     assert await table.get(found.progress_id) is None
     snapshot = await hub.realm.registry.snapshot_now()
     assert [key async for key, _ in snapshot.list("removed-subscription/", object)] == []
+    assert hub.service is not None
+    await eventually(_nothing_held(hub.service))
     again = await hub.subscribe("s", **OF_ROADS, eventHandlerIds=["s-file"])
     await hub.put("roads", feature("b"))
     await hub.caught_up(again)
     assert hub.told("s") == [[("CREATE", "a")], [("CREATE", "b")]]
+
+
+def _nothing_held(service: SubscriptionService) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return not service.held()
+
+    return holds
 
 
 async def test_what_is_subscribed_to_is_in_use(file_hub: DeliveringHub) -> None:
@@ -335,7 +363,7 @@ async def test_what_is_subscribed_to_is_in_use(file_hub: DeliveringHub) -> None:
     with pytest.raises(InUse, match="subscription 's'"):
         await hub.realm.registry.remove_space("roads", ACTOR)
     with pytest.raises(InUse, match="subscription 's'"):
-        await hub.realm.registry.remove(_connector(), "s-file", ACTOR)
+        await hub.realm.registry.remove(Connector, "s-file", ACTOR)
 
 
 async def test_what_would_go_round_in_circles_is_refused(file_hub: DeliveringHub) -> None:
@@ -352,9 +380,6 @@ async def test_whoever_subscribes_must_be_able_to_do_it_himself(file_hub: Delive
     for space in ("roads", "copy"):
         await hub.space(space)
     to = await hub.connector("to-copy", "to-space", spaceId="copy")
-    from naksha.hub.subscription_objects import Subscription
-    from naksha.hub.subscriptions.changes import create_subscription
-
     thing = Subscription.from_json({"id": "s", **OF_ROADS, "eventHandlerIds": [to]})
     rights: dict[str, Any] = {
         "manageSubscriptions": [{}],

@@ -22,7 +22,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.model.version import HEAD, AtSeq, Version
 from naksha.spi.storage import Storage
-from naksha.versioning.feed import FeedPosition
+from naksha.versioning.feed_parts import FeedPosition
 
 
 class State(StrEnum):

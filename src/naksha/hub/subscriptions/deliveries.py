@@ -17,7 +17,7 @@ from naksha.hub.json_paths import JsonPath
 from naksha.hub.shaping import Shaping, shaped
 from naksha.hub.subscription_objects import Granularity, SpatialFilter, Subscription
 from naksha.hub.subscriptions.progress import Progress
-from naksha.versioning.feed import FeatureChange, Published
+from naksha.versioning.feed_parts import FeatureChange, Published
 
 PARTS: Final = 1_000_000
 """More features than a part of a transaction can have."""

@@ -11,7 +11,7 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
-from naksha.versioning.feed import FeedPosition
+from naksha.versioning.feed_parts import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 86_400_000

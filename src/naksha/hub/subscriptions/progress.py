@@ -16,7 +16,7 @@ import msgspec
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
 from naksha.model.errors import OutcomeUnknown
-from naksha.versioning.feed import FeedPosition
+from naksha.versioning.feed_parts import FeedPosition
 
 TYPE = "subscription-progress"
 

@@ -21,7 +21,7 @@ from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, NakshaError
-from naksha.versioning.feed import FeedPage, FeedPosition, Published
+from naksha.versioning.feed_parts import FeedPage, FeedPosition, Published
 
 _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")

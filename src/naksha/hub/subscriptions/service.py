@@ -24,7 +24,7 @@ from naksha.hub.subscriptions.serving import serve
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError
-from naksha.versioning.feed import FeedPosition
+from naksha.versioning.feed_parts import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.query import Intersects, Query
 from naksha.spi.storage import Storage
 from naksha.versioning import line_of
-from naksha.versioning.feed import FeedFilter, FeedPage, FeedPosition, read_feed
+from naksha.versioning.feed import read_feed
+from naksha.versioning.feed_parts import FeedFilter, FeedPage, FeedPosition
 from naksha.versioning.refs import MAIN_BRANCH
 
 Read = Callable[[FeedPosition], Awaitable[FeedPage]]
