@@ -6,6 +6,7 @@ from typing import Final
 
 from naksha.server.routes import (
     branches,
+    changes,
     changesets,
     connectors,
     copying,
@@ -35,6 +36,7 @@ ROUTES: Final = (
     roles,
     lookup,
     copying,
+    changes,
     changesets,
     tags,
     branches,
