@@ -101,6 +101,18 @@ def features(
     )
 
 
+def stored_features(storage: Resource, collection_id: str | None = None) -> Resource:
+    """The features of a storage, or of a collection of it, of whatever space they are."""
+    return Resource(
+        Kind.FEATURE,
+        {
+            "storageId": storage.attributes.get("storageId"),
+            "storageTags": storage.attributes.get("tags"),
+            "collectionId": collection_id,
+        },
+    )
+
+
 def feature(
     among: Resource,
     id: str,

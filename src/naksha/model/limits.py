@@ -574,6 +574,34 @@ HEALTH_SECONDS_MAX: Final = 5.0
 METRICS_SAMPLE_SECONDS: Final = 5.0
 """How often the state of storages and catalog is measured."""
 
+# ---- The change feed -----------------------------------------------------------------------------
+
+FEED_TRANSACTIONS_DEFAULT: Final = 100
+FEED_TRANSACTIONS_MAX: Final = 1_000
+"""Transactions that are looked at for one page of a feed, if nothing else is asked for and at
+most."""
+
+FEED_FEATURES_MAX: Final = 1_000
+"""Changes of one page, which is in memory; a transaction with more comes in parts."""
+
+FEED_POSITION_LENGTH_MAX: Final = 1_500
+"""Characters of a position: inside a transaction it has a cursor, which holds an id."""
+
+FEED_WAIT_SECONDS_MAX: Final = 60.0
+"""How long a request for a page may wait for something new."""
+
+FEED_HEARTBEAT_SECONDS: Final = 15.0
+"""How often a stream is told that nothing happened; and looks at its rights anew."""
+
+FEED_RETRY_SECONDS: Final = 2
+"""When the client of a stream that ended should come again."""
+
+FEED_WATCHERS_MAX: Final = 1_000
+"""Streams, and requests that wait, of one worker."""
+
+FEED_WATCHERS_PER_ACTOR_MAX: Final = 32
+"""The same of one actor."""
+
 # ---- Handlers that run elsewhere -----------------------------------------------------------------
 
 REMOTE_BODY_BYTES_MAX: Final = 32 * MIB

@@ -6,6 +6,7 @@ from typing import Final
 
 from naksha.server.routes import (
     branches,
+    changes,
     changesets,
     connectors,
     copying,
@@ -39,6 +40,7 @@ ROUTES: Final = (
     roles,
     lookup,
     copying,
+    changes,
     changesets,
     tags,
     branches,

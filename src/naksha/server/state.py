@@ -13,6 +13,7 @@ from naksha.server.auth import Doorkeeper
 from naksha.server.settings import Settings
 from naksha.server.turns import Turns
 from naksha.server.visits import visit_of
+from naksha.server.watching import Watchers
 
 
 class ServerState:
@@ -23,6 +24,7 @@ class ServerState:
         self.settings = settings
         self.doorkeeper = doorkeeper
         self.turns = turns
+        self.watchers = Watchers()
 
 
 def server_of(request: Request) -> ServerState:

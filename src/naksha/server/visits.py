@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from naksha.hub.context import Actor
 from naksha.model import limits
+from naksha.server.turns import Turn
 
 STREAM_ID: Final = "Stream-Id"
 _KEY: Final = "naksha.visit"
@@ -31,6 +32,7 @@ class Visit:
         "seconds_queued",
         "status",
         "stream_id",
+        "turn",
     )
 
     def __init__(self, fields: Mapping[bytes, bytes]) -> None:
@@ -43,6 +45,8 @@ class Visit:
         self.seconds_queued = 0.0
         self.status = 0
         """0 until an answer has begun."""
+        self.turn: Turn | None = None
+        """The place that it takes among those that are served."""
         self.bytes_in = 0
         self.bytes_out = 0
 
