@@ -1,5 +1,6 @@
 """A published transaction as JSON, the same wherever it goes: to clients of the feed, to webhooks
-and into files. Features are passed through as the bytes that they were stored as."""
+and into files. Features are passed through as the bytes that they were stored as; all of it is one
+line."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def published_json(item: Published, storage: str) -> bytes:
     if changeset.message is not None:
         head["message"] = changeset.message
     head |= {"part": item.part, "isLast": item.is_last, "collections": _collections(item)}
-    features = b",\n".join(
+    features = b",".join(
         b'{"action":"%b","collection":"%b","feature":%b}'
         % (change.action.encode(), change.collection.encode(), change.state.raw)
         for change in item.changes

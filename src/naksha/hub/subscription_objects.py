@@ -99,7 +99,7 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
     active: bool = True
     """An inactive one is paused: it goes on where it was."""
     keep_days: int = limits.SUBSCRIPTION_KEEP_DAYS
-    """For so long history and log are kept for one that is behind; afterwards it is expired."""
+    """For so long history and log are kept for one that stands still; then it may expire."""
     started_after: int = 0
     """The version that `start` meant when it was made."""
     progress_id: int = 0

@@ -727,12 +727,6 @@ SUBSCRIPTION_PIN_SECONDS: Final = 30.0
 SUBSCRIPTION_REASON_LENGTH_MAX: Final = 1_000
 """What is told of a failure."""
 
-SUBSCRIPTION_PAGE_TRANSACTIONS: Final = 500
-"""Transactions that are read at once."""
-
-SUBSCRIPTION_PAGE_FEATURES: Final = 5_000
-"""Features that are read at once; a transaction with more is delivered in parts."""
-
 SUBSCRIPTION_DELIVERY_SECONDS_MAX: Final = 300.0
 """How long one delivery may take before it counts as failed, and is tried again."""
 

@@ -170,7 +170,7 @@ async def test_another_space_has_what_the_source_has(hub: DeliveringHub) -> None
 async def test_a_transaction_in_parts_reaches_the_other_space_whole(
     hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_PAGE_FEATURES", 7)
+    monkeypatch.setattr("naksha.model.limits.FEED_FEATURES_MAX", 7)
     await hub.space("roads")
     await hub.space("copy")
     to = await hub.connector("to-copy", "to-space", spaceId="copy")

@@ -14,7 +14,7 @@ from naksha.hub.subscriptions import holding as module
 from naksha.hub.subscriptions.holding import Holding, Lost, take
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.model.errors import Unavailable
-from naksha.versioning.feed_parts import FeedPosition
+from naksha.versioning import FeedPosition
 
 TIMES = LeaseTimes(lease_seconds=10, renew_seconds=6, drift_seconds=1, retry_seconds=0.01)
 ID = 77

@@ -194,9 +194,3 @@ async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
     if isinstance(parsed, Everything) and target.min_version:
         parsed = Range(parsed.branch, AtSeq(oldest), HEAD)
     return await range_of(target.storage, parsed, target.scope)
-
-
-async def read_changes(target, request, event):
-    from naksha.versioning.feed import read_feed, FeedFilter
-    line = await line_of(target.storage, "main", target.scope)
-    return await read_feed(line, request.after, FeedFilter(collections=(target.collection.id,), actions=request.actions, query=request.query), transactions_max=request.transactions_max, features_max=request.features_max, space=event.space.id)

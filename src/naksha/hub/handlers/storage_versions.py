@@ -15,7 +15,6 @@ VERSION_ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], A
     asked.ReadChangesets: storage_log.read_changesets,
     asked.ReadChanges: storage_feed.read_changes,
     asked.ReadDiff: storage_log.read_diff,
-    asked.ReadChanges: storage_log.read_changes,
     asked.ReadHistory: storage_log.read_history,
     asked.ReadVersionSpan: storage_log.read_version_span,
     asked.ForgetVersions: storage_log.forget_versions,

@@ -22,7 +22,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.model.version import HEAD, AtSeq, Version
 from naksha.spi.storage import Storage
-from naksha.versioning.feed_parts import FeedPosition
+from naksha.versioning import FeedPosition
 
 
 class State(StrEnum):
@@ -85,6 +85,7 @@ async def reset_subscription(
             condition=Condition.ACTIVE,
             reason="",
             since_ms=table.now_ms,
+            moved_ms=table.now_ms,
         )
 
     # Pinned first: afterwards it may be too late.

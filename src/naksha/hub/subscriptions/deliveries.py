@@ -9,7 +9,7 @@ import msgspec
 import shapely
 
 from naksha.hub.delivering import DeliverChanges
-from naksha.hub.feed_json import encode_published
+from naksha.hub.feed_json import published_json
 from naksha.hub.fences import Fence
 from naksha.hub.geometries import sent_shape
 from naksha.hub.growing import grown_shape
@@ -17,7 +17,7 @@ from naksha.hub.json_paths import JsonPath
 from naksha.hub.shaping import Shaping, shaped
 from naksha.hub.subscription_objects import Granularity, SpatialFilter, Subscription
 from naksha.hub.subscriptions.progress import Progress
-from naksha.versioning.feed_parts import FeatureChange, Published
+from naksha.versioning import FeatureChange, Published
 
 PARTS: Final = 1_000_000
 """More features than a part of a transaction can have."""
@@ -67,7 +67,7 @@ class Cutter:
             part=part,
         )
         return DeliverChanges(
-            fence=fence, body=msgspec.Raw(encode_published(shown, self._storage_id))
+            fence=fence, body=msgspec.Raw(published_json(shown, self._storage_id))
         )
 
 

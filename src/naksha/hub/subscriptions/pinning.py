@@ -11,7 +11,7 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
-from naksha.versioning.feed_parts import FeedPosition
+from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 86_400_000
@@ -33,14 +33,15 @@ class Pinning:
         self._pinned: int | None = None
         self._looked_at = 0.0
 
-    async def keep_up(self, position: FeedPosition, last: int) -> None:
-        """The pin follows, now and then: what it covers beyond the position does no harm."""
+    async def keep_up(self, position: FeedPosition, last: int, moved_ms: int) -> None:
+        """The pin follows, now and then: what it covers beyond the position does no harm. `last` is
+        the last version there is, `moved_ms` when the position was moved last."""
         is_due = time.monotonic() - self._looked_at >= limits.SUBSCRIPTION_PIN_SECONDS
         if self._looked_at and not is_due:
             return
         self._looked_at = time.monotonic()
         try:
-            await self._follow(position, last)
+            await self._follow(position, last, moved_ms)
         except NakshaError as error:
             # History is kept as it was until now; it is looked at again.
             _log.warning("The pin %s could not be moved: %s", self._name, error)
@@ -51,13 +52,15 @@ class Pinning:
             await self._storage.unpin(self._name)
             self._pinned = None
 
-    async def _follow(self, position: FeedPosition, last: int) -> None:
+    async def _follow(self, position: FeedPosition, last: int, moved_ms: int) -> None:
         at = position.seq_number
-        if at < last:
-            waiting = await self._storage.resolve(AtSeq(at + 1))
-            if time.time_ns() // 1_000_000 - waiting.published_ms > self._keep_ms:
-                await self.drop()
-                return
-        if self._pinned != at:
+        if at < last and await self._is_given_up(at + 1, moved_ms):
+            await self.drop()
+        elif self._pinned != at:
             await self._storage.pin(self._name, await self._storage.resolve(AtSeq(at)))
             self._pinned = at
+
+    async def _is_given_up(self, waiting: int, moved_ms: int) -> bool:
+        """Whether it stands still for longer than it may, with something to deliver."""
+        published_ms = (await self._storage.resolve(AtSeq(waiting))).published_ms
+        return time.time_ns() // 1_000_000 - max(published_ms, moved_ms) > self._keep_ms

@@ -16,7 +16,7 @@ import msgspec
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
 from naksha.model.errors import OutcomeUnknown
-from naksha.versioning.feed_parts import FeedPosition
+from naksha.versioning import FeedPosition
 
 TYPE = "subscription-progress"
 
@@ -53,6 +53,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     since_ms: int = 0
     """When it got into the condition that it is in."""
+    moved_ms: int = 0
+    """When the position was moved last; when it stands still for long, nothing is kept for it."""
     delivered: int = 0
     """Deliveries so far."""
     delivered_ms: int = 0

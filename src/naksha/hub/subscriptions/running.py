@@ -21,7 +21,7 @@ from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, NakshaError
-from naksha.versioning.feed_parts import FeedPage, FeedPosition, Published
+from naksha.versioning import FeedPage, FeedPosition, Published
 
 _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Runner:
                     self._move(_after(item))
                 await self._save_sometimes()
             self._move(page.position)
-            await self._pinning.keep_up(self._position, page.last)
+            await self._pinning.keep_up(self._position, page.last, self._holding.progress.moved_ms)
             if page.position.seq_number >= page.last and not page.position.within:
                 await self._rest()
 
@@ -74,7 +74,7 @@ class Runner:
         """For ever, without delivering anything: it is paused."""
         while True:
             last = await self._persistently(lambda: self._source.storage.wait_beyond(0, 0))
-            await self._pinning.keep_up(self._position, last)
+            await self._pinning.keep_up(self._position, last, self._holding.progress.moved_ms)
             await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
 
     async def save(self) -> None:
@@ -88,6 +88,7 @@ class Runner:
             return msgspec.structs.replace(
                 old,
                 position=position,
+                moved_ms=old.moved_ms if position == old.position else _now_ms(),
                 delivered=old.delivered + delivered,
                 delivered_ms=_now_ms() if delivered else old.delivered_ms,
             )

@@ -24,7 +24,7 @@ from naksha.hub.subscriptions.serving import serve
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError
-from naksha.versioning.feed_parts import FeedPosition
+from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
 
@@ -154,6 +154,7 @@ async def begin(table: ProgressTable, subscription: Subscription) -> None:
         subscription=subscription.id,
         position=FeedPosition(subscription.started_after),
         life=subscription.progress_id,
+        moved_ms=table.now_ms,
     )
     await table.create(subscription.progress_id, progress)
 

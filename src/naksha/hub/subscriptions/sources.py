@@ -21,9 +21,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.query import Intersects, Query
 from naksha.spi.storage import Storage
-from naksha.versioning import line_of
-from naksha.versioning.feed import read_feed
-from naksha.versioning.feed_parts import FeedFilter, FeedPage, FeedPosition
+from naksha.versioning import FeedFilter, FeedPage, FeedPosition, line_of, read_feed
 from naksha.versioning.refs import MAIN_BRANCH
 
 Read = Callable[[FeedPosition], Awaitable[FeedPage]]
@@ -78,13 +76,13 @@ def _of_space(
 ) -> Read:
     async def read(after: FeedPosition) -> FeedPage:
         request = ReadChanges(
-            after=after,
+            after=str(after),
             actions=where.actions,
             query=where.query,
-            transactions_max=limits.SUBSCRIPTION_PAGE_TRANSACTIONS,
-            features_max=limits.SUBSCRIPTION_PAGE_FEATURES,
+            limit=limits.FEED_TRANSACTIONS_MAX,
         )
-        return await realm.send(space_id, request, context())
+        page = await realm.send(space_id, request, context())
+        return FeedPage(page.items, FeedPosition.parse(page.position), page.last)
 
     return read
 
@@ -100,8 +98,8 @@ async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Re
             line,
             after,
             asked,
-            transactions_max=limits.SUBSCRIPTION_PAGE_TRANSACTIONS,
-            features_max=limits.SUBSCRIPTION_PAGE_FEATURES,
+            transactions_max=limits.FEED_TRANSACTIONS_MAX,
+            features_max=limits.FEED_FEATURES_MAX,
         )
 
     return read
