@@ -10,6 +10,7 @@ from naksha.sqlite import SqliteStorage
 from naksha.testing.suite_concurrency import check_history, check_log
 from naksha.testing.suite_support import Handle, point
 from tests.sqlite import other_process
+from tests.sqlite.support import shell
 
 
 async def run(path: Path, what: str, name: str) -> None:
@@ -44,3 +45,18 @@ async def test_readers_and_writers_in_processes_of_their_own(
     assert {len(chain) for chain in chains.values()} == {written + 1}
     await check_history(places)
     await check_log(storage)
+
+
+async def test_who_waits_for_news_is_told_what_other_processes_do(
+    storage: SqliteStorage, path: Path
+) -> None:
+    """The library's, which publish what they write, and sqlite3's, which leave that to others."""
+    await Handle(storage, "roads").create(point("a"))
+    last = await storage.wait_beyond(-1, 0)
+    waiting = [asyncio.create_task(storage.wait_beyond(last, 60)) for _ in range(10)]
+    await asyncio.to_thread(shell, path, "DELETE FROM roads WHERE id = 'a'")
+    assert await asyncio.gather(*waiting) == [last + 1] * 10
+    rounds = other_process.ROUNDS
+    waiting = [asyncio.create_task(storage.wait_beyond(last + rounds, 60)) for _ in range(10)]
+    await run(path, "write", "one")
+    assert await asyncio.gather(*waiting) == [last + 1 + rounds] * 10

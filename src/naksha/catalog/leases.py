@@ -89,12 +89,17 @@ class LeaseTable:
 
     async def addresses(self, now_ms: int) -> dict[str, str]:
         """Where the instances that live now take messages, by their names."""
+        living = await self.living(now_ms)
+        return {lease.holder: lease.address for lease in living if lease.address}
+
+    async def living(self, now_ms: int) -> list[NodeLease]:
+        """Those of instances that live now, as far as is known, in the order of their nodes."""
         kept = await self.read(range(self._spec.nodes))
-        return {
-            lease.holder: lease.address
-            for lease, _ in kept.values()
-            if lease.address and not lease.is_released and now_ms < lease.end_ms
-        }
+        return [
+            lease
+            for _, (lease, _) in sorted(kept.items())
+            if not lease.is_released and now_ms < lease.end_ms
+        ]
 
     async def _was_put(self, node: int, row: ObjectRow, over: KeptLease | None) -> bool:
         found = (await self.read([node])).get(node)

@@ -126,6 +126,10 @@ class Node:
         found.pop(self.instance, None)
         return found
 
+    async def living(self) -> list[NodeLease]:
+        """The leases of all instances that live, as far as is known, this one among them."""
+        return await self._table.living(self._clock.now_ms())
+
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -57,6 +58,7 @@ class _Elsewhere:
     def __init__(self, realm_id: str) -> None:
         self.realm_id = realm_id
         self.remotes = Remotes()
+        self.files: Path | None = None
 
     async def storage(self, id: str) -> Storage:
         raise NotSupported(

@@ -61,8 +61,10 @@ class RealmHub:
         claimed: Claimed,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
+        files: Path | None = None,
     ) -> None:
         self.remotes = Remotes() if remotes is None else remotes
+        self.files = files
         self.opened = opened
         self._claimed = claimed
         self._observe = observe
@@ -132,8 +134,10 @@ class Hub:
         tenancy: Tenancy,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
+        files: Path | None = None,
     ) -> None:
         self._remotes = Remotes() if remotes is None else remotes
+        self._files = files
         self.catalog = catalog
         self.storages = storages
         self._observe = observe
@@ -165,7 +169,7 @@ class Hub:
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)
         tenancy = Tenancy(default_storage, allowed_locations, files)
-        hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes)
+        hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes, files)
         try:
             await hub._claims.setup()
             await hub.set_up_realm(DEFAULT_REALM)
@@ -193,7 +197,12 @@ class Hub:
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
             known = self._realms[id] = RealmHub(
-                opened, self.storages, self._claimed, self._observe, self._remotes
+                opened,
+                self.storages,
+                self._claimed,
+                self._observe,
+                self._remotes,
+                self._files,
             )
         return known
 

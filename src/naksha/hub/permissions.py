@@ -22,6 +22,9 @@ from naksha.hub.objects import (
 )
 from naksha.hub.references import KINDS, Reference, names_of, stored_by, stored_in
 from naksha.hub.rights import Right, forbidden
+from naksha.hub.subscription_objects import Subscription
+from naksha.hub.subscriptions.rights import check_delivers, check_subscription
+from naksha.model import limits
 from naksha.model.errors import Forbidden, LimitExceeded
 
 ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
@@ -69,6 +72,10 @@ async def check_made(
     for name in names_of(made):
         if name.key not in known and not name.is_implicit:
             await _check_named(edit, name, actor)
+    if isinstance(made, Subscription):
+        await check_subscription(edit, made, actor)
+    if isinstance(made, Connector):
+        await check_delivers(edit, made, actor)
     for storage_id in await _reached_into(edit, made, old):
         storage = await edit.get(key_of(StorageObject, storage_id), StorageObject)
         if storage is not None:
@@ -107,7 +114,11 @@ async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str
 
 
 async def _check_count(edit: Edit, made: HubObject, actor: Actor) -> None:
-    """What a token allows to pile up."""
+    """What a realm, or a token, allows to pile up."""
+    if isinstance(made, Subscription):
+        known = [key async for key, _ in edit.list(f"{made.kind}/", Subscription)]
+        if len(known) >= limits.SUBSCRIPTIONS_MAX:
+            raise LimitExceeded(f"A realm has at most {limits.SUBSCRIPTIONS_MAX} subscriptions")
     spaces_max = actor.limits.max_spaces
     if not isinstance(made, Space) or spaces_max is None:
         return

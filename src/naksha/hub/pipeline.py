@@ -8,6 +8,7 @@ not, and may change the answer on its way back. Nobody answers behind the last o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from naksha.hub.context import Context
@@ -48,6 +49,10 @@ class Surroundings(Protocol):
     @property
     def realm_id(self) -> str:
         """The realm that it serves."""
+
+    @property
+    def files(self) -> Path | None:
+        """The hub's data directory, if it has one."""
 
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm."""

@@ -23,12 +23,13 @@ from naksha.hub.collections import Stored
 from naksha.hub.objects import Connector, HubObject, Role, Space, StorageObject, key_of
 from naksha.hub.own_pipeline import own_connectors
 from naksha.hub.registered import found_class
+from naksha.hub.subscription_objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
 
 USERS_NAMED_MAX: Final = 5
 """Of those who still need something, so many are named."""
 KINDS: Final[dict[str, type[HubObject]]] = {
-    kind.kind: kind for kind in (StorageObject, Connector, Space, Role)
+    kind.kind: kind for kind in (StorageObject, Connector, Space, Role, Subscription)
 }
 _NAMING: Final = {"storageId": "storage", "spaceId": "space", "spaceIds": "space"}
 
@@ -54,6 +55,8 @@ def names_of(thing: HubObject) -> list[Reference]:
         return _names_of_space(thing)
     if isinstance(thing, Connector):
         return _names_of_connector(thing)
+    if isinstance(thing, Subscription):
+        return _names_of_subscription(thing)
     return []
 
 
@@ -74,6 +77,19 @@ def _names_of_space(space: Space) -> list[Reference]:
                 for name in _names_of_connector(connector)
                 if name.key not in known
             ]
+    return names
+
+
+def _names_of_subscription(subscription: Subscription) -> list[Reference]:
+    names = [
+        Reference("connector", id, f"eventHandlerIds[{place}]")
+        for place, id in enumerate(subscription.event_handler_ids)
+    ]
+    source = subscription.source
+    if source.space_id is not None:
+        names.append(Reference("space", source.space_id, "source.spaceId"))
+    if source.storage_id is not None:
+        names.append(Reference("storage", source.storage_id, "source.storageId"))
     return names
 
 
@@ -156,7 +172,7 @@ def _kept(thing: HubObject) -> list[Reference]:
 async def users_of(snapshot: Snapshot, thing: HubObject) -> list[str]:
     """Who still needs an object, some of them by name."""
     users: list[str] = []
-    for kind in (Space, Connector):
+    for kind in (Space, Connector, Subscription):
         async for _, found in snapshot.list(f"{kind.kind}/", kind):
             other: HubObject = found.value
             if other.key != thing.key and any(name.key == thing.key for name in _kept(other)):
@@ -185,8 +201,13 @@ async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]
     out."""
     if not space.event_handler_ids:
         return own_connectors(space)
-    keys = [key_of(Connector, id) for id in space.event_handler_ids]
-    return [one.value for one in await snapshot.get_many(keys, Connector) if one is not None]
+    return await connectors_named(snapshot, space.event_handler_ids)
+
+
+async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[Connector]:
+    """The connectors of these ids; what is not there is left out."""
+    found = await snapshot.get_many([key_of(Connector, id) for id in ids], Connector)
+    return [one.value for one in found if one is not None]
 
 
 async def stored_in(snapshot: Snapshot, space: Space) -> list[Stored]:

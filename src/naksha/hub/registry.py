@@ -161,14 +161,33 @@ class Registry:
         return await self._commit(change, f"note of space {space_id}", actor)
 
     async def remove(
-        self, kind: type[H], id: str, actor: Actor, *, if_match: Collection[str] | None = None
+        self,
+        kind: type[H],
+        id: str,
+        actor: Actor,
+        *,
+        if_match: Collection[str] | None = None,
+        also: Callable[[Edit, H], Awaitable[None]] | None = None,
     ) -> H:
-        """Remove an object, else NotFound; InUse when another one needs it."""
+        """Remove an object, else NotFound; InUse when another one needs it. `also` is done in the
+        same commit."""
 
         async def change(edit: Edit) -> H:
-            return await _removed(edit, kind, id, actor, if_match)
+            removed = await _removed(edit, kind, id, actor, if_match)
+            if also is not None:
+                await also(edit, removed)
+            return removed
 
         return await self._commit(change, f"remove {kind.kind} {id}", actor)
+
+    async def forget(self, key: str) -> None:
+        """Remove something that the hub itself has noted, if it is there."""
+
+        async def change(edit: Edit) -> None:
+            if await edit.ref(key) is not None:
+                edit.remove(key)
+
+        await self._entities.commit(change, message=f"forget {key}", app_id="naksha")
 
     async def remove_space(
         self, id: str, actor: Actor, *, if_match: Collection[str] | None = None

@@ -92,7 +92,7 @@ class Remotes:
             content=body,
             extensions={"timeout": times},
         ) as response:
-            if response.status != 200:
+            if not 200 <= response.status < 300:
                 _log.warning("%s answered with the status %d", target.url, response.status)
                 raise RemoteFailed(f"It answered with the status {response.status}")
             headers_told = {name.lower(): value for name, value in response.headers}

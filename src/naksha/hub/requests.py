@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
+from naksha.hub.fences import Fence
 from naksha.hub.responses import (
     Content,
     Count,
@@ -192,6 +193,8 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
     returning: bool = True
     """Whether the answer has the states."""
     context: str = "default"
+    fence: Fence | None = None
+    """Of a delivery: what was written before, or comes too late, is not written."""
 
     def needs(self) -> Collection[Right]:
         """What the modifications may come to."""

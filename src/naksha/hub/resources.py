@@ -26,6 +26,7 @@ class Kind(StrEnum):
     COLLECTION = "collection"
     ROLE = "role"
     CAPABILITY = "capability"
+    SUBSCRIPTION = "subscription"
 
 
 FEATURE_ATTRIBUTES: Final = frozenset({"id", "tags", "appId", "author"})
@@ -96,6 +97,18 @@ def features(
             "storageTags": storage_tags,
             "collectionId": collection_id,
             "collectionTags": collection_tags,
+        },
+    )
+
+
+def stored_features(storage: Resource, collection_id: str | None = None) -> Resource:
+    """The features of a storage, or of a collection of it, of whatever space they are."""
+    return Resource(
+        Kind.FEATURE,
+        {
+            "storageId": storage.attributes.get("storageId"),
+            "storageTags": storage.attributes.get("tags"),
+            "collectionId": collection_id,
         },
     )
 
@@ -180,6 +193,32 @@ def collection(
             "collectionId": id,
             "storageId": storage_id,
             "storageTags": storage_tags,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+        },
+    )
+
+
+def subscription(
+    id: str,
+    *,
+    space_id: str | None = None,
+    storage_id: str | None = None,
+    owner: str | None = None,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+) -> Resource:
+    """A subscription to a space, or to a storage."""
+    return Resource(
+        Kind.SUBSCRIPTION,
+        {
+            "id": id,
+            "subscriptionId": id,
+            "spaceId": space_id,
+            "storageId": storage_id,
+            "owner": owner,
             "tags": tags,
             "appId": app_id,
             "author": author,

@@ -45,6 +45,9 @@ class Right(StrEnum):
     MANAGE_CONNECTORS = "manageConnectors"
     USE_STORAGES = "useStorages"
     MANAGE_STORAGES = "manageStorages"
+    USE_SUBSCRIPTIONS = "useSubscriptions"
+    MANAGE_SUBSCRIPTIONS = "manageSubscriptions"
+    """Also needs the right to read all features of the source, and to write to what it names."""
     READ_COLLECTIONS = "readCollections"
     CREATE_COLLECTIONS = "createCollections"
     UPDATE_COLLECTIONS = "updateCollections"
@@ -83,6 +86,7 @@ _IMPLIED_EVERYWHERE: Final[Mapping[Right, tuple[Right, ...]]] = {
     Right.ADMIN_SPACES: (Right.USE_SPACES,),
     Right.MANAGE_CONNECTORS: (Right.USE_CONNECTORS,),
     Right.MANAGE_STORAGES: (Right.USE_STORAGES,),
+    Right.MANAGE_SUBSCRIPTIONS: (Right.USE_SUBSCRIPTIONS,),
 }
 SECTIONS: Final[Mapping[str, Mapping[Right, tuple[Right, ...]]]] = MappingProxyType(
     {
@@ -93,6 +97,11 @@ SECTIONS: Final[Mapping[str, Mapping[Right, tuple[Right, ...]]]] = MappingProxyT
         "xyz-hub": {
             **_IMPLIED_EVERYWHERE,
             **dict.fromkeys(FEATURE_RIGHTS, (Right.USE_SPACES,)),
+            Right.MANAGE_SPACES: (
+                Right.USE_SPACES,
+                Right.MANAGE_SUBSCRIPTIONS,
+                Right.USE_SUBSCRIPTIONS,
+            ),
             Right.USE_CONNECTORS: (Right.USE_STORAGES,),
             Right.MANAGE_CONNECTORS: (Right.USE_CONNECTORS, Right.USE_STORAGES),
         },

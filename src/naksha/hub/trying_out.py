@@ -9,7 +9,8 @@ from naksha.catalog.entities import Edit
 from naksha.hub.objects import Connector, HubObject, Space
 from naksha.hub.pipeline import Setup, Surroundings
 from naksha.hub.pipelines import made_handler
-from naksha.hub.references import connectors_of
+from naksha.hub.references import connectors_named, connectors_of
+from naksha.hub.subscription_objects import Subscription
 
 NOBODY: Final = Space(id="nobody")
 """The space of a connector that no space uses yet."""
@@ -24,6 +25,9 @@ async def try_out(edit: Edit, thing: HubObject, hub: Surroundings) -> None:
     if isinstance(thing, Space):
         for connector in await connectors_of(edit, thing):
             made_handler(Setup(connector, thing, hub))
+    elif isinstance(thing, Subscription):
+        for connector in await connectors_named(edit, thing.event_handler_ids):
+            made_handler(Setup(connector, NOBODY, hub))
     elif isinstance(thing, Connector):
         for space in await _users(edit, thing) or [NOBODY]:
             made_handler(Setup(thing, space, hub))

@@ -14,6 +14,7 @@ from naksha.hub.requests import MATCH_ALL, Request
 from naksha.hub.rights import Right
 from naksha.hub.version_responses import (
     BranchState,
+    Changes,
     Changesets,
     Conflicts,
     Differences,
@@ -61,6 +62,22 @@ class ReadChangesets(Request[Changesets], frozen=True, kw_only=True, tag="ReadCh
     limit: int = limits.PAGE_DEFAULT
     operations: frozenset[str] = frozenset()
     """Only features that were inserted (I), updated (U) or deleted (D); none: all of them."""
+
+
+class ReadChanges(Request[Changes], frozen=True, kw_only=True, tag="ReadChanges"):
+    """The next changes of a branch, in the order of its versions. `ref` says which branch.
+
+    With a query only of features that match it, or did so before: what a space hides it tells of
+    when it goes out of sight, as a difference does."""
+
+    after: str = ""
+    """The position to go on from, or a version; nothing: from now on."""
+    query: Query = MATCH_ALL
+    actions: tuple[str, ...] | None = None
+    limit: int = limits.FEED_TRANSACTIONS_DEFAULT
+    """Transactions that are looked at, at most."""
+    wait_seconds: float = 0.0
+    """How long to wait when there is nothing new."""
 
 
 class ReadDiff(Request[Differences], frozen=True, kw_only=True, tag="ReadDiff"):

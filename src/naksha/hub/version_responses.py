@@ -8,7 +8,15 @@ from typing import NamedTuple
 import msgspec
 
 from naksha.hub.responses import Features
-from naksha.versioning import Branch, Change, Changeset, Step, StoredConflict, Undecided
+from naksha.versioning import (
+    Branch,
+    Change,
+    Changeset,
+    Published,
+    Step,
+    StoredConflict,
+    Undecided,
+)
 
 
 class ChangedFeatures(NamedTuple):
@@ -27,6 +35,15 @@ class Changesets(NamedTuple):
     end_version: int
     changesets: list[ChangedFeatures]
     after: int | None
+
+
+class Changes(NamedTuple):
+    """A page of a feed, and the position to go on from; up to date when that is `last`."""
+
+    storage: str
+    items: list[Published]
+    position: str
+    last: int
 
 
 class Differences(NamedTuple):

@@ -19,6 +19,7 @@
     │   ├── FeatureExists
     │   ├── PointerExists
     │   ├── InUse                still needed by something that is named
+    │   ├── Fenced               another process has taken over what this one does
     │   └── MergeConflict        both sides changed the same place; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   ├── Unavailable          the storage cannot be reached
@@ -203,6 +204,12 @@ class InUse(Conflict):
     """Still needed by something that the message names."""
 
     code = "in_use"
+
+
+class Fenced(Conflict):
+    """Another process has taken over what this one does; nothing was written."""
+
+    code = "fenced"
 
 
 class MergeConflict(Conflict):

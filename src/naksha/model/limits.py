@@ -600,6 +600,34 @@ HEALTH_SECONDS_MAX: Final = 5.0
 METRICS_SAMPLE_SECONDS: Final = 5.0
 """How often the state of storages and catalog is measured."""
 
+# ---- The change feed -----------------------------------------------------------------------------
+
+FEED_TRANSACTIONS_DEFAULT: Final = 100
+FEED_TRANSACTIONS_MAX: Final = 1_000
+"""Transactions that are looked at for one page of a feed, if nothing else is asked for and at
+most."""
+
+FEED_FEATURES_MAX: Final = 1_000
+"""Changes of one page, which is in memory; a transaction with more comes in parts."""
+
+FEED_POSITION_LENGTH_MAX: Final = 1_500
+"""Characters of a position: inside a transaction it has a cursor, which holds an id."""
+
+FEED_WAIT_SECONDS_MAX: Final = 60.0
+"""How long a request for a page may wait for something new."""
+
+FEED_HEARTBEAT_SECONDS: Final = 15.0
+"""How often a stream is told that nothing happened; and looks at its rights anew."""
+
+FEED_RETRY_SECONDS: Final = 2
+"""When the client of a stream that ended should come again."""
+
+FEED_WATCHERS_MAX: Final = 1_000
+"""Streams, and requests that wait, of one worker."""
+
+FEED_WATCHERS_PER_ACTOR_MAX: Final = 32
+"""The same of one actor."""
+
 # ---- Handlers that run elsewhere -----------------------------------------------------------------
 
 REMOTE_BODY_BYTES_MAX: Final = 32 * MIB
@@ -681,3 +709,51 @@ SECRET_BYTES_MIN: Final = 32
 
 RSA_BITS_MIN: Final = 2_048
 """A key for RS256, as RFC 7518 demands."""
+
+# ---- Subscriptions -------------------------------------------------------------------------------
+
+SUBSCRIPTIONS_MAX: Final = 10_000
+"""Of a realm."""
+
+SUBSCRIPTION_COLLECTIONS_MAX: Final = 100
+"""Collections that one names; without any it gets those of the whole storage."""
+
+SUBSCRIPTION_KEEP_DAYS: Final = 7
+"""For so long history and log are kept for a subscription that is behind, unless it says more."""
+
+SUBSCRIPTION_KEEP_DAYS_MAX: Final = 366
+
+SUBSCRIPTION_LEASE_SECONDS: Final = 10.0
+"""How long an instance has a subscription without prolonging it: so long it takes until another
+one takes over from one that has died, and the drift of clocks."""
+
+SUBSCRIPTION_DRIFT_SECONDS: Final = 2.0
+"""How much the clocks of instances may differ."""
+
+SUBSCRIPTION_LOOK_SECONDS: Final = 1.0
+"""How often an instance looks for subscriptions that nobody delivers."""
+
+SUBSCRIPTION_MOVE_SECONDS: Final = 30.0
+"""How long a subscription waits for the instance that shall have it, before any may have it."""
+
+SUBSCRIPTION_WAIT_SECONDS: Final = 30.0
+"""How long is waited for news at once."""
+
+SUBSCRIPTION_SAVE_SECONDS: Final = 0.5
+"""How much is delivered again after a death, at the most, besides what was under way."""
+
+SUBSCRIPTION_RETRY_SECONDS: Final = 0.5
+"""The first pause after a failure; each one that follows is twice as long."""
+
+SUBSCRIPTION_RETRY_SECONDS_MAX: Final = 60.0
+
+SUBSCRIPTION_PIN_SECONDS: Final = 30.0
+"""How often the pin of a subscription is moved."""
+
+SUBSCRIPTION_REASON_LENGTH_MAX: Final = 1_000
+"""What is told of a failure."""
+
+SUBSCRIPTION_DELIVERY_SECONDS_MAX: Final = 300.0
+"""How long one delivery may take before it counts as failed, and is tried again."""
+
+JSON_PATH_LENGTH_MAX: Final = 1_000

@@ -40,6 +40,7 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "feature_exists": Outward(409, 7),
         "pointer_exists": Outward(409, 7),
         "in_use": Outward(409, 7),
+        "fenced": Outward(409, 7),
         "merge_conflict": Outward(409, 7),
         "limit_exceeded": Outward(413, 8),
         "unavailable": Outward(503, 69),

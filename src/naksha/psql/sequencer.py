@@ -18,6 +18,7 @@ from naksha.model.transaction import PublicationStatus
 from naksha.psql.driver import Connections, Direct, acquired
 from naksha.psql.errors import DRIVER_ERRORS
 from naksha.psql.sql import queries
+from naksha.spi.news import News
 
 ELECTED: Final = 5
 ASLEEP: Final = 3
@@ -28,7 +29,8 @@ RETRY_S_MAX: Final = 0.25
 PUBLISH_MAX: Final = 10_000
 """Transactions published at once."""
 LOOK_S: Final = 1.0
-"""How often a storage that is not elected looks whether it must take over."""
+"""How often a storage that is not elected looks whether it must take over, and how often who waits
+for news looks whether there are some."""
 
 
 class Sequencer:
@@ -39,12 +41,10 @@ class Sequencer:
         self._connect = connect
         self._listener: Direct | None = None
         self._wake = asyncio.Event()
-        self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.Task[bool] | None = None
         self._elected = False
-        self.last_seq = 0
-        self.last_txn = 0
+        self.news: Final = News(LOOK_S)
 
     def start(self) -> None:
         """Begin; the first thing done is to publish what others left."""
@@ -77,10 +77,10 @@ class Sequencer:
 
     async def wait_for_news(self, seconds: float) -> None:
         """Until something is published, by anybody; no longer than the time-out."""
-        self._news.clear()
+        coming = self.news.coming
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await coming.wait()
 
     async def status(self) -> PublicationStatus:
         """How far publication is, and what holds it back."""
@@ -102,9 +102,7 @@ class Sequencer:
             async with acquired(self._connections, leaves_nothing=True) as connection:
                 row = await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
             assert row is not None
-            self.last_seq, self.last_txn = row["last_seq"], row["last_txn"]
-            if row["published"] > 0:
-                self._news.set()
+            self.news.tell(row["last_seq"])
             # Not until nothing is left: while others commit without pause that never ends.
             if row["published"] < PUBLISH_MAX:
                 return bool(row["remaining"])
@@ -114,9 +112,9 @@ class Sequencer:
         while True:
             try:
                 self._wake.clear()
-                before = self.last_seq
+                before = self.news.last
                 waiting = await self.publish()
-                is_stuck = waiting and self.last_seq == before
+                is_stuck = waiting and self.news.last == before
                 pause = min(pause * 2, RETRY_S_MAX) if is_stuck else RETRY_S
                 await self._rest(pause if waiting else None)
             except (*DRIVER_ERRORS, NakshaError):
@@ -161,12 +159,16 @@ class Sequencer:
                     self._wake.set()
 
             def published(_: object, __: int, ___: str, payload: object) -> None:
-                if str(payload).startswith(key + ":"):
-                    self._news.set()
+                whose, _, last = str(payload).partition(":")
+                if whose == key and last.isdecimal():
+                    self.news.tell(int(last))
 
             await listener.add_listener("naksha_written", written)
             await listener.add_listener("naksha_published", published)
             listener.add_termination_listener(lambda _: self._wake.set())
+            # What was published while nobody listened is told by nobody else.
+            last = await listener.fetchrow(queries()["last_version"])
+            self.news.correct(0 if last is None else last["seq_number"])
         return self._listener
 
     async def _drop_listener(self) -> None:

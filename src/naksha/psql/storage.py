@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Self
@@ -193,15 +193,23 @@ class PsqlStorage(BulkStorage, Writing):
             return await log.transactions(connection, after, limit, where, newest_first)
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        deadline, news = time.monotonic() + timeout_s, self._sequencer.news
         await self._publish()
         while True:
+            coming = news.coming
             async with self._connection() as connection:
                 version = await versions.by_txn(connection, txn)
-            left = deadline - asyncio.get_running_loop().time()
+            left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version
-            await self._sequencer.wait_for_news(min(left, 1.0))
+            await news.wait(coming, left)
+
+    async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
+        async def look() -> int:
+            await self._publish()
+            return self._sequencer.news.last
+
+        return await self._sequencer.news.beyond(seq_number, timeout_s, look)
 
     def connections(self) -> dict[str, int]:
         """How many connections of the pool are in use, and how many wait for work."""

@@ -16,6 +16,8 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
+from naksha.hub.subscriptions.holding import lease_times
+from naksha.hub.subscriptions.service import delivering
 from naksha.model import limits
 from naksha.server import VERSION, version_documents
 from naksha.server.auth import Doorkeeper
@@ -82,6 +84,7 @@ async def serving(app: FastAPI) -> AsyncIterator[ServerState]:
         await check_default_storage(hub, settings)
         state = ServerState(hub, settings, app.state.doorkeeper, app.state.turns)
         app.state.server = state
-        yield state
+        async with delivering(hub, lease_times(settings.subscription_seconds)):
+            yield state
     finally:
         await hub.close()

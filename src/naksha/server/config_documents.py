@@ -27,7 +27,7 @@ _CHANGE_ERRORS: Final = {
 }
 
 
-class _Configured(BaseModel):
+class ConfiguredDocument(BaseModel):
     """What all objects of the configuration have."""
 
     model_config = ConfigDict(extra="allow")
@@ -43,7 +43,7 @@ class _Configured(BaseModel):
     updatedAt: int = Field(0, description="Epoch milliseconds; read only.")  # noqa: N815
 
 
-class SpaceDocument(_Configured):
+class SpaceDocument(ConfiguredDocument):
     """A public name with a pipeline of connectors."""
 
     type: str = "Space"
@@ -85,7 +85,7 @@ class SpaceDocument(_Configured):
     connectors: list[dict[str, Any]] | None = Field(None, description="With `includeConnectors`.")
 
 
-class ConnectorDocument(_Configured):
+class ConnectorDocument(ConfiguredDocument):
     """The configuration of an event handler."""
 
     type: str = "EventHandler"
@@ -94,7 +94,7 @@ class ConnectorDocument(_Configured):
     properties: dict[str, Any] = Field({}, description="What the handler is told.")
 
 
-class StorageDocument(_Configured):
+class StorageDocument(ConfiguredDocument):
     """A storage that the hub opens."""
 
     type: str = "Storage"
@@ -108,7 +108,7 @@ class StorageDocument(_Configured):
     )
 
 
-class RoleDocument(_Configured):
+class RoleDocument(ConfiguredDocument):
     """A named rights matrix."""
 
     type: str = "Role"

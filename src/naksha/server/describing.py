@@ -21,6 +21,7 @@ TAGS: Final = {
     "roles": "Rights matrices with names, for tokens to use.",
     "lookup": "States and transactions by their ids, in whatever storage they are.",
     "features": "Reading, searching and writing.",
+    "changes": "What happens, as it happens: pages that can be waited for, or a stream of events.",
     "versions": "Changesets, tags, branches, merges, differences, and going back.",
 }
 PARAMETERS: Final = {

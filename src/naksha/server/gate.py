@@ -26,7 +26,7 @@ from naksha.server.errors import (
 from naksha.server.presence import Presence
 from naksha.server.receiving import bounded
 from naksha.server.settings import Settings
-from naksha.server.turns import Turns
+from naksha.server.turns import Turn, Turns
 from naksha.server.visits import Visit, visit_of
 
 _log: Final = logging.getLogger(__name__)
@@ -82,13 +82,13 @@ class Gate:
             if is_open:
                 await self._in_time(scope, received, send)
                 return
-            line = _line_of(visit)
-            await self._turns.enter(line)
+            visit.turn = Turn(self._turns, line_of(visit))
+            await visit.turn.enter()
             try:
                 visit.seconds_queued = time.perf_counter() - visit.began
                 await self._in_time(scope, received, send)
             finally:
-                self._turns.leave(line)
+                visit.turn.leave()
 
     def _is_open(self, path: str) -> bool:
         if path == METRICS:
@@ -147,7 +147,7 @@ def _too_slow(method: str, seconds: float) -> NakshaError:
     )
 
 
-def _line_of(visit: Visit) -> tuple[str, str, str | None] | None:
+def line_of(visit: Visit) -> tuple[str, str, str | None] | None:
     """Who waits in the same line."""
     actor = visit.actor
     return None if actor is None else (actor.realm, actor.app_id, actor.author)

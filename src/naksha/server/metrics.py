@@ -56,6 +56,11 @@ RUNNING: Final = Gauge(
 WAITING: Final = Gauge(
     "naksha_requests_waiting", "Requests that wait for their turn.", multiprocess_mode="livesum"
 )
+WATCHERS: Final = Gauge(
+    "naksha_watchers",
+    "Streams of changes, and requests that wait for some.",
+    multiprocess_mode="livesum",
+)
 EVENTS: Final = Counter(
     "naksha_events", "Events that a handler has processed.", ["handler", "outcome"]
 )

@@ -6,11 +6,13 @@ from typing import Final
 
 from naksha.server.routes import (
     branches,
+    changes,
     changesets,
     connectors,
     copying,
     features,
     health,
+    instances,
     iterate,
     lookup,
     operation,
@@ -22,6 +24,7 @@ from naksha.server.routes import (
     spatial_batch,
     statistics,
     storages,
+    subscriptions,
     tags,
     tiles,
 )
@@ -29,12 +32,15 @@ from naksha.server.routes import (
 ROUTES: Final = (
     health,
     operation,
+    instances,
     spaces,
     connectors,
     storages,
+    subscriptions,
     roles,
     lookup,
     copying,
+    changes,
     changesets,
     tags,
     branches,

@@ -115,6 +115,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     config_seconds: Annotated[
         Seconds, _told("How old the configuration may be that a worker uses.")
     ] = limits.CONFIG_SECONDS_MAX
+    subscription_seconds: Annotated[
+        Seconds,
+        _told(
+            "How long a process has a subscription without saying that it lives: after that, and "
+            "the difference of clocks, another one delivers it."
+        ),
+    ] = limits.SUBSCRIPTION_LEASE_SECONDS
     remote_handlers: Annotated[
         tuple[str, ...],
         _told(

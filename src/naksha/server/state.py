@@ -14,6 +14,7 @@ from naksha.server.auth import Doorkeeper
 from naksha.server.settings import Settings
 from naksha.server.turns import TurnLimits, Turns
 from naksha.server.visits import visit_of
+from naksha.server.watching import Watchers
 
 
 class ServerState:
@@ -27,6 +28,7 @@ class ServerState:
         # A copy reads as long as it writes, and its time is not bounded.
         most = limits.COPIES_PARALLEL_MAX
         self.copies = Turns(TurnLimits(most, most, settings.actor_queue, settings.queue_seconds))
+        self.watchers = Watchers()
 
 
 def server_of(request: Request) -> ServerState:

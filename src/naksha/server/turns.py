@@ -23,6 +23,26 @@ class TurnLimits(NamedTuple):
     queue_seconds: float
 
 
+class Turn:
+    """The place of one request. It may be left before the request ends, and is left once."""
+
+    def __init__(self, turns: Turns, actor: Hashable) -> None:
+        self._turns = turns
+        self._actor = actor
+        self._is_in = False
+
+    async def enter(self) -> None:
+        """See `Turns.enter`."""
+        await self._turns.enter(self._actor)
+        self._is_in = True
+
+    def leave(self) -> None:
+        """What is done from now on takes nobody's place: it only waits, or is counted otherwise."""
+        if self._is_in:
+            self._is_in = False
+            self._turns.leave(self._actor)
+
+
 class Turns:
     """For one event loop."""
 

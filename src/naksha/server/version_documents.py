@@ -25,6 +25,8 @@ _PAGE: Final = {"nextPageToken": {"type": "string", "pattern": "^[0-9]+$"}}
 _CHANGED: Final = {"inserted": FEATURES, "updated": FEATURES, "deleted": FEATURES}
 _SPAN: Final = {"startVersion": INTEGER, "endVersion": INTEGER}
 
+CHANGE_FEED: Final = reference("ChangeFeed")
+CHANGES: Final = reference("Changes")
 CHANGESET: Final = reference("Changeset")
 CHANGESETS: Final = reference("ChangesetCollection")
 SQUASHED: Final = reference("SquashedChangeset")
@@ -56,7 +58,53 @@ _NAMED: Final = {
     "createdAt": INTEGER,
 }
 
+_CHANGED_COLLECTION: Final = object_of(
+    "id",
+    id=_TEXT,
+    created=INTEGER,
+    updated=INTEGER,
+    deleted=INTEGER,
+    purged=INTEGER,
+    bbox={"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4},
+    statesKept={
+        "type": "boolean",
+        "description": "False: history is off or gone, so `features` has none of these changes.",
+    },
+    changed={"type": "boolean", "description": "The collection itself was changed."},
+)
+
 SCHEMAS: Final[dict[str, Any]] = {
+    "Changes": object_of(
+        *("type", "storage", "version", "txn", "publishedAt", "startedAt", "appId"),
+        *("part", "isLast", "collections", "features"),
+        type=typed("Changes"),
+        storage=_TEXT,
+        version=INTEGER,
+        txn=_TEXT,
+        publishedAt=INTEGER,
+        startedAt=INTEGER,
+        appId=_TEXT,
+        author=_TEXT,
+        message=_TEXT,
+        part={**INTEGER, "description": "One with many changes comes in parts, from 0 on."},
+        isLast={"type": "boolean", "description": "Whether no part follows."},
+        collections=listed(_CHANGED_COLLECTION),
+        features=listed(
+            object_of(
+                *("action", "collection", "feature"),
+                action={"type": "string", "enum": ["CREATE", "UPDATE", "DELETE"]},
+                collection=_TEXT,
+                feature=FEATURE,
+            )
+        ),
+    ),
+    "ChangeFeed": object_of(
+        *("type", "items", "next", "last"),
+        type=typed("ChangeFeed"),
+        items=listed(CHANGES),
+        next={"type": "string", "description": "The position to go on from, as `since`."},
+        last={**INTEGER, "description": "The last version; up to date when `next` is that."},
+    ),
     "Changeset": object_of(
         *("type", "version", "createdAt", "inserted", "updated", "deleted"),
         type=typed("Changeset"),

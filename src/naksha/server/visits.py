@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from naksha.hub.context import Actor
 from naksha.model import limits
+from naksha.server.turns import Turn
 
 STREAM_ID: Final = "Stream-Id"
 _KEY: Final = "naksha.visit"
@@ -32,6 +33,7 @@ class Visit:
         "seconds_queued",
         "status",
         "stream_id",
+        "turn",
     )
 
     def __init__(self, fields: Mapping[bytes, bytes]) -> None:
@@ -46,6 +48,8 @@ class Visit:
         """0 until an answer has begun."""
         self.prolong: Callable[[], None] = _nothing
         """Gives the request its time anew; for who can show that it gets on."""
+        self.turn: Turn | None = None
+        """The place that it takes among those that are served."""
         self.bytes_in = 0
         self.bytes_out = 0
 

@@ -30,6 +30,15 @@ class Serving(uvicorn.Server):
     """A server that ends by itself after a signal, and sooner after a second one; it does not
     repeat the signal, so that its process ends well."""
 
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_end = on_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Whoever only waits is not waited for."""
+        self._on_end()
+        await super().shutdown(sockets)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
@@ -109,4 +118,4 @@ async def _serve(
     async with serving(app) as state, running(keep_measuring(state.hub, state.turns)):
         if on_ready is not None:
             on_ready()
-        await Serving(config).serve(sockets=[listening])
+        await Serving(config, state.watchers.end).serve(sockets=[listening])

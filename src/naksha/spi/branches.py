@@ -65,6 +65,9 @@ class BranchView(ABC):
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         return await self._main.wait_published(txn, timeout_s)
 
+    async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
+        return await self._main.wait_beyond(seq_number, timeout_s)
+
     async def publication(self) -> PublicationStatus:
         return await self._main.publication()
 

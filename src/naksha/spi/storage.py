@@ -301,6 +301,11 @@ class Storage(Reader, Protocol):
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         """Wait until the transaction is published; None when that took too long."""
 
+    async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
+        """The `seq_number` of the last published version, as soon as it is greater than the given
+        one; when that takes too long, whatever it is then. What can be published is published
+        first. While it waits it holds no connection."""
+
     async def publication(self) -> PublicationStatus: ...
 
     async def pin(

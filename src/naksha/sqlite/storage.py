@@ -13,6 +13,7 @@ from naksha.model.names import check_storage_id
 from naksha.model.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
+from naksha.spi.news import News
 from naksha.spi.storage import Layer, Storage
 from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
@@ -20,7 +21,7 @@ from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
 from naksha.sqlite.maintenance import maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
-from naksha.sqlite.views import OpenFile
+from naksha.sqlite.views import LOOK_S, OpenFile
 from naksha.sqlite.writer import Writer
 
 _random = random.SystemRandom()
@@ -59,12 +60,12 @@ class SqliteStorage(BulkStorage):
         connection, id_, known = await asyncio.to_thread(
             open_file, place, storage_id, number, busy_s
         )
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        loop, news = asyncio.get_running_loop(), News(LOOK_S)
 
-        def committed() -> None:
-            loop.call_soon_threadsafe(news.set)
+        def published(last: int) -> None:
+            loop.call_soon_threadsafe(news.tell, last)
 
-        writer = Writer(connection, committed)
+        writer = Writer(connection, published)
         readers = Readers(place, busy_s, readers_max)
         storage = cls(place, OpenFile((id_, known), clock, readers, writer, news))
         try:

@@ -288,7 +288,7 @@ Operation = Callable[[Transaction], object]
 
 
 def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
-    """Give numbers to committed transactions below a bound; tells how many got one."""
+    """Give numbers to committed transactions below a bound; tells the last one, 0 for none."""
     due = connection.execute(queries()["due"], (below,)).fetchall()
     if not due:
         return 0
@@ -299,4 +299,4 @@ def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
         last_ms = max(last_ms, now_ms if dated is None else dated)
         connection.execute(queries()["version_insert"], (number, txn, last_ms, ord_))
         connection.execute(queries()["log_publish"], (number, last_ms, txn))
-    return len(due)
+    return int(number)

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
@@ -28,6 +28,7 @@ from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi import chunks
 from naksha.spi.clock import Clock
+from naksha.spi.news import News
 from naksha.spi.sessions import check_days, check_kept
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
 from naksha.sqlite import kept, layers, log, pins, reading, splits, versions
@@ -55,7 +56,7 @@ class OpenFile:
     clock: Clock | None
     readers: Readers
     writer: Writer
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    news: News
 
 
 class View:
@@ -334,16 +335,20 @@ class View:
         deadline, news = time.monotonic() + timeout_s, self._file.news
         await self._publish()
         while True:
-            news.clear()
+            coming = news.coming
             version = await self._read(lambda c: versions.find(c, "version_by_txn", txn))
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version
-            try:
-                async with asyncio.timeout(min(left, LOOK_S)):
-                    await news.wait()
-            except TimeoutError:
-                continue
+            await news.wait(coming, left)
+
+    async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
+        async def look() -> int:
+            await self._publish()
+            last = await self._read(lambda c: versions.find(c, "last_version"))
+            return 0 if last is None else last.seq_number
+
+        return await self._file.news.beyond(seq_number, timeout_s, look)
 
     async def publication(self) -> PublicationStatus:
         def find(connection: sqlite3.Connection) -> tuple[Version, int]:

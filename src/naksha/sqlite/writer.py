@@ -87,12 +87,12 @@ class _Job:
 class Writer:
     """Owns the writing connection. All methods may be called from any thread."""
 
-    def __init__(self, connection: sqlite3.Connection, committed: Callable[[], None]) -> None:
+    def __init__(self, connection: sqlite3.Connection, published: Callable[[int], None]) -> None:
         self.counters = Counters()
         connection.execute(queries()["writer_cache"])
         connection.execute(queries()["stage_table"])
         self._connection = connection
-        self._committed = committed
+        self._published = published
         self._queue: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._waiting: deque[_Job] = deque()
         self._inside: Entry | None = None
@@ -408,8 +408,8 @@ class Writer:
         self._is_open = False
         for job in ended:
             job.answer.set_result(job.result)
-        if published or ended:
-            self._committed()
+        if published:
+            self._published(published)
 
     def _abandon(self) -> None:
         """Give the file free when there is nothing to commit."""

@@ -40,6 +40,7 @@ _MODULES = (
     "locks",
     "log",
     "namespace",
+    "news",
     "oracle",
     "overlays",
     "overtaken",
@@ -133,6 +134,7 @@ from naksha.testing.suite_namespace import (  # noqa: E402
     TestNamespace,
     TestStateIds,
 )
+from naksha.testing.suite_news import TestWaitingForNews  # noqa: E402
 from naksha.testing.suite_oracle import TestAgainstTheOracle  # noqa: E402
 from naksha.testing.suite_overlays import (  # noqa: E402
     TestReadingABranch,
@@ -282,6 +284,7 @@ __all__ = [
     "TestVersionsOfABranch",
     "TestVersionsThatAreNot",
     "TestVersionsUnderWriters",
+    "TestWaitingForNews",
     "TestWritersAtOnce",
     "TestWritingOnABranch",
     "branch",

@@ -21,6 +21,14 @@ from naksha.versioning.conflicts import (
     undecided_of,
 )
 from naksha.versioning.diff import Action, Change, diff, diff_all
+from naksha.versioning.feed import read_feed
+from naksha.versioning.feed_parts import (
+    FeatureChange,
+    FeedFilter,
+    FeedPage,
+    FeedPosition,
+    Published,
+)
 from naksha.versioning.history import Step, history
 from naksha.versioning.importing import Edits, Imported, Snapshot, import_history
 from naksha.versioning.merges import Choices, Policy, merge
@@ -41,10 +49,15 @@ __all__ = [
     "ChangesetPage",
     "Choices",
     "Edits",
+    "FeatureChange",
+    "FeedFilter",
+    "FeedPage",
+    "FeedPosition",
     "Imported",
     "Line",
     "Place",
     "Policy",
+    "Published",
     "Ref",
     "Scope",
     "Signed",
@@ -76,6 +89,7 @@ __all__ = [
     "parse_ref",
     "place_of",
     "range_of",
+    "read_feed",
     "rebase",
     "rename_branch",
     "resolve_conflict",

@@ -135,7 +135,7 @@ async def _read(
     limit: int,
     newest_first: bool,
 ) -> AsyncIterator[Changeset]:
-    asked = msgspec.structs.replace(where, overlays=line.overlays, bbox=_box_of(area))
+    asked = msgspec.structs.replace(where, overlays=line.overlays, bbox=box_of(area))
     while True:
         part = await line.storage.transactions(after, limit, asked, newest_first=newest_first)
         page = [changeset_of(each) for each in part]
@@ -150,7 +150,7 @@ async def _read(
         after = page[-1].version.seq_number
 
 
-def _box_of(area: Spatial | None) -> Bbox | None:
+def box_of(area: Spatial | None) -> Bbox | None:
     """The box that the changes must meet; that of a box may cross the date line."""
     if area is None or isinstance(area, Bbox):
         return area

@@ -164,6 +164,8 @@ _ASKED = [
             *("branches/{branch_id}/conflicts", "features/{feature_id}/history"),
         )
     ),
+    Ask(f"GET {_SPACE}/changes", {"since": "0"}),
+    Ask("GET /hub/storages/{storage_id}/changes", {"since": "0", "collection": "WORD-space"}),
     Ask(f"GET {_SPACE}/diff", {"versionRef": "0..HEAD"}),
     Ask(f"GET {_SPACE}/diff", {"versionRef": "WORD-tag", "other": "HEAD"}, ids=_OWN),
     Ask(f"GET {_SPACE}/search", {"versionRef": "WORD-tag"}, ids=_OWN),

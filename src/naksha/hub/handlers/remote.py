@@ -16,11 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.objects import SECRET
+from naksha.hub.calls import Caller
 from naksha.hub.pipeline import Event, Setup
-from naksha.hub.remotes import Broken, Patience, Slow, Unreached
+from naksha.hub.remotes import Broken, Slow, Unreached
 from naksha.hub.requests import Request
-from naksha.hub.signing import HEADER, check_secret, signature
 from naksha.hub.wire import (
     Reply,
     Sent,
@@ -52,18 +51,8 @@ class RemoteHandler:
     """Lets somebody else handle events."""
 
     def __init__(self, setup: Setup) -> None:
-        properties = setup.connector.properties
         self._name = setup.connector.id
-        self._remotes = setup.hub.remotes
-        self._target = self._remotes.targets.check(properties.get("url"))
-        secret = properties.get(SECRET)
-        self._secret = (
-            None if secret is None else check_secret(secret, field=f"properties.{SECRET}")
-        )
-        self._patience = Patience(
-            _seconds(properties, "connectTimeout", limits.REMOTE_CONNECT_SECONDS),
-            _seconds(properties, "timeout", limits.REMOTE_SECONDS),
-        )
+        self._caller = Caller(setup)
         self._connector = setup.connector.to_json()
         self._space = setup.space.to_json()
 
@@ -91,13 +80,12 @@ class RemoteHandler:
 
     def _event(self, event: Event, **more: Any) -> WireEvent:
         actor, left = event.context.actor, event.context.seconds_left
-        total = self._patience.total_seconds
         return WireEvent(
             stream_id=event.context.stream_id,
             realm=actor.realm,
             app_id=actor.app_id,
             author=actor.author,
-            seconds_left=total if left is None else left,
+            seconds_left=self._caller.seconds_max if left is None else left,
             space=self._space,
             connector=self._connector,
             **more,
@@ -127,7 +115,7 @@ class RemoteHandler:
         is_repeatable = posted.continuation is None and not event.request.changes
         for attempt in range(limits.REMOTE_ATTEMPTS):
             try:
-                return self._reply(await self._post(event, body))
+                return self._reply(await self._caller.post(body, {}, event.context))
             except (Unreached, Broken) as error:
                 is_last = attempt == limits.REMOTE_ATTEMPTS - 1
                 if is_last or not (isinstance(error, Unreached) or is_repeatable):
@@ -137,23 +125,12 @@ class RemoteHandler:
             await asyncio.sleep(limits.REMOTE_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _post(self, event: Event, body: bytes) -> bytes:
-        headers = {"Stream-Id": event.context.stream_id}
-        if self._secret is not None:
-            headers[HEADER] = signature(self._secret, body)
-        patience, left = self._patience, event.context.seconds_left
-        if left is not None:
-            patience = Patience(
-                min(patience.connect_seconds, left), min(patience.total_seconds, left)
-            )
-        return await self._remotes.post(self._target, body, headers, patience)
-
     def _failed(self, event: Event, error: RemoteFailed, *, has_sent: bool) -> NakshaError:
         """What whoever asks is told: nothing of how it was called, or where."""
         _log.warning(
             "remote handler %s at %s: %s (%r)",
             self._name,
-            self._target.url,
+            self._caller.url,
             error.message,
             error.__cause__,
         )
@@ -204,15 +181,3 @@ async def _send(event: Event, request: Request[Any], sent: Sent) -> Any:
     if sent.space is None:
         return await event.send_upstream_authorized(request)
     return await event.send_to(sent.space, request)
-
-
-def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
-    value = properties.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument("It is a number of seconds", field=f"properties.{name}")
-    if not 0 < value <= limits.REMOTE_SECONDS_MAX:
-        raise InvalidArgument(
-            f"It is more than 0 and at most {limits.REMOTE_SECONDS_MAX:.0f} seconds",
-            field=f"properties.{name}",
-        )
-    return float(value)

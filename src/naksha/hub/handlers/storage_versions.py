@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from naksha.hub import version_requests as asked
-from naksha.hub.handlers import storage_log, storage_names, storage_rewriting
+from naksha.hub.handlers import storage_feed, storage_log, storage_names, storage_rewriting
 from naksha.hub.pipeline import Event
 from naksha.hub.requests import Request
 from naksha.hub.targets import Target
 
 VERSION_ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     asked.ReadChangesets: storage_log.read_changesets,
+    asked.ReadChanges: storage_feed.read_changes,
     asked.ReadDiff: storage_log.read_diff,
     asked.ReadHistory: storage_log.read_history,
     asked.ReadVersionSpan: storage_log.read_version_span,

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from naksha.hub.context import Context
+from naksha.hub.fences import pass_fence
 from naksha.hub.requests import IfNotExists, WriteFeatures
 from naksha.hub.responses import Written
 from naksha.hub.targets import Target
@@ -101,6 +102,9 @@ class _Write:
             self._read = await states_at(self._line.base, self._target, self._prepared)
 
         async def work(session: WriteSession) -> Written:
+            fence = self._request.fence
+            if fence is not None and not await pass_fence(session, fence):
+                return Written()
             permits = Permits(context)
             written = await self.attempt(session, space_id, permits)
             if written.inserted:

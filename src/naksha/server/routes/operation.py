@@ -48,15 +48,15 @@ async def metrics(request: Request) -> Response:
     the default realm, unless they are open to everybody."""
     settings = server_of(request).settings
     if not settings.open_metrics:
-        _check_operator((await context_of(request)).actor)
+        check_operator((await context_of(request)).actor)
     is_one_of_many = settings.workers > 1
     return Response(exposition(is_one_of_many), media_type=CONTENT_TYPE_LATEST)
 
 
-def _check_operator(actor: Actor) -> None:
-    """Forbidden to whom the figures of other realms are none of his business."""
+def check_operator(actor: Actor) -> None:
+    """Forbidden to whom figures of all realms are none of his business."""
     if actor.realm != DEFAULT_REALM:
-        raise Forbidden(f"Metrics are of all realms; they are shown to the realm {DEFAULT_REALM!r}")
+        raise Forbidden(f"This is about all realms; it is shown to the realm {DEFAULT_REALM!r}")
     actor.rights.check(Right.MANAGE_STORAGES, storage(DEFAULT_STORAGE))
 
 

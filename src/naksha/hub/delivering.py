@@ -1,0 +1,58 @@
+"""What runs through the pipeline of a subscription: some changes, for whoever wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import ClassVar
+
+import msgspec
+
+from naksha.hub.fences import Fence
+from naksha.hub.requests import Request
+from naksha.hub.rights import Right
+
+
+class ChangedFeature(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature that was created, updated or deleted; `feature` is the state it has, or had."""
+
+    action: str
+    collection: str
+    feature: msgspec.Raw
+
+
+class ChangedCollection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was done to a collection altogether."""
+
+    id: str
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    states_kept: bool = True
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is delivered, as far as handlers of the hub look at it."""
+
+    version: int
+    part: int = 0
+    is_last: bool = True
+    collections: tuple[ChangedCollection, ...] = ()
+    features: tuple[ChangedFeature, ...] = ()
+
+
+class DeliverChanges(Request[None], frozen=True, kw_only=True, tag="DeliverChanges"):
+    """Take note of changes; whoever returns has taken them. They come at least once, in order."""
+
+    changes: ClassVar[bool] = True
+
+    fence: Fence
+    body: msgspec.Raw
+    """JSON, as the feed tells it (`naksha.hub.feed_json`)."""
+
+    def needs(self) -> Collection[Right]:
+        """Nobody but the hub itself sends it."""
+        return ()
+
+    def read(self) -> Changes:
+        """What is in the body."""
+        return msgspec.json.decode(self.body, type=Changes)

@@ -1,0 +1,60 @@
+"""A published transaction as JSON, the same wherever it goes: to clients of the feed, to webhooks
+and into files. Features are passed through as the bytes that they were stored as; all of it is one
+line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from naksha.versioning import Published
+
+_encode = msgspec.json.encode
+
+
+def published_json(item: Published, storage: str) -> bytes:
+    """A published transaction, or a part of one; what is not known is left out. `collections` are
+    about the whole transaction, `features` about this part of it."""
+    changeset = item.changeset
+    head: dict[str, Any] = {
+        "type": "Changes",
+        "storage": storage,
+        "version": changeset.version.seq_number,
+        "txn": str(changeset.version.txn),
+        "publishedAt": changeset.version.published_ms,
+        "startedAt": changeset.started_ms,
+        "appId": changeset.app_id,
+    }
+    if changeset.author is not None:
+        head["author"] = changeset.author
+    if changeset.message is not None:
+        head["message"] = changeset.message
+    head |= {"part": item.part, "isLast": item.is_last, "collections": _collections(item)}
+    features = b",".join(
+        b'{"action":"%b","collection":"%b","feature":%b}'
+        % (change.action.encode(), change.collection.encode(), change.state.raw)
+        for change in item.changes
+    )
+    return _encode(head)[:-1] + b',"features":[' + features + b"]}"
+
+
+def _collections(item: Published) -> list[dict[str, Any]]:
+    """What was done to each; `changed`: to the collection itself."""
+    changeset = item.changeset
+    found: dict[str, dict[str, Any]] = {}
+    for each in changeset.touched:
+        one = found[each.collection] = {
+            "id": each.collection,
+            "created": each.created,
+            "updated": each.updated,
+            "deleted": each.deleted,
+            "statesKept": each.collection not in item.without_states,
+        }
+        if each.purged:
+            one["purged"] = each.purged
+        if each.bbox is not None:
+            one["bbox"] = list(each.bbox)
+    for name in changeset.collections_changed:
+        found.setdefault(name, {"id": name})["changed"] = True
+    return [found[name] for name in sorted(found)]

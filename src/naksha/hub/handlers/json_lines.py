@@ -1,0 +1,116 @@
+"""Changes are written to a file, a line of JSON for each delivery.
+
+    {"path": "roads.jsonl"}      below exports/<realm> in the hub's data directory
+
+A line is there whole or not at all, and is on the disk before the delivery counts. Beside the file
+there is another one, `<path>.fence`, which says what was written last and by whom: what comes
+twice, or late, is not written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+import msgspec
+
+from naksha.hub.delivering import DeliverChanges
+from naksha.hub.fences import Fence
+from naksha.hub.pipeline import Event, Setup
+from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
+
+EXPORTS: Final = "exports"
+"""Where files are, below the data directory; each realm has a directory of its own."""
+FENCE_SUFFIX: Final = ".fence"
+
+
+class JsonLinesHandler:
+    """Appends what it gets."""
+
+    def __init__(self, setup: Setup) -> None:
+        files = setup.hub.files
+        if files is None:
+            raise NotSupported(
+                "This hub has no data directory to write files to", field="properties.path"
+            )
+        exports = files / EXPORTS / setup.hub.realm_id
+        self._path = exports / _inner_path(setup.connector.properties.get("path"))
+
+    async def process(self, event: Event) -> Any:
+        request = event.request
+        if not isinstance(request, DeliverChanges):
+            return await event.send_upstream()
+        try:
+            await asyncio.to_thread(append, self._path, request.fence, bytes(request.body))
+        except OSError as error:
+            raise Unavailable(f"The file cannot be written: {error.strerror}") from error
+        return None
+
+
+def append(path: Path, fence: Fence, line: bytes) -> None:
+    """Write a line, unless it was written before; Fenced when it comes from somebody who has lost
+    the subscription. Another process waits meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        last = _last_of(path)
+        if not fence.passes(last.get(fence.name)):
+            return
+        _cut_half_a_line(path, file)
+        file.write(line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+        _keep(path, {**last, fence.name: fence})
+
+
+def _last_of(path: Path) -> dict[str, Fence]:
+    try:
+        return msgspec.json.decode(_fence_path(path).read_bytes(), type=dict[str, Fence])
+    except FileNotFoundError:
+        return {}
+
+
+def _keep(path: Path, last: dict[str, Fence]) -> None:
+    """After the line: who dies in between writes it again, which is better than not at all."""
+    new = path.with_name(f".{path.name}{FENCE_SUFFIX}")
+    new.write_bytes(msgspec.json.encode(last))
+    new.replace(_fence_path(path))
+
+
+def _cut_half_a_line(path: Path, file: IO[bytes]) -> None:
+    """What somebody left who died while he wrote."""
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return
+    with path.open("rb") as reader:
+        end = size
+        while end > 0:
+            start = max(0, end - 65_536)
+            reader.seek(start)
+            found = reader.read(end - start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+    if end < size:
+        file.truncate(end)
+        file.seek(0, os.SEEK_END)
+
+
+def _fence_path(path: Path) -> Path:
+    return path.with_name(path.name + FENCE_SUFFIX)
+
+
+def _inner_path(given: object) -> PurePosixPath:
+    """A path that does not lead out of a directory."""
+    path = PurePosixPath(given) if isinstance(given, str) and given else None
+    is_right = path is not None and not path.is_absolute() and ".." not in path.parts
+    if path is None or not is_right or path.suffix != ".jsonl" or "\0" in str(path):
+        raise InvalidArgument(
+            "It is a relative path, and ends with .jsonl",
+            field="properties.path",
+        )
+    return path

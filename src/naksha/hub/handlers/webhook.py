@@ -1,0 +1,49 @@
+"""Changes are posted to a web server.
+
+    {"url": "https://search.example.com/changes",   the server must allow it (--remote-handlers)
+     "secret": "…",                                 posts are signed with it; it is never shown
+     "timeout": 30, "connectTimeout": 5}            seconds
+
+Whoever answers with the status 200 has taken them. `Naksha-Signature` is as in
+`naksha.hub.signing`; `Naksha-Delivery` is `<subscription> <life> <term> <version> <part>`: who
+refuses a term that is less than the last one, and skips what is not beyond the last version and
+part, gets everything exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from naksha.hub.calls import Caller
+from naksha.hub.delivering import DeliverChanges
+from naksha.hub.fences import Fence
+from naksha.hub.pipeline import Event, Setup
+from naksha.model.errors import RemoteFailed
+
+HEADER: Final = "Naksha-Delivery"
+
+
+class WebhookHandler:
+    """Posts what it gets."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._name = setup.connector.id
+        self._caller = Caller(setup)
+
+    async def process(self, event: Event) -> Any:
+        request = event.request
+        if not isinstance(request, DeliverChanges):
+            return await event.send_upstream()
+        try:
+            await self._caller.post(
+                bytes(request.body), {HEADER: delivery_of(request.fence)}, event.context
+            )
+        except RemoteFailed as error:
+            error.message = f"The webhook {self._name!r} failed: {error.message}"
+            raise
+        return None
+
+
+def delivery_of(fence: Fence) -> str:
+    """The header of a delivery."""
+    return f"{fence.name} {fence.life} {fence.term} {fence.seq_number} {fence.part}"

@@ -1,0 +1,212 @@
+"""What a subscription is: where changes come from, which of them, and where they go.
+
+    {"id": "roads-to-search",
+     "source": {"spaceId": "roads"},                         or {"storageId": …, "collections": […]}
+     "filter": {"actions": ["CREATE", "UPDATE"], "properties": "p.speed>50", "tags": "open"},
+     "granularity": "PER_TRANSACTION",
+     "eventHandlerIds": ["search-webhook"],                  the pipeline that it is delivered to
+     "start": "now"}
+
+XYZ's form (`source` and `destination` as texts, `config.type`) is understood too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Self
+
+import msgspec
+
+from naksha.catalog.objects import object_type
+from naksha.hub import resources
+from naksha.hub.geometries import sent_shape
+from naksha.hub.json_paths import JsonPath
+from naksha.hub.language.properties import property_query
+from naksha.hub.language.tags import tag_query
+from naksha.hub.objects import HubObject, check_object_id
+from naksha.hub.resources import Resource
+from naksha.hub.rights import Right
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.model.names import check_collection_id
+
+ACTIONS: Final = ("CREATE", "UPDATE", "DELETE")
+NOW: Final = "now"
+BEGINNING: Final = "beginning"
+
+
+class Granularity(StrEnum):
+    """What one delivery is about: a transaction with all its changes, one changed feature, or only
+    that something has changed."""
+
+    PER_TRANSACTION = "PER_TRANSACTION"
+    PER_FEATURE = "PER_FEATURE"
+    CONTENT_CHANGE = "CONTENT_CHANGE"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where changes come from: a space, or a storage, all of it or some collections."""
+
+    space_id: str | None = None
+    storage_id: str | None = None
+    collections: tuple[str, ...] = ()
+
+
+class SpatialFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An area, grown by a radius in metres; with `clip` features are cut at its border."""
+
+    geometry: dict[str, Any]
+    radius: float = 0.0
+    clip: bool = False
+
+
+class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which changes: all of it must hold for the feature as it is, or as it was before."""
+
+    actions: tuple[str, ...] = ()
+    spatial_filter: SpatialFilter | None = None
+    tags: str = ""
+    """As in a request: `a,b+c` is a, or b and c."""
+    properties: str = ""
+    """As in a request: `p.speed>50&p.name=Main`."""
+    authors: tuple[str, ...] = ()
+    json_path: str = ""
+    """RFC 9535, for example `$.properties[?@.speed > 50]`; holds where it finds something. It is
+    asked about the feature as it is."""
+
+
+_SETTLED: Final = ("source", "start", "started_after", "progress_id")
+"""What is so from the beginning: whoever wants another source makes another subscription, and one
+that exists is put elsewhere by a reset."""
+
+
+@object_type("hub-subscription")
+class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
+    """Somebody who wants to know of changes."""
+
+    kind: ClassVar[str] = "subscription"
+    use_right: ClassVar[Right] = Right.USE_SUBSCRIPTIONS
+    manage_right: ClassVar[Right] = Right.MANAGE_SUBSCRIPTIONS
+    computed: ClassVar[frozenset[str]] = frozenset({"type", "status", "destination", "config"})
+    kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, *_SETTLED)
+
+    source: Source
+    filter: ChangeFilter = ChangeFilter()
+    granularity: Granularity = Granularity.PER_TRANSACTION
+    event_handler_ids: tuple[str, ...]
+    start: str | int = NOW
+    """What it gets first: what comes after now, everything, or what comes after a version."""
+    active: bool = True
+    """An inactive one is paused: it goes on where it was."""
+    keep_days: int = limits.SUBSCRIPTION_KEEP_DAYS
+    """For so long history and log are kept for one that stands still; then it may expire."""
+    started_after: int = 0
+    """The version that `start` meant when it was made."""
+    progress_id: int = 0
+    """The object of the catalog that says how far it is; another one in every life."""
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        return super().from_json(_plain(value) if isinstance(value, dict) else value)
+
+    def check(self) -> None:
+        super().check()
+        _check_source(self.source)
+        _check_filter(self.filter)
+        _check_start(self.start)
+        if not 1 <= len(self.event_handler_ids) <= limits.PIPELINE_HANDLERS_MAX:
+            raise InvalidArgument(
+                f"It is delivered to 1 to {limits.PIPELINE_HANDLERS_MAX} connectors",
+                field="eventHandlerIds",
+            )
+        if not 0 <= self.keep_days <= limits.SUBSCRIPTION_KEEP_DAYS_MAX:
+            raise InvalidArgument(
+                f"Changes are kept for 0 to {limits.SUBSCRIPTION_KEEP_DAYS_MAX} days",
+                field="keepDays",
+            )
+
+    def whole_json(self) -> dict[str, Any]:
+        return {**super().whole_json(), "source": msgspec.to_builtins(self.source)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the number of its progress, which is nobody's business."""
+        return {name: value for name, value in self.whole_json().items() if name != "progressId"}
+
+    def resource(self) -> Resource:
+        return resources.subscription(
+            self.id,
+            space_id=self.source.space_id,
+            storage_id=self.source.storage_id,
+            owner=self.owner,
+            tags=self.tags,
+            app_id=self.app_id,
+            author=self.author,
+        )
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """XYZ's form in ours; what is said in ours counts."""
+    given = dict(value)
+    if isinstance(given.get("source"), str):
+        given["source"] = {"spaceId": given["source"]}
+    destination, config = given.get("destination"), given.get("config")
+    if "eventHandlerIds" not in given and isinstance(destination, str):
+        given["eventHandlerIds"] = [destination]
+    if "granularity" not in given and isinstance(config, dict) and "type" in config:
+        given["granularity"] = config["type"]
+    return given
+
+
+def _check_source(source: Source) -> None:
+    if (source.space_id is None) == (source.storage_id is None):
+        raise InvalidArgument("It has one source: a spaceId or a storageId", field="source")
+    if source.space_id is not None:
+        check_object_id(source.space_id, "space")
+        if source.collections:
+            raise InvalidArgument(
+                "A space has its own collections; name them with a storageId",
+                field="source.collections",
+            )
+    if len(source.collections) > limits.SUBSCRIPTION_COLLECTIONS_MAX:
+        raise InvalidArgument(
+            f"At most {limits.SUBSCRIPTION_COLLECTIONS_MAX} collections are named; leave them out "
+            "for all of the storage",
+            field="source.collections",
+        )
+    for place, id in enumerate(source.collections):
+        check_collection_id(id, field=f"source.collections[{place}]")
+
+
+def _check_filter(wanted: ChangeFilter) -> None:
+    for place, action in enumerate(wanted.actions):
+        if action not in ACTIONS:
+            raise InvalidArgument(
+                f"{action!r:.40} is none of {', '.join(ACTIONS)}", field=f"filter.actions[{place}]"
+            )
+    spatial = wanted.spatial_filter
+    if spatial is not None:
+        _check_area(spatial)
+    tag_query(f"tags={wanted.tags}")
+    if wanted.properties and property_query(wanted.properties) is None:
+        raise InvalidArgument("Conditions look like p.speed>50&f.id=a,b", field="filter.properties")
+    if wanted.json_path:
+        JsonPath.parse(wanted.json_path, field="filter.jsonPath")
+
+
+def _check_area(spatial: SpatialFilter) -> None:
+    try:
+        sent_shape(spatial.geometry)
+    except InvalidArgument as error:
+        error.field = f"filter.spatialFilter.{error.field or 'geometry'}"
+        raise
+    if not 0 <= spatial.radius <= limits.RADIUS_METRES_MAX:
+        raise InvalidArgument(
+            f"It is 0 to {limits.RADIUS_METRES_MAX} metres", field="filter.spatialFilter.radius"
+        )
+
+
+def _check_start(start: str | int) -> None:
+    if isinstance(start, str) and start not in (NOW, BEGINNING):
+        raise InvalidArgument(f"It is {NOW}, {BEGINNING} or a version", field="start")
+    if isinstance(start, int) and not 0 <= start <= limits.INT8_MAX:
+        raise InvalidArgument("A version is not negative", field="start")

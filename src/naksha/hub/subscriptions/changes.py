@@ -1,0 +1,166 @@
+"""Making, changing and removing subscriptions, and putting them elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from naksha.catalog.entities import Edit
+from naksha.hub.context import Actor
+from naksha.hub.hub import RealmHub
+from naksha.hub.permissions import check_removed, check_seen
+from naksha.hub.subscription_objects import BEGINNING, NOW, Subscription
+from naksha.hub.subscriptions.leftovers import clear_leftovers, leave
+from naksha.hub.subscriptions.pinning import pin_name
+from naksha.hub.subscriptions.progress import Condition, Progress, ProgressTable
+from naksha.hub.subscriptions.service import begin
+from naksha.hub.subscriptions.sources import storage_id_of
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.version import HEAD, AtSeq, Version
+from naksha.spi.storage import Storage
+from naksha.versioning import FeedPosition
+
+
+class State(StrEnum):
+    """How it goes with a subscription."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FAILING = "failing"
+    EXPIRED = "expired"
+
+
+async def create_subscription(
+    realm: RealmHub, subscription: Subscription, actor: Actor
+) -> Subscription:
+    """Make one; whatever is published after this returns is delivered, unless it starts later."""
+    storage = await _storage(realm, subscription)
+    start = await _version(storage, subscription.start)
+    table = ProgressTable(realm.opened.persistence)
+    thing = msgspec.structs.replace(
+        subscription, started_after=start.seq_number, progress_id=table.new_id()
+    )
+    made = await realm.registry.create(thing, actor)
+    await begin(table, made)
+    await storage.pin(pin_name(realm.realm_id, made.progress_id), start)
+    return made
+
+
+async def remove_subscription(
+    realm: RealmHub, id: str, actor: Actor, *, if_match: Collection[str] | None = None
+) -> Subscription:
+    """Remove one; a delivery that is under way may still arrive."""
+
+    async def leaving(edit: Edit, removed: Subscription) -> None:
+        leave(edit, removed, await storage_id_of(edit, removed.source))
+
+    removed = await realm.registry.remove(Subscription, id, actor, if_match=if_match, also=leaving)
+    await clear_leftovers(realm, await realm.registry.snapshot())
+    return removed
+
+
+async def reset_subscription(
+    realm: RealmHub, id: str, since: str | int, actor: Actor
+) -> Subscription:
+    """Go on after another version: an earlier one, to get everything since then again, or a later
+    one, to leave something out."""
+    subscription = await _managed(realm, id, actor)
+    storage = await _storage(realm, subscription)
+    start = await _version(storage, since)
+    table = ProgressTable(realm.opened.persistence)
+    life = table.new_id()
+
+    def changed(old: Progress) -> Progress:
+        return msgspec.structs.replace(
+            old,
+            position=FeedPosition(start.seq_number),
+            life=max(life, old.life + 1),
+            term=old.term + 1,
+            holder="",
+            until_ms=0,
+            condition=Condition.ACTIVE,
+            reason="",
+            since_ms=table.now_ms,
+            moved_ms=table.now_ms,
+        )
+
+    # Pinned first: afterwards it may be too late.
+    await storage.pin(pin_name(realm.realm_id, subscription.progress_id), start)
+    await _change(table, subscription, changed)
+    return subscription
+
+
+async def move_subscription(
+    realm: RealmHub, id: str, instance: str, actor: Actor, living: Collection[str]
+) -> Subscription:
+    """Let another instance deliver it."""
+    subscription = await _managed(realm, id, actor)
+    if instance not in living:
+        raise InvalidArgument(
+            f"There is no instance {instance!r:.80}; there are: {', '.join(sorted(living))}",
+            field="instance",
+        )
+    table = ProgressTable(realm.opened.persistence)
+    until_ms = table.now_ms + int(limits.SUBSCRIPTION_MOVE_SECONDS * 1000)
+
+    def changed(old: Progress) -> Progress:
+        if old.holder == instance:
+            return old
+        return msgspec.structs.replace(old, wanted=instance, wanted_until_ms=until_ms)
+
+    await _change(table, subscription, changed)
+    return subscription
+
+
+async def status_of(realm: RealmHub, subscription: Subscription) -> dict[str, Any]:
+    """How it goes with it, and how far it is."""
+    table = ProgressTable(realm.opened.persistence)
+    kept = await table.get(subscription.progress_id)
+    if kept is None:
+        return {"state": State.ACTIVE if subscription.active else State.PAUSED}
+    progress = kept.value
+    state = State(progress.condition.value)
+    if not subscription.active and state is not State.EXPIRED:
+        state = State.PAUSED
+    told = {
+        "state": state,
+        "stateReason": progress.reason or None,
+        "since": progress.since_ms or None,
+        "version": progress.position.seq_number,
+        "instance": progress.holder or None,
+        "term": progress.term,
+        "delivered": progress.delivered,
+        "deliveredAt": progress.delivered_ms or None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+async def _managed(realm: RealmHub, id: str, actor: Actor) -> Subscription:
+    subscription = await realm.registry.get(Subscription, id)
+    check_seen(subscription, actor)
+    check_removed(subscription, actor)
+    return subscription
+
+
+async def _storage(realm: RealmHub, subscription: Subscription) -> Storage:
+    snapshot = await realm.registry.snapshot()
+    return await realm.storage(await storage_id_of(snapshot, subscription.source))
+
+
+async def _version(storage: Storage, start: str | int) -> Version:
+    """The version that deliveries begin after; Expired when it is gone."""
+    if start == NOW:
+        return await storage.resolve(HEAD)
+    return await storage.resolve(AtSeq(0 if start == BEGINNING else int(start)))
+
+
+async def _change(
+    table: ProgressTable, subscription: Subscription, changed: Callable[[Progress], Progress]
+) -> None:
+    await begin(table, subscription)
+    if await table.change(subscription.progress_id, changed) is None:
+        raise NotFound(f"There is no subscription {subscription.id!r}", field="subscription")

@@ -1,0 +1,134 @@
+"""Having a subscription: for a limited time, which is prolonged while the process can do so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from naksha.catalog.nodes import LeaseTimes
+from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+
+
+def lease_times(seconds: float) -> LeaseTimes:
+    """The times of a lease that is as long; it is prolonged after a third of it."""
+    return LeaseTimes(
+        lease_seconds=seconds,
+        renew_seconds=seconds * 2 / 3,
+        drift_seconds=limits.SUBSCRIPTION_DRIFT_SECONDS,
+        retry_seconds=min(limits.SUBSCRIPTION_LOOK_SECONDS, seconds / 10),
+    )
+
+
+TIMES: Final = lease_times(limits.SUBSCRIPTION_LEASE_SECONDS)
+
+
+class Lost(Exception):
+    """Somebody else has it, or shall have it, or it was put elsewhere."""
+
+
+def boot_seconds() -> float:
+    """A clock that goes on while the process is stopped, and while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def take(
+    table: ProgressTable, kept: Kept, instance: str, times: LeaseTimes = TIMES
+) -> Holding | None:
+    """Become the holder of what nobody has; None when somebody else was quicker."""
+    began = boot_seconds()
+    progress = msgspec.structs.replace(
+        kept.value,
+        term=kept.value.term + 1,
+        holder=instance,
+        until_ms=table.now_ms + int(times.lease_seconds * 1000),
+        wanted="",
+        wanted_until_ms=0,
+    )
+    taken = await table.swap(kept, progress)
+    return None if taken is None else Holding(table, taken, times, began)
+
+
+class Holding:
+    """What the holder has. All changes to it are made here, one after the other."""
+
+    def __init__(self, table: ProgressTable, kept: Kept, times: LeaseTimes, began: float) -> None:
+        self._table = table
+        self._kept = kept
+        self._times = times
+        self._valid_until = began + times.lease_seconds
+        self._line = asyncio.Lock()
+
+    @property
+    def progress(self) -> Progress:
+        """As it was kept last."""
+        return self._kept.value
+
+    @property
+    def seconds_left(self) -> float:
+        """How long nobody else can have it."""
+        return self._valid_until - boot_seconds()
+
+    def check(self) -> None:
+        """Lost when somebody else may have it by now; asked before every delivery."""
+        if self.seconds_left <= 0:
+            raise Lost("It was not prolonged in time")
+
+    async def save(self, changed: Callable[[Progress], Progress] | None = None) -> None:
+        """Keep a change, and have it for longer.
+
+        Raises:
+            Lost: It is somebody else's.
+            NakshaError: The catalog cannot be asked now; it is still held for `seconds_left`.
+        """
+        async with self._line:
+            began = boot_seconds()
+            kept = await self._table.swap(self._kept, self._prolonged(changed))
+            while kept is None:
+                await self._look()
+                kept = await self._table.swap(self._kept, self._prolonged(changed))
+            self._kept = kept
+            self._valid_until = began + self._times.lease_seconds
+        if kept.value.wanted:
+            raise Lost(f"It shall go to {kept.value.wanted}")
+
+    async def release(self, **changes: Any) -> None:
+        """Give it back, so that others need not wait. What was not saved is delivered again."""
+        async with self._line:
+            self._valid_until = 0.0
+            free = msgspec.structs.replace(self._kept.value, holder="", until_ms=0, **changes)
+            with contextlib.suppress(NakshaError):
+                await self._table.swap(self._kept, free)
+
+    async def keep(self) -> None:
+        """Prolong it for ever; ends with Lost."""
+        pause = self._times.lease_seconds - self._times.renew_seconds
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self.save()
+                pause = self._times.lease_seconds - self._times.renew_seconds
+            except NakshaError:
+                self.check()
+                pause = self._times.retry_seconds
+
+    def _prolonged(self, changed: Callable[[Progress], Progress] | None) -> Progress:
+        old = self._kept.value
+        until_ms = self._table.now_ms + int(self._times.lease_seconds * 1000)
+        new = old if changed is None else changed(old)
+        return msgspec.structs.replace(new, until_ms=max(until_ms, old.until_ms))
+
+    async def _look(self) -> None:
+        """Lost, unless somebody has only said where it shall go."""
+        now, ours = await self._table.get(self._kept.id), self._kept.value
+        if now is None:
+            raise Lost("It was removed")
+        if (now.value.life, now.value.term) != (ours.life, ours.term):
+            raise Lost("It is somebody else's, or was put elsewhere")
+        self._kept = now

@@ -1,0 +1,66 @@
+"""What a subscription has not got yet is kept for it, for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import Final
+
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+from naksha.model.version import AtSeq
+from naksha.spi.storage import Storage
+from naksha.versioning import FeedPosition
+
+_log: Final = logging.getLogger(__name__)
+_DAY_MS: Final = 86_400_000
+
+
+def pin_name(realm_id: str, progress_id: int) -> str:
+    """The pin of a subscription; another one in every life."""
+    return f"subscription/{realm_id}/{progress_id}"
+
+
+class Pinning:
+    """Moves the pin of a subscription along, and takes it away when the subscription is too far
+    behind: then history may expire, and the subscription with it."""
+
+    def __init__(self, storage: Storage, name: str, keep_days: int) -> None:
+        self._storage = storage
+        self._name = name
+        self._keep_ms = keep_days * _DAY_MS
+        self._pinned: int | None = None
+        self._looked_at = 0.0
+
+    async def keep_up(self, position: FeedPosition, last: int, moved_ms: int) -> None:
+        """The pin follows, now and then: what it covers beyond the position does no harm. `last` is
+        the last version there is, `moved_ms` when the position was moved last."""
+        is_due = time.monotonic() - self._looked_at >= limits.SUBSCRIPTION_PIN_SECONDS
+        if self._looked_at and not is_due:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            await self._follow(position, last, moved_ms)
+        except NakshaError as error:
+            # History is kept as it was until now; it is looked at again.
+            _log.warning("The pin %s could not be moved: %s", self._name, error)
+
+    async def drop(self) -> None:
+        """Nothing is kept any more."""
+        with contextlib.suppress(NakshaError):
+            await self._storage.unpin(self._name)
+            self._pinned = None
+
+    async def _follow(self, position: FeedPosition, last: int, moved_ms: int) -> None:
+        at = position.seq_number
+        if at < last and await self._is_given_up(at + 1, moved_ms):
+            await self.drop()
+        elif self._pinned != at:
+            await self._storage.pin(self._name, await self._storage.resolve(AtSeq(at)))
+            self._pinned = at
+
+    async def _is_given_up(self, waiting: int, moved_ms: int) -> bool:
+        """Whether it stands still for longer than it may, with something to deliver."""
+        published_ms = (await self._storage.resolve(AtSeq(waiting))).published_ms
+        return time.time_ns() // 1_000_000 - max(published_ms, moved_ms) > self._keep_ms

@@ -1,0 +1,130 @@
+"""In whose name changes are delivered, and who may make a subscription.
+
+A subscription acts as whoever made it, but lives longer than his token. So it gets the rights that
+it needs and no others, and whoever makes or changes it must have these himself: to read all
+features of the source, and to write all features of the spaces that its connectors name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub import resources
+from naksha.hub.context import Actor
+from naksha.hub.objects import Connector, Space, StorageObject, key_of
+from naksha.hub.references import connectors_named, names_of, stored_in
+from naksha.hub.resources import Resource
+from naksha.hub.rights import Right, Rights, forbidden, parse_rights
+from naksha.hub.subscription_objects import Subscription
+from naksha.model.errors import Forbidden, InvalidArgument
+
+WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
+
+
+def actor_of(realm_id: str, subscription: Subscription, connectors: Iterable[Connector]) -> Actor:
+    """Who delivers a subscription."""
+    written = [{"spaceId": id} for id in spaces_written(connectors)]
+    source = subscription.source.space_id
+    read = [*written, *([] if source is None else [{"spaceId": source}])]
+    actions = {right.value: written for right in WRITES}
+    used = [{"id": entry["spaceId"]} for entry in read]
+    matrix = {**actions, Right.READ_FEATURES.value: read, Right.USE_SPACES.value: used}
+    return Actor(
+        app_id=subscription.app_id,
+        author=subscription.author,
+        realm=realm_id,
+        rights=parse_rights({"naksha": matrix}),
+    )
+
+
+def spaces_written(connectors: Iterable[Connector]) -> Iterator[str]:
+    """The spaces that changes are delivered to."""
+    for connector in connectors:
+        yield from (name.id for name in names_of(connector) if name.kind == Space.kind)
+
+
+async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Actor) -> None:
+    """Forbidden when the actor may not let the subscription do what it would do."""
+    await _check_source(snapshot, thing, actor.rights)
+    connectors = await connectors_named(snapshot, thing.event_handler_ids)
+    await _check_written(snapshot, thing, connectors, actor.rights)
+
+
+async def check_delivers(snapshot: Snapshot, connector: Connector, actor: Actor) -> None:
+    """The same for a connector that subscriptions are delivered to."""
+    async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
+        if connector.id in found.value.event_handler_ids:
+            await _check_written(snapshot, found.value, [connector], actor.rights)
+
+
+async def _check_written(
+    snapshot: Snapshot, thing: Subscription, connectors: Iterable[Connector], rights: Rights
+) -> None:
+    for space_id in spaces_written(connectors):
+        found = await snapshot.get(key_of(Space, space_id), Space)
+        if found is None:
+            continue  # told by whoever checks references
+        await _check_no_circle(snapshot, thing, found.value)
+        for right in WRITES:
+            check_all(rights, right, resources.features(found.value.resource()))
+
+
+async def _check_source(snapshot: Snapshot, thing: Subscription, rights: Rights) -> None:
+    source = thing.source
+    if source.space_id is not None:
+        found = await snapshot.get(key_of(Space, source.space_id), Space)
+        if found is not None and not found.value.shared:
+            check_all(rights, Right.READ_FEATURES, resources.features(found.value.resource()))
+        return
+    assert source.storage_id is not None
+    await check_reads_storage(snapshot, source.storage_id, rights)
+
+
+async def check_reads_storage(snapshot: Snapshot, storage_id: str, rights: Rights) -> None:
+    """Forbidden when not all features of a storage may be read."""
+    found = await snapshot.get(key_of(StorageObject, storage_id), StorageObject)
+    if found is not None:
+        rights.check(Right.USE_STORAGES, found.value.resource())
+        everything = resources.features(
+            Resource(resources.Kind.SPACE, {}),
+            storage_id=storage_id,
+            storage_tags=found.value.tags,
+        )
+        check_all(rights, Right.READ_FEATURES, everything)
+
+
+def check_all(rights: Rights, right: Right, features: Resource) -> None:
+    """Forbidden unless the right extends to all of the features."""
+    scope = rights.scope(right, features)
+    if scope.is_nothing:
+        raise forbidden(right, features)
+    if not scope.is_everything:
+        raise Forbidden(
+            f"The right {right.value} is granted for some {features} only, and a subscription is "
+            "about all of them; ask for a token, or a role, that grants it for all",
+            right=right.value,
+            resource=str(features),
+        )
+
+
+async def _check_no_circle(snapshot: Snapshot, thing: Subscription, target: Space) -> None:
+    """What is delivered must not come back as news of the same source."""
+    source = thing.source
+    written = {stored.place for stored in await stored_in(snapshot, target)}
+    if source.space_id is not None:
+        found = await snapshot.get(key_of(Space, source.space_id), Space)
+        read = set() if found is None else {s.place for s in await stored_in(snapshot, found.value)}
+    else:
+        read = {
+            place
+            for place in written
+            if place[0] == source.storage_id
+            and (not source.collections or place[1] in source.collections)
+        }
+    if written & read:
+        raise InvalidArgument(
+            f"The space {target.id!r} is a part of the source: what is delivered to it would be "
+            "delivered again, for ever",
+            field="eventHandlerIds",
+        )

@@ -1,0 +1,182 @@
+"""Delivering one subscription, as long as this process has it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from naksha.hub.delivering import DeliverChanges
+from naksha.hub.subscriptions.deliveries import Cutter
+from naksha.hub.subscriptions.holding import Holding, Lost
+from naksha.hub.subscriptions.pinning import Pinning
+from naksha.hub.subscriptions.progress import Condition, Progress
+from naksha.hub.subscriptions.sources import OpenSource
+from naksha.model import limits
+from naksha.model.errors import Expired, Fenced, NakshaError
+from naksha.versioning import FeedPage, FeedPosition, Published
+
+_log: Final = logging.getLogger(__name__)
+T = TypeVar("T")
+Deliver = Callable[[DeliverChanges], Awaitable[object]]
+
+
+class Runner:
+    """Reads, delivers, and keeps how far it is; for one state of the configuration."""
+
+    def __init__(
+        self,
+        name: str,
+        holding: Holding,
+        source: OpenSource,
+        cutter: Cutter,
+        deliver: Deliver,
+        pinning: Pinning,
+    ) -> None:
+        self._name = name
+        self._holding = holding
+        self._source = source
+        self._cutter = cutter
+        self._deliver = deliver
+        self._pinning = pinning
+        self._position = holding.progress.position
+        self._delivered = 0
+        self._saved_at = time.monotonic()
+
+    @property
+    def position(self) -> FeedPosition:
+        """Everything up to here was delivered, saved or not."""
+        return self._position
+
+    async def run(self) -> None:
+        """For ever, until it is Lost."""
+        while True:
+            page = await self._persistently(self._read)
+            for item in page.items:
+                for delivery in self._cutter.deliveries(item, self._holding.progress):
+                    await self._persistently(partial(self._hand_over, delivery))
+                if item.is_last:
+                    self._move(_after(item))
+                await self._save_sometimes()
+            self._move(page.position)
+            await self._pinning.keep_up(self._position, page.last, self._holding.progress.moved_ms)
+            if page.position.seq_number >= page.last and not page.position.within:
+                await self._rest()
+
+    async def stay(self) -> None:
+        """For ever, without delivering anything: it is paused."""
+        while True:
+            last = await self._persistently(lambda: self._source.storage.wait_beyond(0, 0))
+            await self._pinning.keep_up(self._position, last, self._holding.progress.moved_ms)
+            await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
+
+    async def save(self) -> None:
+        """Keep how far it is, if it is not known yet."""
+        progress = self._holding.progress
+        if progress.position == self._position and not self._delivered:
+            return
+        position, delivered = self._position, self._delivered
+
+        def moved(old: Progress) -> Progress:
+            return msgspec.structs.replace(
+                old,
+                position=position,
+                moved_ms=old.moved_ms if position == old.position else _now_ms(),
+                delivered=old.delivered + delivered,
+                delivered_ms=_now_ms() if delivered else old.delivered_ms,
+            )
+
+        await self._holding.save(moved)
+        self._delivered -= delivered
+        self._saved_at = time.monotonic()
+
+    # ---- One thing after the other -----------------------------------------------------------
+
+    async def _read(self) -> FeedPage:
+        return await self._source.read(self._position)
+
+    async def _hand_over(self, delivery: DeliverChanges) -> None:
+        self._holding.check()
+        try:
+            await self._deliver(delivery)
+        except Fenced as error:
+            raise Lost(error.message) from error
+        self._delivered += 1
+
+    async def _rest(self) -> None:
+        """Nothing is left; wait for more."""
+        await self._persistently(self.save)
+        await self._persistently(
+            lambda: self._source.storage.wait_beyond(
+                self._position.seq_number, limits.SUBSCRIPTION_WAIT_SECONDS
+            )
+        )
+
+    async def _persistently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Try something until it can be done, however long that takes; everybody can read why."""
+        pause = limits.SUBSCRIPTION_RETRY_SECONDS
+        while True:
+            try:
+                done = await work()
+            except Expired as error:
+                await self._tell(Condition.EXPIRED, error.message)
+                await self._pinning.drop()
+                # Nothing but a reset helps, which takes it from us.
+                await asyncio.Event().wait()
+            except NakshaError as error:
+                _log.warning("subscription %s: %s", self._name, error)
+                await self._tell(Condition.FAILING, str(error))
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
+                pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
+            else:
+                if self._holding.progress.condition is not Condition.ACTIVE:
+                    await self._tell(Condition.ACTIVE, "")
+                return done
+
+    async def _tell(self, condition: Condition, reason: str) -> None:
+        await tell(self._holding, condition, reason, self._position)
+
+    async def _save_sometimes(self) -> None:
+        if time.monotonic() - self._saved_at >= limits.SUBSCRIPTION_SAVE_SECONDS:
+            await self._persistently(self.save)
+
+    def _move(self, position: FeedPosition) -> None:
+        self._position = position
+
+
+async def tell(
+    holding: Holding, condition: Condition, reason: str, position: FeedPosition | None = None
+) -> None:
+    """Keep how it goes, and how far it is."""
+    told = holding.progress
+    shown = reason[: limits.SUBSCRIPTION_REASON_LENGTH_MAX]
+    if (told.condition, told.reason) == (condition, shown):
+        return
+
+    def changed(old: Progress) -> Progress:
+        return msgspec.structs.replace(
+            old,
+            condition=condition,
+            reason=shown,
+            since_ms=old.since_ms if old.condition is condition else _now_ms(),
+            position=old.position if position is None else position,
+        )
+
+    # When the catalog cannot be asked either, there is nobody to tell.
+    with contextlib.suppress(NakshaError):
+        await holding.save(changed)
+
+
+def _after(item: Published) -> FeedPosition:
+    return FeedPosition(item.changeset.version.seq_number)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,177 @@
+"""Every instance of the hub has one: it looks for subscriptions that nobody delivers, takes them,
+and delivers them as long as they are its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from naksha.catalog.entities import Snapshot
+from naksha.catalog.nodes import LeaseTimes
+from naksha.catalog.realms import Status
+from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.objects import Connector, StorageObject, key_of
+from naksha.hub.references import connectors_named
+from naksha.hub.subscription_objects import Subscription
+from naksha.hub.subscriptions.holding import TIMES, Holding, take
+from naksha.hub.subscriptions.leftovers import clear_leftovers
+from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
+from naksha.hub.subscriptions.serving import serve
+from naksha.hub.subscriptions.sources import storage_id_of
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+from naksha.versioning import FeedPosition
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """All that the delivery of a subscription is made from: when it changes, so does that."""
+
+    subscription: Subscription
+    connectors: tuple[Connector, ...]
+    storage: StorageObject | None
+
+
+class _Held(NamedTuple):
+    plan: Plan
+    task: asyncio.Task[None]
+
+
+class SubscriptionService:
+    """The subscriptions of one instance."""
+
+    def __init__(self, hub: Hub, *, times: LeaseTimes = TIMES) -> None:
+        self._hub = hub
+        self._times = times
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def instance(self) -> str:
+        """What the instance is called."""
+        return self._hub.catalog.node.instance
+
+    def held(self) -> list[tuple[str, str]]:
+        """The realms and ids of those that this instance delivers now."""
+        return [key for key, held in self._held.items() if not held.task.done()]
+
+    def start(self) -> None:
+        """Begin."""
+        self._looking = asyncio.create_task(self._look_for_ever(), name="naksha-subscriptions")
+
+    async def close(self) -> None:
+        """Let what is under way end, for a while, and leave everything to others."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._stop(list(self._held))
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            try:
+                async for realm in self._realms():
+                    await self._look(realm)
+            except NakshaError as error:
+                _log.warning("Subscriptions could not be looked for: %s", error)
+            except Exception:  # noqa: BLE001 - whatever it is, others are looked for
+                _log.exception("Subscriptions could not be looked for")
+            pause = limits.SUBSCRIPTION_LOOK_SECONDS
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
+
+    async def _realms(self) -> AsyncIterator[RealmHub]:
+        for realm in await self._hub.catalog.realms.list():
+            if realm.status is Status.ACTIVE:
+                with contextlib.suppress(NakshaError):  # it has ended meanwhile
+                    yield await self._hub.realm(realm.id)
+
+    async def _look(self, realm: RealmHub) -> None:
+        """Take what nobody has, and give up what is not as it was."""
+        snapshot = await realm.registry.snapshot()
+        plans = {plan.subscription.id: plan async for plan in _plans(snapshot)}
+        gone = [
+            key
+            for key, held in self._held.items()
+            if key[0] == realm.realm_id and (held.task.done() or plans.get(key[1]) != held.plan)
+        ]
+        await self._stop(gone)
+        free = [plan for id, plan in plans.items() if (realm.realm_id, id) not in self._held]
+        await self._take(realm, snapshot, free)
+        await clear_leftovers(realm, snapshot)
+
+    async def _take(self, realm: RealmHub, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
+        table = ProgressTable(realm.opened.persistence)
+        for some in _some_at_a_time(plans):
+            known = await table.read([plan.subscription.progress_id for plan in some])
+            for plan in some:
+                kept = known.get(plan.subscription.progress_id)
+                if kept is None:
+                    await begin(table, plan.subscription)
+                elif self._may_take(kept, table.now_ms):
+                    holding = await take(table, kept, self.instance, self._times)
+                    if holding is not None:
+                        self._start(realm, snapshot, plan, holding)
+
+    def _may_take(self, kept: Kept, now_ms: int) -> bool:
+        drift_ms = int(self._times.drift_seconds * 1000)
+        return kept.value.is_free(now_ms, drift_ms) and kept.value.may_go_to(self.instance, now_ms)
+
+    def _start(self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding) -> None:
+        subscription = plan.subscription
+        task = asyncio.create_task(
+            serve(realm, snapshot, subscription, plan.connectors, holding),
+            name=f"naksha-subscription {realm.realm_id}/{subscription.id}",
+        )
+        self._held[realm.realm_id, subscription.id] = _Held(plan, task)
+
+    async def _stop(self, keys: Iterable[tuple[str, str]]) -> None:
+        tasks = [self._held.pop(key).task for key in keys]
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                _log.error("A subscription ended", exc_info=result)
+
+
+@contextlib.asynccontextmanager
+async def delivering(hub: Hub, times: LeaseTimes = TIMES) -> AsyncIterator[SubscriptionService]:
+    """Deliver subscriptions of a hub, for the block."""
+    service = SubscriptionService(hub, times=times)
+    service.start()
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def begin(table: ProgressTable, subscription: Subscription) -> None:
+    """Let it be known how far a new subscription is."""
+    progress = Progress(
+        subscription=subscription.id,
+        position=FeedPosition(subscription.started_after),
+        life=subscription.progress_id,
+        moved_ms=table.now_ms,
+    )
+    await table.create(subscription.progress_id, progress)
+
+
+async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
+    async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
+        subscription = found.value
+        connectors = await connectors_named(snapshot, subscription.event_handler_ids)
+        storage = None
+        with contextlib.suppress(NakshaError):  # told by whoever opens it
+            key = key_of(StorageObject, await storage_id_of(snapshot, subscription.source))
+            storage = await snapshot.get(key, StorageObject)
+        yield Plan(subscription, tuple(connectors), None if storage is None else storage.value)
+
+
+def _some_at_a_time(plans: Sequence[Plan]) -> Iterable[Sequence[Plan]]:
+    """In any order, so that instances which look at the same time do not meet."""
+    mixed = random.sample(plans, len(plans))
+    for start in range(0, len(mixed), limits.CATALOG_BATCH_MAX):
+        yield mixed[start : start + limits.CATALOG_BATCH_MAX]

@@ -1,0 +1,124 @@
+"""The delivery of one subscription is put together, and runs until it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub.context import Context
+from naksha.hub.delivering import DeliverChanges
+from naksha.hub.objects import Connector, Space
+from naksha.hub.pipeline import Pipeline, Setup, Stage, Surroundings
+from naksha.hub.pipelines import made_handler
+from naksha.hub.subscription_objects import Subscription
+from naksha.hub.subscriptions.deliveries import Cutter
+from naksha.hub.subscriptions.holding import Holding, Lost
+from naksha.hub.subscriptions.pinning import Pinning, pin_name
+from naksha.hub.subscriptions.progress import Condition
+from naksha.hub.subscriptions.rights import actor_of
+from naksha.hub.subscriptions.running import Runner, tell
+from naksha.hub.subscriptions.sources import open_source
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+
+_log: Final = logging.getLogger(__name__)
+
+
+async def serve(
+    hub: Surroundings,
+    snapshot: Snapshot,
+    subscription: Subscription,
+    connectors: Sequence[Connector],
+    holding: Holding,
+) -> None:
+    """Deliver until the subscription is lost, or this is cancelled; then it is given back."""
+    serving = _Serving(hub, snapshot, subscription, connectors, holding)
+    keeping = asyncio.create_task(holding.keep())
+    delivering = asyncio.create_task(serving.run())
+    try:
+        await asyncio.wait({keeping, delivering}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (delivering, keeping):
+            task.cancel()
+        ended = await asyncio.gather(delivering, keeping, return_exceptions=True)
+        await serving.give_back()
+    for error in ended:
+        if isinstance(error, Lost):
+            _log.info("subscription %s: %s", subscription.id, error)
+        elif isinstance(error, Exception):
+            raise error
+
+
+class _Serving:
+    def __init__(
+        self,
+        hub: Surroundings,
+        snapshot: Snapshot,
+        subscription: Subscription,
+        connectors: Sequence[Connector],
+        holding: Holding,
+    ) -> None:
+        self._hub = hub
+        self._snapshot = snapshot
+        self._subscription = subscription
+        self._connectors = connectors
+        self._holding = holding
+        self._actor = actor_of(hub.realm_id, subscription, connectors)
+        self._runner: Runner | None = None
+
+    async def run(self) -> None:
+        """Everything is made first; what cannot be made is told, and tried again."""
+        pause = limits.SUBSCRIPTION_RETRY_SECONDS
+        while self._runner is None:
+            try:
+                self._runner = await self._made()
+            except NakshaError as error:
+                await tell(self._holding, Condition.FAILING, str(error))
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
+        await (self._runner.run() if self._subscription.active else self._runner.stay())
+
+    async def give_back(self) -> None:
+        """Keep how far it is, and let others have it."""
+        if self._runner is not None:
+            with contextlib.suppress(NakshaError, Lost):
+                await self._runner.save()
+        await self._holding.release()
+
+    async def _made(self) -> Runner:
+        subscription = self._subscription
+        source = await open_source(self._hub, self._snapshot, subscription, self._context)
+        name = f"{self._hub.realm_id}/{subscription.id}"
+        pin = pin_name(self._hub.realm_id, subscription.progress_id)
+        pipeline = self._pipeline()
+
+        async def deliver(changes: DeliverChanges) -> None:
+            await pipeline.run(changes, self._context())
+
+        return Runner(
+            name,
+            self._holding,
+            source,
+            Cutter(subscription.id, subscription, source.storage.id),
+            deliver,
+            Pinning(source.storage, pin, subscription.keep_days),
+        )
+
+    def _pipeline(self) -> Pipeline:
+        """What changes are delivered through. Handlers know of spaces only: it looks like one."""
+        component = Space(id=self._subscription.id, title=self._subscription.title)
+        stages = [
+            Stage(one.id, made_handler(Setup(one, component, self._hub)))
+            for one in self._connectors
+            if one.active
+        ]
+        return Pipeline(component, stages, self._hub)
+
+    def _context(self) -> Context:
+        """No delivery takes longer than this; how often it is tried is another matter."""
+        stream_id = f"subscription-{self._subscription.id}"
+        return Context.within(self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX)

@@ -1,0 +1,121 @@
+"""Where the changes of a subscription come from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import shapely
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub.context import Context
+from naksha.hub.geometries import sent_shape
+from naksha.hub.language.properties import property_query
+from naksha.hub.language.tags import tag_query
+from naksha.hub.objects import Space, key_of
+from naksha.hub.pipeline import Surroundings
+from naksha.hub.references import stored_in
+from naksha.hub.subscription_objects import ChangeFilter, Source, Subscription
+from naksha.hub.version_requests import ReadChanges
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.query import Intersects, Query
+from naksha.spi.storage import Storage
+from naksha.versioning import FeedFilter, FeedPage, FeedPosition, line_of, read_feed
+from naksha.versioning.refs import MAIN_BRANCH
+
+Read = Callable[[FeedPosition], Awaitable[FeedPage]]
+
+
+class OpenSource(NamedTuple):
+    """A source that is open: the storage that it is in, and what reads it."""
+
+    storage: Storage
+    read: Read
+
+
+async def storage_id_of(snapshot: Snapshot, source: Source) -> str:
+    """The storage that a source is in.
+
+    Raises:
+        InvalidArgument: There is no such space.
+        NotSupported: It is in several storages, or in none, which have no common order.
+    """
+    if source.storage_id is not None:
+        return source.storage_id
+    assert source.space_id is not None
+    found = await snapshot.get(key_of(Space, source.space_id), Space)
+    if found is None:
+        raise InvalidArgument(f"There is no space {source.space_id!r}", field="source.spaceId")
+    ids = {stored.storage_id for stored in await stored_in(snapshot, found.value)}
+    if len(ids) != 1:
+        raise NotSupported(
+            f"The space {source.space_id!r} is kept in {len(ids)} storages; subscribe to the "
+            "spaces that it is made from",
+            field="source.spaceId",
+        )
+    return ids.pop()
+
+
+async def open_source(
+    realm: Surroundings,
+    snapshot: Snapshot,
+    subscription: Subscription,
+    context: Callable[[], Context],
+) -> OpenSource:
+    """The source of a subscription."""
+    source, where = subscription.source, feed_filter(subscription.filter)
+    storage = await realm.storage(await storage_id_of(snapshot, source))
+    if source.space_id is not None:
+        return OpenSource(storage, _of_space(realm, source.space_id, where, context))
+    return OpenSource(storage, await _of_storage(storage, source, where))
+
+
+def _of_space(
+    realm: Surroundings, space_id: str, where: FeedFilter, context: Callable[[], Context]
+) -> Read:
+    async def read(after: FeedPosition) -> FeedPage:
+        request = ReadChanges(
+            after=str(after),
+            actions=where.actions,
+            query=where.query,
+            limit=limits.FEED_TRANSACTIONS_MAX,
+        )
+        page = await realm.send(space_id, request, context())
+        return FeedPage(page.items, FeedPosition.parse(page.position), page.last)
+
+    return read
+
+
+async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Read:
+    line = await line_of(storage, MAIN_BRANCH)
+    asked = FeedFilter(
+        collections=source.collections or None, actions=where.actions, query=where.query
+    )
+
+    async def read(after: FeedPosition) -> FeedPage:
+        return await read_feed(
+            line,
+            after,
+            asked,
+            transactions_max=limits.FEED_TRANSACTIONS_MAX,
+            features_max=limits.FEED_FEATURES_MAX,
+        )
+
+    return read
+
+
+def feed_filter(wanted: ChangeFilter) -> FeedFilter:
+    """What of a filter the storage looks at."""
+    spatial = wanted.spatial_filter
+    area = None
+    if spatial is not None:
+        shape = shapely.force_2d(sent_shape(spatial.geometry))
+        area = Intersects(shapely.to_wkb(shape), spatial.radius)
+    query = Query(
+        spatial=area,
+        where=property_query(wanted.properties) if wanted.properties else None,
+        tags=tag_query(f"tags={wanted.tags}") if wanted.tags else None,
+        authors=wanted.authors or None,
+    )
+    return FeedFilter(actions=wanted.actions or None, query=query)
