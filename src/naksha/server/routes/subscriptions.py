@@ -223,9 +223,7 @@ async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> R
     responses={**_NOW, 201: _MAKES["responses"][201]},
     openapi_extra=_subscriptions.replaces["openapi_extra"],
 )
-async def put_to_space(
-    space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags
-) -> Response:
+async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
     """Make a subscription to a space, or replace it."""
     if await asked.realm.registry.find(Subscription, subscription_id) is None:
         mine = {"id": subscription_id, "source": {"spaceId": space_id}}
