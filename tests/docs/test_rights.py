@@ -31,6 +31,7 @@ def test_every_attribute_is_listed() -> None:
         resources.collection("a", storage_id="a"),
         resources.role("a"),
         resources.capability("a"),
+        resources.subscription("a"),
     ]
     told = {
         kind: {ALIASES.get(name, name) for name in TICKED.findall(row[1])}

@@ -106,6 +106,7 @@ def test_both_sections_count() -> None:
 
 DB = resources.connector("db", class_name="naksha:Storage", owner="ann")
 MAPS_1 = resources.storage("maps-1", class_name="psql")
+TO_ROADS = resources.subscription("search", space_id="roads")
 ON = {
     Right.READ_FEATURES: MAIN,
     Right.CREATE_FEATURES: MAIN,
@@ -118,6 +119,8 @@ ON = {
     Right.MANAGE_CONNECTORS: DB,
     Right.USE_STORAGES: MAPS_1,
     Right.MANAGE_STORAGES: MAPS_1,
+    Right.USE_SUBSCRIPTIONS: TO_ROADS,
+    Right.MANAGE_SUBSCRIPTIONS: TO_ROADS,
     Right.READ_COLLECTIONS: resources.collection("roads", storage_id="maps-1"),
     Right.CREATE_COLLECTIONS: resources.collection("roads", storage_id="maps-1"),
     Right.UPDATE_COLLECTIONS: resources.collection("roads", storage_id="maps-1"),
@@ -126,12 +129,13 @@ ON = {
     Right.MANAGE_ROLES: resources.role("editor"),
 }
 SPACES = {"useSpaces"}
+SUBSCRIPTIONS = {"useSubscriptions", "manageSubscriptions"}
 GRANTED: list[tuple[str, str, set[str]]] = [
     ("xyz-hub", "readFeatures", {"readFeatures"} | SPACES),
     ("xyz-hub", "createFeatures", {"createFeatures"} | SPACES),
     ("xyz-hub", "updateFeatures", {"updateFeatures"} | SPACES),
     ("xyz-hub", "deleteFeatures", {"deleteFeatures"} | SPACES),
-    ("xyz-hub", "manageSpaces", {"manageSpaces"} | SPACES),
+    ("xyz-hub", "manageSpaces", {"manageSpaces"} | SPACES | SUBSCRIPTIONS),
     ("xyz-hub", "adminSpaces", {"adminSpaces"} | SPACES),
     ("xyz-hub", "accessConnectors", {"useConnectors", "useStorages"}),
     ("xyz-hub", "manageConnectors", {"manageConnectors", "useConnectors", "useStorages"}),
@@ -146,6 +150,8 @@ GRANTED: list[tuple[str, str, set[str]]] = [
     ("naksha", "manageEventHandlers", {"manageConnectors", "useConnectors"}),
     ("naksha", "useStorages", {"useStorages"}),
     ("naksha", "manageStorages", {"manageStorages", "useStorages"}),
+    ("naksha", "useSubscriptions", {"useSubscriptions"}),
+    ("naksha", "manageSubscriptions", SUBSCRIPTIONS),
     ("naksha", "readCollections", {"readCollections"}),
     ("naksha", "createCollections", {"createCollections"}),
     ("naksha", "updateCollections", {"updateCollections"}),

@@ -18,6 +18,7 @@ TAGS: Final = {
     "spaces": "Public names, each with features behind it.",
     "connectors": "Configurations of event handlers, the parts of the pipeline of a space.",
     "storages": "Where collections of features are kept.",
+    "subscriptions": "Changes that are brought to somebody, in order and at least once.",
     "roles": "Rights matrices with names, for tokens to use.",
     "lookup": "States and transactions by their ids, in whatever storage they are.",
     "features": "Reading, searching and writing.",
@@ -29,6 +30,7 @@ PARAMETERS: Final = {
     "connector_id": "The id of the connector.",
     "storage_id": "The id of the storage.",
     "role_id": "The id of the role.",
+    "subscription_id": "The id of the subscription.",
     "feature_id": "The id of the feature.",
     "branch_id": "The name of the branch.",
     "tag_id": "The name of the tag.",
@@ -71,6 +73,13 @@ _PATCH: Final = {"type": "Feature", "properties": {"speed": 30}}
 _VIEW: Final = {"id": "layers", "className": "view", "properties": {"spaceIds": ["edits", "roads"]}}
 _ROLE: Final = {"id": "editor", "urm": {"naksha": {"useSpaces": [{}], "updateFeatures": [{}]}}}
 _STORAGE: Final = {"id": "maps", "properties": {"location": "postgresql://maps@db/maps"}}
+_SUBSCRIPTION: Final = {
+    "id": "search",
+    "source": {"spaceId": "roads"},
+    "filter": {"properties": "p.speed>50"},
+    "eventHandlerIds": ["tell-search"],
+}
+_ONE: Final = "/hub/subscriptions/{subscription_id}"
 EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("post", "/hub/spaces"): {"id": "roads", "title": "Roads"},
     ("put", _SPACE): {"id": "roads", "title": "All roads"},
@@ -85,6 +94,13 @@ EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("post", "/hub/roles"): _ROLE,
     ("put", "/hub/roles/{role_id}"): _ROLE,
     ("patch", "/hub/roles/{role_id}"): {"description": "Whoever edits the map."},
+    ("post", "/hub/subscriptions"): _SUBSCRIPTION,
+    ("put", _ONE): _SUBSCRIPTION,
+    ("patch", _ONE): {"active": False},
+    ("post", f"{_ONE}/reset"): {"since": 17},
+    ("post", f"{_ONE}/move"): {"instance": "jX4b0x1mKQoh"},
+    ("post", f"{_SPACE}/subscriptions"): _SUBSCRIPTION,
+    ("put", f"{_SPACE}/subscriptions/{{subscription_id}}"): _SUBSCRIPTION,
     **{(method, f"{_SPACE}/features"): _FEATURES for method in ("post", "put")},
     ("put", f"{_SPACE}/features/{{feature_id}}"): _FEATURE,
     ("patch", f"{_SPACE}/features/{{feature_id}}"): _PATCH,

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from naksha.hub.subscription_objects import BEGINNING, NOW, Granularity
+from naksha.hub.subscription_objects import BEGINNING, NOW
 from naksha.model import limits
 from naksha.server.config_documents import ConfiguredDocument
-
-
-class SubscriptionStatus(BaseModel):
-    """How it goes with a subscription; read only."""
-
-    state: str = Field(description="`active`, `paused`, `failing` or `expired`.")
-    stateReason: str | None = None  # noqa: N815
-    since: int | None = Field(None, description="When it got so (epoch milliseconds).")
-    version: int | None = Field(None, description="Everything up to it was delivered.")
-    instance: str | None = Field(None, description="Who delivers it now.")
-    term: int | None = Field(None, description="One more with each instance that delivers it.")
-    delivered: int | None = Field(None, description="Deliveries so far.")
-    deliveredAt: int | None = None  # noqa: N815
 
 
 class SubscriptionDocument(ConfiguredDocument):
@@ -38,7 +25,7 @@ class SubscriptionDocument(ConfiguredDocument):
         description="`actions` (CREATE, UPDATE, DELETE), `spatialFilter` (`geometry`, `radius`, "
         "`clip`), `tags` and `properties` as in a query, `authors`, `jsonPath`.",
     )
-    granularity: Granularity = Granularity.PER_TRANSACTION
+    granularity: Literal["PER_TRANSACTION", "PER_FEATURE", "CONTENT_CHANGE"] = "PER_TRANSACTION"
     eventHandlerIds: list[str] = Field(  # noqa: N815
         [],
         max_length=limits.PIPELINE_HANDLERS_MAX,
@@ -56,7 +43,15 @@ class SubscriptionDocument(ConfiguredDocument):
         le=limits.SUBSCRIPTION_KEEP_DAYS_MAX,
         description="For so long history is kept for it when it is behind; then it may expire.",
     )
-    startedAfter: int = Field(0, description="The version that `start` meant; read only.")  # noqa: N815
+    startedAfter: int = Field(  # noqa: N815
+        0, description="The version that `start` meant; read only."
+    )
     destination: str = Field("", description="XYZ's name for the first connector.")
     config: dict[str, Any] = Field({}, description="XYZ's place for the granularity: `type`.")
-    status: SubscriptionStatus | None = None
+    status: dict[str, Any] = Field(
+        {},
+        description="How it goes; read only. `state` (`active`, `paused`, `failing`, `expired`), "
+        "`stateReason`, `since` when (epoch milliseconds), `version` (everything up to it was "
+        "delivered), `instance` and `term` (who delivers it, and the how manieth that is), "
+        "`delivered` (how often) and `deliveredAt`.",
+    )
