@@ -209,7 +209,7 @@ async def test_the_feed_is_what_was_done(
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
+@settings(max_examples=150, deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
 @given(steps=scripts, data=st.data())
 async def test_the_feed_is_what_was_done_at_length(
     storage: Storage, steps: list[Script], data: st.DataObject
