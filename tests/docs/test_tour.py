@@ -26,7 +26,7 @@ def test_the_page_shows_what_it_promises(name: str, hub: HubServer, tmp_path: Pa
     assert all(block.promised for block in blocks)
     for block in blocks:
         done = subprocess.run(
-            ["bash", "-eu", "-c", f"HUB={hub.url}/hub\n{QUIET}{block.code}"],
+            ["bash", "-euo", "pipefail", "-c", f"HUB={hub.url}/hub\n{QUIET}{block.code}"],
             cwd=tmp_path,
             capture_output=True,
             text=True,

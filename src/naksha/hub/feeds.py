@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from naksha.hub.version_requests import ReadChanges
 from naksha.hub.version_responses import Changes
@@ -13,21 +14,28 @@ from naksha.model.version import HEAD
 from naksha.versioning import FeedFilter, FeedPosition, Line, read_feed
 
 
+class Source(NamedTuple):
+    """What a feed is about."""
+
+    storage_id: str
+    """What the realm calls the storage."""
+    line: Line
+    where: FeedFilter
+    space: str | None = None
+    """The space that features are given out for."""
+
+
 async def next_changes(
-    line: Line,
-    request: ReadChanges,
-    where: FeedFilter,
-    *,
-    space: str | None = None,
-    check: Callable[[int], None] = lambda _: None,
+    source: Source, request: ReadChanges, check: Callable[[int], None] = lambda _: None
 ) -> Changes:
-    """The next page of the feed of a line that has anything in it; an empty one when that takes
-    longer than the request waits, or at once when it does not. `check` may refuse a position.
-    While it waits it holds no connection."""
+    """The next page of a feed that has anything in it; an empty one when that takes longer than the
+    request waits, or at once when it does not. `check` may refuse a position. While it waits it
+    holds no connection."""
     if not 1 <= request.limit <= limits.FEED_TRANSACTIONS_MAX:
         raise InvalidArgument(
             f"It must be between 1 and {limits.FEED_TRANSACTIONS_MAX}", field="limit"
         )
+    line = source.line
     deadline = time.monotonic() + min(request.wait_seconds, limits.FEED_WAIT_SECONDS_MAX)
     if request.after:
         position = FeedPosition.parse(request.after)
@@ -38,14 +46,14 @@ async def next_changes(
         page = await read_feed(
             line,
             position,
-            where,
+            source.where,
             transactions_max=request.limit,
             features_max=limits.FEED_FEATURES_MAX,
-            space=space,
+            space=source.space,
         )
         position = page.position
         left = deadline - time.monotonic()
         if page.items or left <= 0:
-            return Changes(line.root.id, page.items, str(position), page.last)
+            return Changes(source.storage_id, page.items, str(position), page.last)
         if position == FeedPosition(page.last):
             await line.root.wait_beyond(page.last, left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from naksha.hub.context import Actor
-from naksha.hub.feeds import next_changes
+from naksha.hub.feeds import Source, next_changes
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import StorageObject
 from naksha.hub.permissions import check_seen
@@ -37,4 +37,5 @@ async def read_storage_changes(
     where = FeedFilter(
         collections=collections or None, actions=request.actions, query=request.query
     )
-    return await next_changes(await line_of(storage, MAIN_BRANCH), request, where)
+    line = await line_of(storage, MAIN_BRANCH)
+    return await next_changes(Source(storage_id, line, where), request)

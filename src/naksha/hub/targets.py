@@ -25,6 +25,8 @@ class Target(NamedTuple):
     """Older versions were given up by the owner of the space."""
     auto_create: bool = True
     """Whether the first write makes the collection."""
+    storage_id: str = ""
+    """What the realm calls the storage."""
 
 
 async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:

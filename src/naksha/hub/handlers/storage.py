@@ -80,7 +80,12 @@ class StorageHandler:
         if self._target is None:
             storage = await self._hub.storage(self._storage_id)
             self._target = Target(
-                storage, self._collection, self._scope, self._min_version, self._auto_create
+                storage,
+                self._collection,
+                self._scope,
+                self._min_version,
+                self._auto_create,
+                self._storage_id,
             )
         return self._target
 

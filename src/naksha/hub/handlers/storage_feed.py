@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from naksha.hub import version_requests as asked
-from naksha.hub.feeds import next_changes
+from naksha.hub.feeds import Source, next_changes
 from naksha.hub.pipeline import Event
 from naksha.hub.targets import Target, check_kept_by_owner
 from naksha.hub.version_responses import Changes
@@ -26,7 +26,8 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
         # What the oldest version changed is kept with it.
         check_kept_by_owner(target, seq_number + 1)
 
-    found = await next_changes(line, request, where, space=event.space.id, check=check)
+    source = Source(target.storage_id, line, where, event.space.id)
+    found = await next_changes(source, request, check)
     if not where.is_about_features:
         return found
     return found._replace(items=[_only_found(item) for item in found.items])
