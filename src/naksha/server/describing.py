@@ -79,6 +79,11 @@ _SUBSCRIPTION: Final = {
     "filter": {"properties": "p.speed>50"},
     "eventHandlerIds": ["tell-search"],
 }
+_AS_IN_XYZ: Final = {
+    "id": "each-road",
+    "destination": "tell-search",
+    "config": {"type": "PER_FEATURE"},
+}
 _ONE: Final = "/hub/subscriptions/{subscription_id}"
 EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("post", "/hub/spaces"): {"id": "roads", "title": "Roads"},
@@ -97,10 +102,10 @@ EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("post", "/hub/subscriptions"): _SUBSCRIPTION,
     ("put", _ONE): _SUBSCRIPTION,
     ("patch", _ONE): {"active": False},
-    ("post", f"{_ONE}/reset"): {"since": 17},
+    ("post", f"{_ONE}/reset"): {"since": "beginning"},
     ("post", f"{_ONE}/move"): {"instance": "jX4b0x1mKQoh"},
-    ("post", f"{_SPACE}/subscriptions"): _SUBSCRIPTION,
-    ("put", f"{_SPACE}/subscriptions/{{subscription_id}}"): _SUBSCRIPTION,
+    ("post", f"{_SPACE}/subscriptions"): _AS_IN_XYZ,
+    ("put", f"{_SPACE}/subscriptions/{{subscription_id}}"): {**_AS_IN_XYZ, "id": "search"},
     **{(method, f"{_SPACE}/features"): _FEATURES for method in ("post", "put")},
     ("put", f"{_SPACE}/features/{{feature_id}}"): _FEATURE,
     ("patch", f"{_SPACE}/features/{{feature_id}}"): _PATCH,
