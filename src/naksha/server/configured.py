@@ -124,9 +124,8 @@ class Routes(Generic[H]):
         name = kind.kind
         now = changes(document, f"The {name} as it is now.")
         gone: Responses = {204: {"description": "Done; the answer to who does not accept JSON."}}
-        self.lists = _described(
-            answers(list[document], "Those that the actor may see, ordered by id.")  # type: ignore[valid-type]
-        )
+        several: Any = list[document]  # type: ignore[valid-type]
+        self.lists = _described(answers(several, "Those that the actor may see, ordered by id."))
         self.shows = _described(answers(document, f"The {name}."))
         self.replaces = _described(now, body_of(document, f"The {name}."))
         self.patches = _described(now, patch_of(document))
