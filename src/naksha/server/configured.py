@@ -124,8 +124,8 @@ class Routes(Generic[H]):
         name = kind.kind
         now = changes(document, f"The {name} as it is now.")
         gone: Responses = {204: {"description": "Done; the answer to who does not accept JSON."}}
-        every: Any = list[document]  # type: ignore[valid-type] # known only when it is made
-        self.lists = _described(answers(every, "Those that the actor may see, ordered by id."))
+        several: Any = list[document]  # type: ignore[valid-type]
+        self.lists = _described(answers(several, "Those that the actor may see, ordered by id."))
         self.shows = _described(answers(document, f"The {name}."))
         self.replaces = _described(now, body_of(document, f"The {name}."))
         self.patches = _described(now, patch_of(document))
