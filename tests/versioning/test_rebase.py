@@ -14,6 +14,7 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Storage
 from naksha.versioning import (
+    Scope,
     branches,
     create_branch,
     open_branch,
@@ -21,7 +22,7 @@ from naksha.versioning import (
     rebase,
     rename_branch,
 )
-from tests.versioning.town import ANN, BOB, content, make, place, put
+from tests.versioning.town import ANN, BOB, branch, content, make, place, put
 
 rebase_module = importlib.import_module("naksha.versioning.rebase")
 NUMBERS = range(1, 30)
@@ -136,3 +137,20 @@ async def check_untouched(storage: Storage, fix: Storage) -> None:
     assert await overlays(storage) == await own_overlays(storage)
     await put(fix, place("c"))
     assert await content(fix) == {"a": {"n": 1}, "b": {}, "c": {}}
+
+
+async def test_the_new_base_may_be_about_less(storage: Storage) -> None:
+    await make(storage, "places", "roads")
+    await put(storage, place("a", n=1))
+    narrow = Scope(None, ("places",))
+    await create_branch(storage, "narrow", ANN, scope=narrow)
+    base = (await open_branch(storage, "narrow")).storage
+    await put(base, place("b"))
+    wide = await branch(storage, "wide", "narrow")
+    await put(wide, place("r"), into="roads")
+    await put(base, place("c"))
+    done = await rebase(storage, "wide", BOB)
+    assert done.created == {"roads": ["r"]}
+    wide = (await open_branch(storage, "wide")).storage
+    assert await content(wide, "roads") == {"r": {}}
+    assert await content(wide) == {"a": {"n": 1}, "b": {}, "c": {}}

@@ -7,7 +7,7 @@ was merged once is not merged again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -195,7 +195,7 @@ async def _lines(
     ours, last = await at(into, HEAD), await at(from_, HEAD)
     # All of it is read at one version, which is remembered.
     theirs = await at(last.line, AtSeq(last.version.seq_number))
-    return await lines_of(theirs, ours, revisions)
+    return await lines_of(theirs, ours, revisions, (from_, into))
 
 
 async def _line(
@@ -207,10 +207,12 @@ async def _line(
     return line_of_branch(storage, branch)
 
 
-async def lines_of(source: Place, target: Place, revisions: dict[str, int]) -> Lines:
-    """Two versions that are to be merged."""
+async def lines_of(
+    source: Place, target: Place, revisions: dict[str, int], about: Sequence[Line]
+) -> Lines:
+    """Two versions that are to be merged, in the collections that all of `about` are about."""
     seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
-    scopes = [each.line.branch.scope for each in (source, target) if each.line.branch is not None]
+    scopes = [line.branch.scope for line in about if line.branch is not None]
     names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
     return Lines(source, target, await bases_of(source, target, names), revisions)
 
@@ -299,7 +301,7 @@ class Judge:
 def _is_there(write: Write) -> bool:
     """Whether it was decided for what the target has: then there is nothing to write."""
     if write.head is None or write.feature is None:
-        return write.head is write.feature
+        return False
     return same(content_of(write.head.feature), content_of(write.feature))
 
 

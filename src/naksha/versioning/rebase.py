@@ -135,7 +135,8 @@ async def _lines(
     source = await at(line_of_branch(storage, branch).read_in(session), HEAD)
     if session is None:
         source = await at(source.line, AtSeq(source.version.seq_number))
-    return await lines_of(source, target.read_in(session), revisions)
+    # Nothing is written to the new base, so it does not matter what that is about.
+    return await lines_of(source, target.read_in(session), revisions, (source.line,))
 
 
 async def _write(session: WriteSession, merging: Merging, signed: Signed) -> None:
