@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from naksha.hub import feeds
 from naksha.hub.context import Actor
 from naksha.hub.feed_json import published_json
+from naksha.hub.feed_tails import Tail
 from naksha.hub.objects import Space
 from naksha.hub.rights import Right, parse_rights
 from naksha.hub.storage_feeds import read_storage_changes
@@ -17,7 +19,9 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import Expired, Forbidden, InvalidArgument, NotImplementedHere
 from naksha.model.query import Query
+from naksha.model.version import HEAD
 from naksha.spi.storage import WriteSession
+from naksha.versioning import FeedPage, read_feed
 from tests.hub.handlers.support import ACTOR, CONTEXT, HubUnderTest, feature
 
 Told = list[tuple[str, str, int | None]]
@@ -83,6 +87,55 @@ async def test_who_waits_is_told_of_the_next_change_only_when_it_matches(
     assert told(await waiting) == [("CREATE", "b", 3)]
     page = await changes(hub, "roads", begin, query=Query(ids=("c",)), wait_seconds=0.05)
     assert (page.items, page.position) == ([], str(page.last))
+
+
+async def test_who_waits_looks_only_at_what_was_done_to_his_collection(
+    any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, looks = any_hub, 0
+    for name in ("roads", "rails"):
+        await hub.space(name)
+        await hub.put(name, feature("a", n=0))
+
+    async def read(*arguments: Any, **named: Any) -> FeedPage:
+        nonlocal looks
+        looks += 1
+        return await read_feed(*arguments, **named)
+
+    monkeypatch.setattr(feeds, "read_feed", read)
+    begin = (await changes(hub, "roads", "")).position
+    waiting = asyncio.create_task(changes(hub, "roads", begin, wait_seconds=60.0))
+    others = asyncio.create_task(changes(hub, "roads", begin, wait_seconds=60.0))
+    for n in range(20):
+        await hub.put("rails", feature("a", n=n + 1))
+    before = looks
+    await hub.put("roads", feature("a", n=1))
+    for each in (waiting, others):
+        assert told(await each) == [("UPDATE", "a", 1)]
+    # Once each; one of them may have begun before what the other one has kept.
+    assert 3 <= before <= 4
+    assert looks == before + 2
+
+
+async def test_what_is_not_known_of_the_end_of_the_log_is_looked_at(
+    any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail of one transaction, and a beginning that is always too far behind."""
+    hub = any_hub
+    monkeypatch.setattr(limits, "FEED_TAIL_TRANSACTIONS", 1)
+    for name in ("roads", "rails"):
+        await hub.space(name)
+        await hub.put(name, feature("a", n=0))
+    storage = await hub.realm.storage("default")
+    tail, last = Tail(), (await storage.resolve(HEAD)).seq_number
+    assert await tail.untouched(storage, last - 2, last, ("roads",)) == last - 2
+    assert await tail.untouched(storage, last - 1, last, ("roads",)) == last
+    assert await tail.untouched(storage, last - 1, last, ("rails",)) == last - 1
+    monkeypatch.setattr(limits, "FEED_TRANSACTIONS_MAX", 1)
+    for n in range(5):
+        await hub.put("rails", feature("a", n=n + 1))
+    assert await tail.untouched(storage, last + 3, last + 5, ("roads",)) == last + 3
+    assert await tail.untouched(storage, last + 4, last + 5, ("roads",)) == last + 5
 
 
 async def test_a_space_that_hides_features_tells_of_those_that_it_shows_or_showed(

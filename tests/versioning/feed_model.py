@@ -87,6 +87,8 @@ class FeedModel:
                 continue
             if where.collections is not None and not done.collections & set(where.collections):
                 continue
+            if not _may_be_there(done, where):
+                continue
             item = self._told(done, where)
             if item.changes or item.without or not where.is_about_features:
                 items.append(item)
@@ -114,6 +116,19 @@ class FeedModel:
         floor = self.floors.get(name, 0)
         is_only_new = all(each.action == "CREATE" for each in effects)
         return seq < floor or (seq == floor and where.looks_back and not is_only_new)
+
+
+def _may_be_there(done: Done, where: FeedFilter) -> bool:
+    """Whether the box around all changes of a collection, before and after, meets the area."""
+    area = where.query.spatial
+    if not isinstance(area, Bbox):
+        return True
+    for name in filter(where.covers, {each.collection for each in done.effects}):
+        own = [e for e in done.effects if e.collection == name]
+        lons = [c.lon for each in own for c in (each.now, each.before) if c is not None]
+        if min(lons) <= area.east and max(lons) >= area.west:
+            return True
+    return False
 
 
 def matches(query: Query, id_: str, content: Content | None) -> bool:

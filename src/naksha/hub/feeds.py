@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from naksha.hub.feed_tails import tail_of
 from naksha.hub.version_requests import ReadChanges
 from naksha.hub.version_responses import Changes
 from naksha.model import limits
@@ -56,4 +57,19 @@ async def next_changes(
         if page.items or left <= 0:
             return Changes(source.storage_id, page.items, str(position), page.last)
         if position == FeedPosition(page.last):
-            await line.root.wait_beyond(page.last, left)
+            position = await _news(source, page.last, deadline)
+
+
+async def _news(source: Source, last: int, deadline: float) -> FeedPosition:
+    """Wait for a transaction that may have something to tell; gives the position before it, or
+    where nothing was found in time."""
+    storage, collections = source.line.root, source.where.collections
+    while (left := deadline - time.monotonic()) > 0:
+        published = await storage.wait_beyond(last, left)
+        if collections is None or source.line.branch is not None:
+            break
+        tail = tail_of(storage)
+        before, last = last, await tail.untouched(storage, last, published, collections)
+        if last < published or before == last:
+            break
+    return FeedPosition(last)

@@ -610,6 +610,9 @@ most."""
 FEED_FEATURES_MAX: Final = 1_000
 """Changes of one page, which is in memory; a transaction with more comes in parts."""
 
+FEED_TAIL_TRANSACTIONS: Final = 10_000
+"""Last transactions of a storage of which it is known which collections they touched."""
+
 FEED_POSITION_LENGTH_MAX: Final = 1_500
 """Characters of a position: inside a transaction it has a cursor, which holds an id."""
 
