@@ -10,6 +10,7 @@ import msgspec
 from naksha.hub.collections import Stored, collection_of, scope_of, stored
 from naksha.hub.handlers.storage_reads import READ_ANSWERS
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
+from naksha.hub.in_conflict import is_for_solving, shown
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
@@ -33,6 +34,8 @@ from naksha.model.version import VersionSelector
 from naksha.spi import chunks
 from naksha.spi.storage import Reader
 from naksha.versioning import Scope
+
+Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
 
 
 class StorageHandler:
@@ -92,7 +95,9 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
     if query.space is None:
         query = msgspec.structs.replace(query, space=event.space.id)
     collection = target.collection.id
-    read = _pages if request.paged else _some
+    read: Read = _pages if request.paged else _some
+    if is_for_solving(request.ref):
+        read = _marked(read)
     try:
         return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
     except CollectionNotFound:
@@ -125,6 +130,19 @@ async def _pages(
             return
         query = msgspec.structs.replace(query, cursor=page.cursor)
         size = chunks.size_after(page.states)
+
+
+def _marked(read: Read) -> Read:
+    """The same with marks where clients look for them."""
+
+    async def states_shown(
+        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+    ) -> AsyncIterator[Sequence[State]]:
+        async with closing(read(answer, reader, collection, query, at)) as found:
+            async for states in found:
+                yield [shown(state) for state in states]
+
+    return states_shown
 
 
 async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
