@@ -63,12 +63,12 @@ def test_a_conflict_is_a_branch_with_the_merge_in_it(client: httpx.Client, space
 
 def test_a_branch_in_conflict_is_read_only(client: httpx.Client, space: str) -> None:
     before = properties_at(client, space, "fix")
-    on_fix = {"params": {"versionRef": "fix"}}
+    on_fix = {"versionRef": "fix"}
     body: dict[str, Any] = {"type": "FeatureCollection", "features": [feature("x", n=9)]}
     refused = [
-        client.put(f"{space}/features", json=body, **on_fix),
+        client.put(f"{space}/features", json=body, params=on_fix),
         client.post(f"{space}/features", json=body, params={"versionRef": "fix:HEAD"}),
-        client.delete(f"{space}/features/fine", **on_fix),
+        client.delete(f"{space}/features/fine", params=on_fix),
         client.delete(f"{space}/features", params={"versionRef": "fix", "eraseContent": True}),
         client.post(f"{space}/rollback", json={"versionRef": "1", "branch": "fix"}),
         client.post(f"{space}/branches/fix", json=MERGE),

@@ -411,6 +411,9 @@ EVENT_DEPTH_MAX: Final = 16
 VIEW_LAYERS_MAX: Final = 32
 """Spaces of one view."""
 
+VIEW_PIN_ATTEMPTS_MAX: Final = 4
+"""Looks for a moment at which all storages of a view had their last version."""
+
 HANDLER_ATTEMPTS_MAX: Final = 10
 """How often a handler reads again what it is about to change, when others change it meanwhile."""
 

@@ -24,7 +24,7 @@ from naksha.hub.requests import (
 )
 from naksha.hub.responses import Count, Deleted, Features, Whereabouts, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
-from naksha.hub.targets import Target, place
+from naksha.hub.targets import Target, check_version, place
 from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
@@ -101,6 +101,7 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
     try:
         return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
     except CollectionNotFound:
+        await check_version(target, at)
         return Features.of(())
 
 
@@ -151,6 +152,7 @@ async def count_features(target: Target, request: CountFeatures, event: Event) -
     try:
         return Count(await reader.count(target.collection.id, request.query, at))
     except CollectionNotFound:
+        await check_version(target, at)
         return Count(0)
 
 
