@@ -509,6 +509,9 @@ PARTS_MAX: Final = 1_000
 CLUSTERED_FEATURES_MAX: Final = 1_000_000
 """Features of an area that are counted in cells: their geometries are in memory together."""
 
+JOINED_FEATURES_MAX: Final = 100_000
+"""Features of an area that are joined to fewer ones: all of them are in memory together."""
+
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""
 JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
