@@ -86,3 +86,12 @@ async def test_a_large_answer_is_asked_for_in_few_parts(asked: Asked) -> None:
     answer = await asked.get(f"{SPACE}/bbox?{BOX}")
     assert len(answer.json()["features"]) == MANY
     assert len(asked.statements) <= 4, asked.statements  # beginning, BEGIN, perhaps parts, COMMIT
+
+
+async def test_a_version_is_not_looked_up_again_and_again(asked: Asked) -> None:
+    """Once for the ETag and once where it is read, with a look before and after whether the history
+    is there; and nobody waits for others to be published."""
+    version = (await asked.client.get(f"{SPACE}/changesets/statistics")).json()["maxVersion"]
+    await asked.get(f"{SPACE}/search?p.n=7&versionRef={version}")
+    assert len(asked.statements) == 6
+    assert not any("naksha_publish" in statement for statement in asked.statements)

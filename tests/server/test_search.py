@@ -253,3 +253,32 @@ def test_geometries_are_made_simpler(client: httpx.Client) -> None:
     assert found(answer) == ["spot", "way"]
     (way,) = [one for one in answer.json()["features"] if one["id"] == "way"]
     assert len(way["geometry"]["coordinates"]) < 10
+
+
+def test_features_of_an_area_are_joined(client: httpx.Client) -> None:
+    space = new_space(client)
+    line = [[1.0, 1.0], [1.0001, 1.0], [1.0002, 1.0]]
+    lines = [
+        {"id": f"l{n}", "type": "Feature", "properties": {}}
+        | {"geometry": {"type": "LineString", "coordinates": line[n : n + 2]}}
+        for n in range(2)
+    ]
+    put(client, space, *lines, *[point(f"p{n}", 1.5, 1.5) for n in range(3)], point("far", 50, 50))
+    simple = {"tweaks": "simplification", "tweaks.strength": "high"}
+    edges = (0, 0, 2, 2)
+    one = box(client, space, *edges, **simple, **{"tweaks.algorithm": "linemerge"})
+    assert found(one) == ["l1", "p0", "p1", "p2"]
+    (joined,) = [each for each in one.json()["features"] if each["id"] == "l1"]
+    assert joined["geometry"] == {"type": "LineString", "coordinates": line}
+    assert joined["properties"]["ids"] == ["l0", "l1"]
+    some = box(client, space, *edges, **simple, **{"tweaks.algorithm": "merge"})
+    counts = sorted(each["properties"]["groupInfo"][3] for each in some.json()["features"])
+    assert sum(counts) == 5
+    assert 3 in counts
+    tile = client.get(
+        f"{space}/tile/web/0_0_0.mvt", params={**simple, "tweaks.algorithm": "linemerge"}
+    )
+    assert tile.status_code == 200
+    cells = box(client, space, *edges, clustering="quadbin").json()["features"]
+    assert {cell["properties"]["total_count"] for cell in cells} == {6}
+    assert sum(cell["properties"]["count"] for cell in cells) >= 5

@@ -5,6 +5,7 @@ Everything here works on features as a space gives them, whatever its handlers a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from naksha.hub.clustering import (
     quadbins,
 )
 from naksha.hub.geometries import placed
+from naksha.hub.joining import line_merged, merged
 from naksha.hub.language.clustering import (
     Ensure,
     Hexbin,
@@ -28,6 +30,7 @@ from naksha.hub.language.clustering import (
     Sampling,
     SamplingAlgorithm,
     Simplification,
+    SimplificationAlgorithm,
 )
 from naksha.hub.language.tiles import tiles_over
 from naksha.hub.responses import Features
@@ -114,13 +117,20 @@ def gathering(options: Hexbin | Quadbin) -> Gathered:
 
 
 def cells(
-    gathered: Gathered, box: Bbox, level: int, options: Hexbin | Quadbin, *, clip: bool
+    gathered: Gathered,
+    box: Bbox,
+    level: int,
+    options: Hexbin | Quadbin,
+    *,
+    clip: bool,
+    total_count: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The cells in which something is, as features."""
+    """The cells in which something is, as features; `total_count` is how many the space has."""
     if isinstance(options, Hexbin):
         return hexbins(gathered.shapes, gathered.values, box, level, options, clip=clip)
     deeper = tiles_over(box, level + quadbin_levels(level, options))
-    return quadbins(gathered.shapes, deeper, options, clip=box if clip else None)
+    edges = box if clip else None
+    return quadbins(gathered.shapes, deeper, options, total_count=total_count, clip=edges)
 
 
 # ---- Fewer and simpler features ------------------------------------------------------------------
@@ -135,7 +145,8 @@ async def tweaks_of(
     tweaks: list[Tweak] = []
     for option in options:
         if isinstance(option, Simplification):
-            tweaks.append(_simplifying(option, box))
+            if not option.algorithm.joins:
+                tweaks.append(_simplifying(option, box))
         elif isinstance(option, Ensure):
             tweaks.append(_sampling(ensuring_ratio(await count(), option.thousands)))
         elif option.algorithm is SamplingAlgorithm.GEOMETRY_SIZE:
@@ -143,6 +154,27 @@ async def tweaks_of(
         else:
             tweaks.append(_sampling(sampling_ratio(option.strength)))
     return tweaks
+
+
+async def joined(found: Features, options: Simplification) -> Features:
+    """Features that were several before. Where the last of them is nobody knows, so all are read
+    first."""
+    join = line_merged if options.algorithm is SimplificationAlgorithm.LINE_MERGE else merged
+
+    async def read(_: Features) -> AsyncIterator[Sequence[State]]:
+        gathered: list[State] = []
+        async for states in found:
+            gathered += states
+            if len(gathered) > limits.JOINED_FEATURES_MAX:
+                await found.aclose()
+                raise LimitExceeded(
+                    f"More than {limits.JOINED_FEATURES_MAX:,} features would be joined; ask for a"
+                    " smaller area",
+                    field="tweaks.algorithm",
+                )
+        yield await asyncio.to_thread(join, gathered, options.strength)
+
+    return await Features.begun(read)
 
 
 def tweaked(found: Features, tweaks: Sequence[Tweak], limit: int) -> Features:

@@ -167,6 +167,9 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
     if_exists: IfExists = IfExists.PATCH
     if_not_exists: IfNotExists = IfNotExists.CREATE
     on_conflict: OnConflict = OnConflict.ERROR
+    never_there: bool = False
+    """Whether what is created must never have been there: over a tombstone it is
+    PreconditionFailed, for the whole request. A view says so, which has seen none."""
 
 
 class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):

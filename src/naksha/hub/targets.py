@@ -8,9 +8,10 @@ from naksha.hub.requests import GetVersion
 from naksha.hub.responses import FixedVersion
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
-from naksha.model.version import HEAD, Head, VersionSelector
+from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
 from naksha.spi.storage import Reader, Storage
-from naksha.versioning import Scope, place_of
+from naksha.versioning import Scope, parse_ref, place_of
+from naksha.versioning.refs import MAIN_BRANCH, One
 
 
 class Target(NamedTuple):
@@ -33,9 +34,27 @@ async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
     """Where to read what a version reference means."""
     if not ref or ref == "HEAD":
         return target.storage, HEAD
+    number = _number_on_main(ref)
+    if number is not None:
+        # The storage looks it up when it reads, and says so if there is no such version.
+        check_kept_by_owner(target, number.seq_number)
+        return target.storage, number
     found = await place_of(target.storage, ref, target.scope)
     check_kept_by_owner(target, found.version.seq_number)
     return found.storage, found.at
+
+
+def _number_on_main(ref: str) -> AtSeq | None:
+    parsed = parse_ref(ref)
+    if isinstance(parsed, One) and parsed.branch == MAIN_BRANCH:
+        return parsed.point if isinstance(parsed.point, AtSeq) else None
+    return None
+
+
+async def check_version(target: Target, at: VersionSelector) -> None:
+    """What is said of a version where there is nothing to read: that it is not there either."""
+    if not isinstance(at, Head):
+        await target.storage.resolve(at)
 
 
 def check_kept_by_owner(target: Target, seq_number: int) -> None:

@@ -91,3 +91,5 @@ class BranchState(NamedTuple):
     """What it stands on, as a version reference."""
     merges: dict[str, str]
     """Versions of it that were merged, each with where it went, as a version reference."""
+    solving: str | None = None
+    """The branch on which its conflicts are solved, if it has any."""

@@ -414,6 +414,9 @@ EVENT_DEPTH_MAX: Final = 16
 VIEW_LAYERS_MAX: Final = 32
 """Spaces of one view."""
 
+VIEW_PIN_ATTEMPTS_MAX: Final = 4
+"""Looks for a moment at which all storages of a view had their last version."""
+
 HANDLER_ATTEMPTS_MAX: Final = 10
 """How often a handler reads again what it is about to change, when others change it meanwhile."""
 
@@ -516,6 +519,9 @@ PARTS_MAX: Final = 1_000
 
 CLUSTERED_FEATURES_MAX: Final = 1_000_000
 """Features of an area that are counted in cells: their geometries are in memory together."""
+
+JOINED_FEATURES_MAX: Final = 100_000
+"""Features of an area that are joined to fewer ones: all of them are in memory together."""
 
 ANSWER_CHUNK_BYTES: Final = 1 * MIB
 """Of a streamed answer so much is joined before it is sent."""

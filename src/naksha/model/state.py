@@ -8,6 +8,8 @@ import msgspec
 
 XYZ: Final = "@ns:com:here:xyz"
 """Key of the namespace inside `properties`."""
+CONFLICTING: Final = "@ns:naksha:conflicting"
+"""Member of a feature on a branch for solving conflicts, true until somebody writes the feature."""
 
 
 class Heading(msgspec.Struct, frozen=True, gc=False):

@@ -12,14 +12,14 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, NotFound
+from naksha.model.errors import CollectionNotFound, NotFound, NotYetPublished
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.uuids import Uuid, parse_state_id
-from naksha.model.version import HEAD, Head, Version, VersionSelector
+from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
 from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
@@ -351,7 +351,20 @@ class PsqlReader(ABC):
         return known
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        return await self._published(at, lambda: self._resolve(at, collection))
+
+    async def _published(self, at: VersionSelector, read: Callable[[], Awaitable[T]]) -> T:
+        """What is read at a version, once it is published. A version that is, stays what it is:
+        who asks for its number need not wait for others."""
+        if isinstance(at, AtSeq | AtTxn):
+            try:
+                return await read()
+            except NotYetPublished:
+                pass
         await self._publish()
+        return await read()
+
+    async def _resolve(self, at: VersionSelector, collection: str | None) -> Version:
         async with self._connection() as connection:
             version = await resolve(connection, at)
             if collection is not None:
@@ -393,8 +406,13 @@ class PsqlReader(ABC):
         """When to read. Checks that the collection is there and can be read then."""
         if cursor is not None and cursor.at == 0:
             cursor = None
-        if cursor is None and not (isinstance(at, Head) and self._reads_head(query)):
-            await self._publish()
+        if cursor is not None or (isinstance(at, Head) and self._reads_head(query)):
+            return await self._moment_now(collection, query, at, cursor)
+        return await self._published(at, lambda: self._moment_now(collection, query, at, None))
+
+    async def _moment_now(
+        self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
+    ) -> Moment:
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)

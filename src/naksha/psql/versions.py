@@ -26,40 +26,54 @@ async def resolve(
     connection: Connection, at: VersionSelector, collection: str | None = None
 ) -> Version:
     """The version meant; see `Storage.resolve`. The caller has published what can be."""
-    last = await _version(connection, "last_version") or BEGINNING
-    match at:
-        case AtSeq(seq_number):
-            version = await _by_seq(connection, seq_number, last)
-        case AtTxn(txn):
-            version = await _by_txn(connection, txn, last)
-        case AtTime(epoch_ms):
-            version = await _by_time(connection, epoch_ms, last)
-        case _:
-            version = last
+    version = await known(connection, at)
+    if version is None:
+        last = await _version(connection, "last_version") or BEGINNING
+        match at:
+            case AtSeq(seq_number):
+                version = await _missing_seq(connection, seq_number, last)
+            case AtTxn(txn):
+                version = await _missing_txn(connection, txn, last)
+            case AtTime(epoch_ms):
+                version = await _by_time(connection, epoch_ms, last)
+            case _:
+                version = last
     if collection is not None:
         await check_history(connection, collection, version.txn)
     return version
 
 
-async def _by_seq(connection: Connection, seq_number: int, last: Version) -> Version:
-    if seq_number == 0:
-        return BEGINNING
+async def known(connection: Connection, at: VersionSelector) -> Version | None:
+    """The version with a number, if it is published. It stays what it is, so nothing else has to
+    be looked at, nor published before."""
+    match at:
+        case AtSeq(0):
+            return BEGINNING
+        case AtSeq(seq_number):
+            return await _version(connection, "version_by_seq", seq_number)
+        case AtTxn(txn):
+            return await _version(connection, "version_by_txn", txn)
+    return None
+
+
+async def _missing_seq(connection: Connection, seq_number: int, last: Version) -> Version:
     if seq_number < 0:
         raise VersionNotFound(f"There is no version {seq_number}")
     if seq_number > last.seq_number:
         raise NotYetPublished(
             f"Version {seq_number} is not published yet; the last one is {last.seq_number}"
         )
-    version = await _version(connection, "version_by_seq", seq_number)
-    return version or await _gone(connection, f"Version {seq_number}")
+    # It may have been published between the two looks.
+    found = await known(connection, AtSeq(seq_number))
+    return found or await _gone(connection, f"Version {seq_number}")
 
 
-async def _by_txn(connection: Connection, txn: int, last: Version) -> Version:
-    version = await _version(connection, "version_by_txn", txn)
-    if version is not None:
-        return version
+async def _missing_txn(connection: Connection, txn: int, last: Version) -> Version:
     if txn > last.txn:
         raise NotYetPublished(f"Transaction {txn} is not published yet; the last one is {last.txn}")
+    found = await known(connection, AtTxn(txn))
+    if found is not None:
+        return found
     first = await _version(connection, "first_version")
     if first is not None and first.seq_number > 1 and txn < first.txn:
         return await _gone(connection, f"Transaction {txn}")

@@ -17,6 +17,7 @@ from naksha.hub.areas import (
     clustered_box,
     features_in,
     gathering,
+    joined,
     tweaked,
     tweaks_of,
 )
@@ -30,10 +31,11 @@ from naksha.hub.language.clustering import (
     parse_tweaks,
 )
 from naksha.hub.objects import Space
-from naksha.hub.requests import CountFeatures, ReadFeatures
+from naksha.hub.requests import CountFeatures, GetStatistics, ReadFeatures
 from naksha.hub.responses import Features
 from naksha.hub.rights import Right
 from naksha.hub.shaping import box_shape
+from naksha.model.errors import Forbidden
 from naksha.model.query import Bbox
 from naksha.server.answers import GEO_JSON, whole
 from naksha.server.parameters import AreaParameters, query_of
@@ -87,6 +89,9 @@ class Area:
             return await self.asked.send(self._read(self.box, limited=True))
         steps = await tweaks_of(self.tweaks, self.box, self._count)
         found = await self.asked.send(self._read(self.box, limited=False))
+        for option in self.tweaks:
+            if isinstance(option, Simplification) and option.algorithm.joins:
+                found = await joined(found, option)
         return tweaked(found, steps, self.parameters.limit)
 
     async def cells(self, options: Hexbin | Quadbin) -> list[dict[str, Any]]:
@@ -95,8 +100,17 @@ class Area:
         gathered = gathering(options)
         wide = clustered_box(self.box, self.level, options)
         await gathered.read(await self.asked.send(self._read(wide, limited=False)))
+        total = await self._total() if isinstance(options, Quadbin) else None
         return await asyncio.to_thread(
-            partial(cells, gathered, self.box, self.level, options, clip=self.clip)
+            partial(
+                cells,
+                gathered,
+                self.box,
+                self.level,
+                options,
+                clip=self.clip,
+                total_count=total,
+            )
         )
 
     async def _check_capability(self, options: Hexbin | Quadbin) -> None:
@@ -105,6 +119,18 @@ class Area:
         if not space.shared:
             name = resources.capability(f"{type(options).__name__.lower()}Clustering")
             self.asked.context.actor.rights.check(Right.USE_CAPABILITIES, name)
+
+    async def _total(self) -> int:
+        """How many features the space has, wherever they are; estimated where that is known."""
+        ref, context = self.parameters.ref, self.parameters.context
+        if await self.asked.is_plain():
+            try:
+                content = await self.asked.send(GetStatistics(ref=ref, fast=True))
+            except Forbidden:
+                pass  # A right to some features is one to count these.
+            else:
+                return content.statistics.count.value
+        return (await self.asked.send(CountFeatures(ref=ref, context=context))).count
 
     def _read(self, box: Bbox, *, limited: bool) -> ReadFeatures:
         limit = self.parameters.limit if limited else None

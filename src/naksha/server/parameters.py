@@ -201,7 +201,8 @@ class AreaParameters(FilterParameters):
         alias="tweaks.algorithm",
         max_length=64,
         description="sampling: distribution, distribution2, geometrysize; simplification: grid, "
-        "gridbytilelevel, simplified, simplifiedkeeptopology.",
+        "gridbytilelevel, simplified, simplifiedkeeptopology, merge (what lies in one small "
+        "place becomes one feature), linemerge (lines that go on in each other do).",
     )
     tweaks_threshold: int | None = Field(
         None,

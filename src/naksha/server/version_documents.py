@@ -160,6 +160,10 @@ SCHEMAS: Final[dict[str, Any]] = {
         state=_TEXT,
         merges={"type": "object", "additionalProperties": _TEXT},
         conflicts={**TEXTS, "description": "Merges that wait for a decision."},
+        conflictSolvingBranch={
+            **_TEXT,
+            "description": "Where they can be solved, while the state is IN_CONFLICT.",
+        },
         **_NAMED,
     ),
     "PendingMerge": object_of(

@@ -43,6 +43,7 @@ def tag_json(tag: Tag, space_id: str) -> dict[str, Any]:
 def branch_json(state: BranchState, space_id: str) -> dict[str, Any]:
     """A branch."""
     branch = state.branch
+    more = {} if state.solving is None else {"conflictSolvingBranch": state.solving}
     return {
         "id": branch.name,
         "spaceId": space_id,
@@ -51,6 +52,7 @@ def branch_json(state: BranchState, space_id: str) -> dict[str, Any]:
         "state": branch.state,
         "merges": state.merges,
         "conflicts": list(branch.conflicts),
+        **more,
         "author": branch.author or branch.app_id,
         "createdAt": branch.created_ms,
     }

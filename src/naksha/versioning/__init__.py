@@ -38,6 +38,7 @@ from naksha.versioning.records import Branch, Scope, Signed, StoredConflict, Tag
 from naksha.versioning.refs import Ref, parse_ref
 from naksha.versioning.resolving import resolve_conflict
 from naksha.versioning.rollback import revert, rollback
+from naksha.versioning.solved import merge_solved
 from naksha.versioning.tags import create_tag, delete_tag, drop_expired_tags, tag_of, tags
 from naksha.versioning.writing import Written
 
@@ -85,6 +86,7 @@ __all__ = [
     "import_history",
     "line_of",
     "merge",
+    "merge_solved",
     "open_branch",
     "parse_ref",
     "place_of",

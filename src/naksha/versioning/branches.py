@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from naksha.model.errors import InUse, LimitExceeded, NotFound
-from naksha.model.version import Version
+from naksha.model.errors import InUse, InvalidArgument, NotFound, NotSupported
 from naksha.spi.clock import SystemClock
-from naksha.spi.storage import Layer, Storage, WriteSession
+from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
-from naksha.versioning.conflicts import conflicts, forget_conflict, without
-from naksha.versioning.places import Line, Place, check_protectable, line_of, place_of
+from naksha.versioning.bases import layers_below, pin_base, unpin_base
+from naksha.versioning.conflicts import conflicts, end_conflict, give_up_conflict
+from naksha.versioning.places import Line, check_protectable, line_of, place_of
 from naksha.versioning.records import (
     GONE,
-    LAYERS_MAX,
     REF,
     STORAGE,
     Branch,
@@ -23,7 +22,6 @@ from naksha.versioning.records import (
     Known,
     Scope,
     Signed,
-    StoredConflict,
     branch_of,
     branch_with,
     change_branch,
@@ -31,7 +29,6 @@ from naksha.versioning.records import (
     everywhere,
     find,
     gone_branches,
-    pins_of,
     plain,
     taken,
 )
@@ -103,6 +100,8 @@ async def rename_branch(
     """Give a branch another name; what was branched off from it knows it by its number."""
     check_name(new_name)
     branch, revision = await branch_of(storage, scope, name)
+    if branch.solves is not None:
+        raise InvalidArgument(f"{name!r} has the name of the branch that it is for", field="name")
     renamed = msgspec.structs.replace(branch, name=new_name)
 
     async def work(session: WriteSession) -> None:
@@ -118,12 +117,20 @@ async def rename_branch(
 async def delete_branch(
     storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> None:
-    """Remove a branch and all that was written on it, unless something stands on it."""
+    """Remove a branch and all that was written on it, unless something stands on it. Without the
+    branch that a conflict is to be solved on, that is given up."""
+    found, _ = await branch_of(storage, scope, name)
+    if found.solves is not None:
+        await give_up_conflict(storage, found.solves, signed)
+        return
 
     async def work(session: WriteSession) -> None:
         branch, revision = await branch_of(session, scope, name)
         # First of all: who stands on it said so in the same row.
         await session.forget(REF, scope.key(name), expected=revision)
+        for conflict in await conflicts(session):
+            if branch.number in (conflict.source, conflict.target):
+                await end_conflict(session, conflict)
         own = {epoch.overlay for epoch in branch.epochs}
         user = _user_of(own, branch, await everywhere(session))
         if user is not None:
@@ -131,21 +138,9 @@ async def delete_branch(
         for epoch in branch.epochs:
             await unpin_base(session, epoch, branch.scope)
             await session.drop_overlay(epoch.overlay)
-        for conflict in await conflicts(session):
-            if branch.number in (conflict.source, conflict.target):
-                await forget_conflict(session, conflict.id)
-                await _end_conflict(session, conflict)
         await _remember_gone(session, storage, branch)
 
     await storage.run(work, signed.app_id, signed.author)
-
-
-async def _end_conflict(session: WriteSession, conflict: StoredConflict) -> None:
-    """The other branch, if it is the one that tells of it, is no longer in this conflict."""
-    known = await branch_with(session, conflict.source or conflict.target)
-    if known is not None:
-        branch, revision = known
-        await change_branch(session, without(branch, conflict.id), revision)
 
 
 async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch) -> None:
@@ -165,60 +160,20 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
 async def stand_on(session: WriteSession, line: Line) -> None:
     """Make sure that a branch is not deleted while something is made that needs it."""
     if line.branch is not None:
+        if line.branch.solves is not None:
+            raise NotSupported(
+                f"{line.name!r} goes when its conflict is solved; nothing can be made from it",
+                field="branch",
+            )
         known = await branch_with(session, line.branch.number)
         if known is None:
             raise NotFound(f"There is no branch {line.name!r}", field="branch")
         await change_branch(session, *known)
 
 
-def layers_below(place: Place) -> tuple[Layer, ...]:
-    """What a branch has below it that starts at a place: all layers, none newer than that."""
-    txn = place.version.txn
-    layers = tuple(
-        Layer(each.overlay, txn if each.txn is None else min(each.txn, txn))
-        for each in place.line.layers
-    )
-    # Until its base a branch is what is below it.
-    while len(layers) > 1 and layers[1].txn == txn:
-        layers = layers[1:]
-    if len(layers) >= LAYERS_MAX:
-        raise LimitExceeded(f"A branch has at most {LAYERS_MAX - 1} branches below it")
-    return layers
-
-
-async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: Version) -> None:
-    """Protect what a branch stands on."""
-    if version.seq_number == 0:
-        return
-    for name, collection in _pins(epoch, scope):
-        await session.pin(name, version, collection, guards=True)
-
-
-async def pin_merge(
-    session: WriteSession, branch: Branch, version: Version, merged: Collection[str]
-) -> None:
-    """Protect the last version that was merged: the next merge begins there. Of the collections of
-    a branch the other one may not have all."""
-    if version.seq_number > 0:
-        for name, collection in _pins(branch.now, branch.scope, "merged"):
-            if collection is None or collection in merged:
-                await session.pin(name, version, collection, guards=True)
-
-
-async def unpin_base(session: WriteSession, epoch: Epoch, scope: Scope) -> None:
-    """Protect nothing for it any longer."""
-    for name, _ in [*_pins(epoch, scope), *_pins(epoch, scope, "merged")]:
-        await session.unpin(name)
-
-
 async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Line:
     """A branch to be read and written; main is one too."""
     return await line_of(storage, name, scope)
-
-
-def _pins(epoch: Epoch, scope: Scope, what: str = "branch") -> list[tuple[str, str | None]]:
-    # By the number, which stays when the branch is renamed.
-    return pins_of(f"{what}:{epoch.overlay}", scope)
 
 
 def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:

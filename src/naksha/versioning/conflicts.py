@@ -36,6 +36,8 @@ from naksha.versioning.records import (
     plain,
     stored_conflict,
 )
+from naksha.versioning.refs import SOLVING
+from naksha.versioning.solving import Solving, branch_for_solving, drop_solving, keep_solving
 from naksha.versioning.threeway import merge_states
 
 PART_MAX: Final = 1_000
@@ -81,11 +83,7 @@ async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
     stored = await conflict_of(storage, id)
 
     async def work(session: WriteSession) -> None:
-        await forget_conflict(session, id)
-        known = await branch_with(session, stored.source or stored.target)
-        if known is not None:
-            branch, revision = known
-            await change_branch(session, without(branch, id), revision)
+        await end_conflict(session, stored)
 
     await storage.run(work, signed.app_id, signed.author)
 
@@ -98,9 +96,10 @@ async def store_conflict(
     *,
     kind: str = "merge",
     onto: str | None = None,
+    solving: Solving | None = None,
 ) -> MergeConflict:
-    """Keep a conflict between a source and a target with their base, and give the error that tells
-    of it."""
+    """Keep a conflict between a source and a target with their base, with a branch to solve it on
+    if one is wanted, and give the error that tells of it."""
     source, target = places[0].line, places[1].line
     owner = source.branch or target.branch
     assert owner is not None
@@ -125,8 +124,15 @@ async def store_conflict(
         if known is None:
             raise NotFound(f"There is no branch {owner.name!r}", field="branch")
         branch, revision = known
+        made = None
+        if solving is not None:
+            made = await branch_for_solving(session, solving, branch, stored.id, signed)
         await forget_conflict(session, stored.id)
-        await session.keep(CONFLICT, stored.id, plain(stored))
+        if made is not None and solving is not None:
+            await keep_solving(session, made, solving)
+        number_of_made = None if made is None else made.number
+        conflict = msgspec.structs.replace(stored, solving=number_of_made)
+        await session.keep(CONFLICT, stored.id, plain(conflict))
         for number, part in enumerate(parts):
             kept = [_contested(each) for each in part]
             await session.keep(CONFLICT_PART, _part_id(stored.id, number), plain(kept))
@@ -135,16 +141,26 @@ async def store_conflict(
         await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)
 
     await storage.run(work, signed.app_id, signed.author)
+    place = "" if solving is None else f" (on branch {SOLVING + owner.name!r}, for example)"
     return MergeConflict(
         f"Both {source.name!r} and {target.name!r} changed the same of {len(open_)} feature(s); "
-        f"resolve conflict {stored.id!r}, give it up, or merge with a policy",
+        f"resolve conflict {stored.id!r}{place}, give it up, or merge with a policy",
         undecided=[msgspec.to_builtins(each) for each in open_],
         id=stored.id,
     )
 
 
+async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
+    """Remove a conflict, and tell its branch, if that is still there."""
+    await forget_conflict(session, stored.id)
+    known = await branch_with(session, stored.source or stored.target)
+    if known is not None:
+        branch, revision = known
+        await change_branch(session, without(branch, stored.id), revision)
+
+
 async def forget_conflict(session: WriteSession, id: str) -> None:
-    """Remove all of it; what is not there is fine."""
+    """Remove all of it, the branch that it is solved on too; what is not there is fine."""
     found = await session.kept(CONFLICT, id)
     if found is None:
         return
@@ -154,6 +170,8 @@ async def forget_conflict(session: WriteSession, id: str) -> None:
         await session.forget(CONFLICT_PART, _part_id(id, number))
     for name, _ in _pins(id, stored.scope):
         await session.unpin(name)
+    if stored.solving is not None:
+        await drop_solving(session, stored.solving)
 
 
 def conflict_id(kind: str, source: Line, target: Line) -> str:

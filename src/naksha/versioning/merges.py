@@ -8,13 +8,13 @@ was merged once is not merged again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.merge import Side, merge3, same
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, AtSeq, AtTxn
@@ -22,7 +22,7 @@ from naksha.spi.merging import content_of
 from naksha.spi.storage import Reader, Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.attempts import settle
-from naksha.versioning.branches import pin_merge
+from naksha.versioning.bases import pin_merge
 from naksha.versioning.conflicts import conflict_id, forget_conflict, store_conflict, without
 from naksha.versioning.diff import Change, diff, lookup
 from naksha.versioning.places import Line, Place, at, line_of, line_of_branch
@@ -38,6 +38,7 @@ from naksha.versioning.records import (
     plain,
 )
 from naksha.versioning.refs import MAIN_BRANCH
+from naksha.versioning.solving import Solving, solving_on
 from naksha.versioning.threeway import merge_states
 from naksha.versioning.writing import (
     WAIT_S,
@@ -138,6 +139,7 @@ async def merge(
     policy: Policy = Policy.FAIL,
     choices: Choices | None = None,
     dry_run: bool = False,
+    solving: bool = False,
 ) -> Written:
     """Bring what was changed on one branch to another one, as one transaction there.
 
@@ -151,6 +153,7 @@ async def merge(
             until a later merge ends it.
         choices: What counts for single features.
         dry_run: Only tell what would be done, conflicts included.
+        solving: Whether a branch is made, when there are conflicts, to solve them on.
     """
     judge = Judge(policy, choices or {})
 
@@ -158,7 +161,7 @@ async def merge(
         return (await line_of(storage, target, scope)).storage
 
     async def plan(session: WriteSession | None) -> Merging:
-        lines = await _lines(storage, source, target, scope, session)
+        lines = await lines_between(storage, source, target, scope, session)
         return Merging(lines, *await plan_merge(lines, judge))
 
     async def write(session: WriteSession, merging: Merging) -> Written:
@@ -170,9 +173,9 @@ async def merge(
     try:
         done = await settle(opened, signed, decided(plan), write, Merging.touched)
     except Stuck as stuck:
-        raise await store_conflict(
-            storage, stuck.merging.lines.places, stuck.merging.open, signed
-        ) from None
+        merging, made = await undone(stuck.merging, judge, solving=solving)
+        places, open_ = merging.lines.places, merging.open
+        raise await store_conflict(storage, places, open_, signed, solving=made) from None
     if done.txn is not None:
         await storage.wait_published(done.txn, WAIT_S)
     return done
@@ -181,9 +184,35 @@ async def merge(
 # ---- What is merged ------------------------------------------------------------------------------
 
 
-async def _lines(
+async def undone(
+    merging: Merging, judge: Judge, *, solving: bool
+) -> tuple[Merging, Solving | None]:
+    """A merge that cannot be done, and the branch that it may be solved on. That needs a version to
+    stand on, so the merge is planned again for those that are published."""
+    if not solving:
+        return merging, None
+    lines = merging.lines
+    source, target = [
+        await at(each.line.read_in(None), AtSeq(each.version.seq_number))
+        for each in (lines.source, lines.target)
+    ]
+    bases = {name: base.read_in(None) for name, base in lines.bases.items()}
+    fixed = replace(lines, source=source, target=target, bases=bases)
+    planned, open_ = await plan_merge(fixed, judge)
+    if not open_:
+        # What is in the way is not published yet.
+        return merging, None
+    try:
+        made = solving_on(target, planned, open_)
+    except LimitExceeded:
+        made = None
+    return Merging(fixed, planned, open_), made
+
+
+async def lines_between(
     storage: Storage, source: str, target: str, scope: Scope, session: WriteSession | None
 ) -> Lines:
+    """What is merged when one branch is merged into another one."""
     if source == target:
         raise InvalidArgument("A branch cannot be merged into itself", field="source")
     revisions: dict[str, int] = {}
@@ -340,7 +369,7 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
     if merging.planned:
         message = signed.message or f"Merge of {source.line.name!r}"
         await write_plan(session, merging.planned, message)
-    merged = _remember(owner, lines, session.txn or target.version.txn)
+    merged = remember(owner, lines, session.txn or target.version.txn)
     for branch in (source.line.branch, target.line.branch):
         if branch is not None:
             # Of the other one nothing changes, but nobody else may have changed it either.
@@ -351,7 +380,7 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
     await forget_conflict(session, conflict_id("merge", source.line, target.line))
 
 
-def _remember(branch: Branch, lines: Lines, txn: int) -> Branch:
+def remember(branch: Branch, lines: Lines, txn: int) -> Branch:
     """The branch with the point up to which it is merged, and without a conflict about it."""
     epoch, source, target = branch.now, lines.source, lines.target
     if source.line.name == branch.name:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound, Retryable
@@ -10,7 +12,7 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.attempts import settle
-from naksha.versioning.branches import layers_below, pin_base
+from naksha.versioning.bases import layers_below, pin_base
 from naksha.versioning.conflicts import conflict_id, forget_conflict, store_conflict, without
 from naksha.versioning.merges import (
     Choices,
@@ -22,6 +24,7 @@ from naksha.versioning.merges import (
     decided,
     lines_of,
     plan_merge,
+    undone,
 )
 from naksha.versioning.places import Place, at, line_of_branch, place_of
 from naksha.versioning.records import (
@@ -48,6 +51,7 @@ async def rebase(
     policy: Policy = Policy.FAIL,
     choices: Choices | None = None,
     dry_run: bool = False,
+    solving: bool = False,
 ) -> Written:
     """Put what was changed on a branch onto a newer version of what it was made from.
 
@@ -60,6 +64,7 @@ async def rebase(
         policy: What counts in a conflict; THEIRS is the branch, OURS the new base.
         choices: What counts for single features.
         dry_run: Only tell what would be written, conflicts included.
+        solving: Whether a branch is made, when there are conflicts, to solve them on.
     """
     judge = Judge(policy, choices or {})
     bases: list[Place] = []
@@ -87,9 +92,10 @@ async def rebase(
         # No gates to close: what is frozen is not written to.
         done = await settle(opened, signed, decided(plan), write, lambda _: set())
     except Stuck as stuck:
-        places, open_ = stuck.merging.lines.places, stuck.merging.open
+        merging, made = await undone(stuck.merging, judge, solving=solving)
+        places, open_ = merging.lines.places, merging.open
         raise await store_conflict(
-            storage, places, open_, signed, kind="rebase", onto=onto
+            storage, places, open_, signed, kind="rebase", onto=onto, solving=made
         ) from None
     assert done.txn is not None
     await storage.wait_published(done.txn, WAIT_S)
@@ -146,7 +152,7 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
     assert branch is not None
     # Who opened the branch before writes to its former overlay: not from now on.
     await session.freeze_overlay(branch.now.overlay)
-    last = await _last(session, lines)
+    last = await last_txn(session, source, lines.bases)
     if source.at != HEAD and last != source.version.txn:
         raise Retryable(f"{branch.name!r} was written to while it was rebased")
     below = layers_below(target)
@@ -171,12 +177,12 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
     await forget_conflict(session, conflict)
 
 
-async def _last(session: WriteSession, lines: Lines) -> int:
-    """The last transaction on the branch, published or not."""
-    source = lines.source.read_in(session)
+async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
+    """The last transaction on a branch, published or not, that changed one of these collections."""
+    source = source.read_in(session)
     last = source.version.txn
     since = Query(states=States.ALL, txn_from=last + 1)
-    for name in lines.bases:
+    for name in names:
         async for state in source.storage.states(name, since):
             last = max(last, state.txn)
     return last

@@ -132,6 +132,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
     created_ms: int
     conflicts: tuple[str, ...] = ()
     """Merges and rebases of it that wait for a decision."""
+    solves: str | None = None
+    """The conflict that it is there for: it has what the merge would come to."""
 
     @property
     def number(self) -> int:
@@ -204,6 +206,8 @@ class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     parts: int
     spots: tuple[Spot, Spot, Spot]
     """Where base, ours and theirs were read."""
+    solving: int | None = None
+    """The number of the branch that it can be solved on, if there is one."""
     author: str | None = None
     app_id: str
     created_ms: int

@@ -24,8 +24,10 @@ from naksha.model.version import HEAD, AtTime, VersionSelector, selector_of
 
 MAIN_BRANCH: Final = "main"
 _RESERVED: Final = frozenset({MAIN_BRANCH, "HEAD", "*"})
+SOLVING: Final = "!"
+"""Begins the name of a branch on which the conflicts of another one are solved."""
 _DIGITS: Final = "0123456789"
-_NAME: Final = re.compile(r"[^0-9\s:][^\s:]{0,49}")
+_NAME: Final = re.compile(r"!?[^0-9\s:][^\s:]{0,49}")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _TIME: Final = re.compile(r"[0-9][^\s]*T[^\s]*")
 
@@ -89,10 +91,11 @@ def parse_ref(text: str) -> Ref:
 
 def check_name(name: str) -> str:
     """A name that a tag or a branch may have."""
-    if not _NAME.fullmatch(name) or ".." in name or name in _RESERVED or is_uuid(name):
+    is_reserved = name.startswith(SOLVING) or name in _RESERVED or is_uuid(name)
+    if not _NAME.fullmatch(name) or ".." in name or is_reserved:
         raise InvalidArgument(
             f"{name!r:.64} is no name for a tag or a branch: 1 to 50 characters without spaces, "
-            "colons and '..', not beginning with a digit, and not main, HEAD, * or a UUID",
+            "colons and '..', not beginning with a digit or '!', and not main, HEAD, * or a UUID",
             field="name",
         )
     return name

@@ -1,6 +1,7 @@
 """Views: layers that hide each other, unions, composite spaces, pages, counts and versions."""
 
 import asyncio
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ import pytest
 from naksha.hub.handlers.layers import SpaceLayer
 from naksha.hub.objects import Connector
 from naksha.hub.pipeline import Event
-from naksha.hub.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
+from naksha.hub.requests import (
+    DeleteFeatures,
+    GetVersion,
+    IfExists,
+    IfNotExists,
+    ReadFeatures,
+    WriteFeatures,
+)
 from naksha.model import limits
 from naksha.model.errors import (
     Conflict,
@@ -247,6 +255,45 @@ class TestLayered:
         monkeypatch.setattr(SpaceLayer, "ask", asked)
         assert [state.id for state in await hub.states("map", Query(ids=("a",)))] == ["a"]
 
+    @pytest.mark.parametrize(
+        ("e", "ne"),
+        [
+            (IfExists.PATCH, IfNotExists.RETAIN),
+            (IfExists.PATCH, IfNotExists.CREATE),
+            (IfExists.REPLACE, IfNotExists.RETAIN),
+            (IfExists.DELETE, IfNotExists.RETAIN),
+        ],
+    )
+    async def test_what_is_deleted_while_it_is_brought_up_stays_deleted(
+        self,
+        any_hub: HubUnderTest,
+        monkeypatch: pytest.MonkeyPatch,
+        e: IfExists,
+        ne: IfNotExists,
+    ) -> None:
+        hub = any_hub
+        await two_layers(hub)
+        await hub.put("base", feature("a", n=1, m=1), feature("b", n=1))
+        ask, meanwhile = SpaceLayer.ask, iter(["a"])
+
+        async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
+            if isinstance(request, WriteFeatures):
+                for id in meanwhile:
+                    await hub.delete("map", id)
+            return await ask(self, event, request)
+
+        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        patch = {"type": "Feature", "id": "a", "properties": {"n": 2}}
+        features = () if e is IfExists.DELETE else (patch, {**patch, "id": "b"})
+        ids = ("a", "b") if e is IfExists.DELETE else ()
+        written = await hub.write("map", *features, ids=ids, e=e, ne=ne)
+        found = await hub.read("map")
+        # Who creates what is not there creates what was sent, nothing of what was deleted.
+        assert found.get("a") == ({"n": 2} if ne is IfNotExists.CREATE else None)
+        assert written.inserted == (("a",) if ne is IfNotExists.CREATE else ())
+        assert found.get("b") == (None if e is IfExists.DELETE else {"n": 2})
+        assert (written.deleted or written.updated) == ("b",)
+
     async def test_a_layer_without_history_is_read_as_it_is(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         collection = {"id": "edits", "historyEnabled": False}
@@ -352,6 +399,59 @@ class TestPages:
         for cursor in ("", "v.", "v.bm9uZQ==", "WzEsImEiLDFd"):
             with pytest.raises(InvalidArgument):
                 await hub.pages("map", Query(limit=2, cursor=cursor))
+
+
+class TestVersionsOfSeveralStorages:
+    async def test_they_are_of_one_moment(
+        self, hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A feature goes from below to the top, and is then deleted below, while the view looks
+        for the versions that it reads: after each of its questions in turn."""
+        await hub.storage("other", f"file:{tmp_path}/other.naksha")
+        await hub.space("top")
+        await hub.space("middle", storage="other")
+        await hub.space("base")
+        await hub.space("wide", ("view", {"spaceIds": ["top", "middle", "base"]}))
+        ask, moves = SpaceLayer.ask, deque[str]()
+
+        async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
+            answer = await ask(self, event, request)
+            if isinstance(request, GetVersion) and moves and (id := moves.popleft()):
+                await hub.put("top", feature(id))
+                await hub.delete("middle", id)
+            return answer
+
+        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        for paged in (False, True):
+            for questions in range(4):
+                id = f"f{questions}-{paged}"
+                await hub.put("middle", feature(id))
+                moves.extend([*[""] * questions, id])
+                found = [state.id for state in await hub.states("wide", paged=paged)]
+                assert found.count(id) == 1
+                assert not moves
+
+    async def test_layers_of_one_storage_have_one(
+        self, hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await hub.storage("other", f"file:{tmp_path}/other.naksha")
+        await hub.space("top")
+        await hub.space("middle", storage="other")
+        await hub.space("base")
+        await hub.space("wide", ("view", {"spaceIds": ["top", "middle", "base"]}))
+        await hub.put("top", feature("a"))
+        await hub.put("middle", feature("b"))
+        asked_for: list[str] = []
+        ask = SpaceLayer.ask
+
+        async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
+            if isinstance(request, GetVersion):
+                asked_for.append(self.space_id)
+            return await ask(self, event, request)
+
+        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        assert sorted(await hub.read("wide")) == ["a", "b"]
+        assert asked_for == ["top", "middle"] * 2
 
 
 class TestVersions:

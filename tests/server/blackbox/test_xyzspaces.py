@@ -273,6 +273,17 @@ def test_properties_are_searched(countries: Space, query: dict[str, str], found:
     assert ids(countries.search(params=query)) == {*found.split()}
 
 
+def test_numbers_and_tags_that_go_together(empty: Space, api: HubApi) -> None:
+    some = [feature(f"{n}", n, n, capacity=n) for n in range(4)]
+    empty.add_features({"type": "FeatureCollection", "features": some[:2]}, add_tags=["a", "b"])
+    empty.add_features({"type": "FeatureCollection", "features": some[2:]}, add_tags=["b"])
+    assert ids(empty.search(params={"p.capacity=gte": "2"})) == {"2", "3"}
+    assert ids(empty.search(tags=["a+b"])) == {"0", "1"}
+    assert ids(empty.search(tags=["a", "b"])) == {"0", "1", "2", "3"}
+    assert api.delete_space_features(empty.info["id"], id=["0", "3"]) == ""
+    assert ids(empty.iter_feature()) == {"1", "2"}
+
+
 def test_tags_and_limits_and_selections(countries: Space) -> None:
     assert len([*countries.search(tags=["state"])]) == 180
     assert len([*countries.search(tags=["nothing", "state"])]) == 180

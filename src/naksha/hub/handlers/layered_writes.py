@@ -27,16 +27,26 @@ from naksha.hub.handlers.write_parts import (
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
 from naksha.hub.responses import Written
 from naksha.hub.writing.permits import Permits
-from naksha.model.errors import FeatureExists
+from naksha.model.errors import FeatureExists, PreconditionFailed, Retryable
+from naksha.model.limits import HANDLER_ATTEMPTS_MAX
 from naksha.model.state import State
 
 Feature = dict[str, Any]
 
 
 async def write(stack: Stack, request: WriteFeatures) -> Written:
-    """Carry out a write."""
-    top = stack.layers[0]
+    """Carry out a write; again, when what was to be brought up was deleted meanwhile."""
     request = with_ids(request)
+    for _ in range(HANDLER_ATTEMPTS_MAX):
+        try:
+            return await _write(stack, request)
+        except PreconditionFailed:
+            continue
+    raise Retryable("The features are deleted by others all the time; try again")
+
+
+async def _write(stack: Stack, request: WriteFeatures) -> Written:
+    top = stack.layers[0]
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
     # The version of a feature counts anew in each layer, so conflicts are looked for here.
@@ -156,6 +166,7 @@ class _Plan:
             features=tuple(map(unlocked, below.features)),
             if_exists=IfExists.REPLACE if is_merge else below.if_exists,
             if_not_exists=IfNotExists.CREATE if below.features else below.if_not_exists,
+            never_there=below.if_not_exists is not IfNotExists.CREATE,
         )
         if changed.if_exists is not IfExists.REPLACE:
             self.modifications.append(
@@ -163,6 +174,7 @@ class _Plan:
                     features=tuple(unlocked(self._below[id].feature) for id in ids),
                     if_exists=IfExists.RETAIN,
                     if_not_exists=IfNotExists.CREATE,
+                    never_there=True,
                 )
             )
         self.modifications.append(changed)

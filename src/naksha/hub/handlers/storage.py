@@ -10,6 +10,7 @@ import msgspec
 from naksha.hub.collections import Stored, collection_of, scope_of, stored
 from naksha.hub.handlers.storage_reads import READ_ANSWERS
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
+from naksha.hub.in_conflict import is_for_solving, shown
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
@@ -23,7 +24,7 @@ from naksha.hub.requests import (
 )
 from naksha.hub.responses import Count, Deleted, Features, Whereabouts, Written, closing
 from naksha.hub.setting_up import DEFAULT_STORAGE
-from naksha.hub.targets import Target, place
+from naksha.hub.targets import Target, check_version, place
 from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
@@ -33,6 +34,8 @@ from naksha.model.version import VersionSelector
 from naksha.spi import chunks
 from naksha.spi.storage import Reader
 from naksha.versioning import Scope
+
+Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
 
 
 class StorageHandler:
@@ -97,10 +100,13 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
     if query.space is None:
         query = msgspec.structs.replace(query, space=event.space.id)
     collection = target.collection.id
-    read = _pages if request.paged else _some
+    read: Read = _pages if request.paged else _some
+    if is_for_solving(request.ref):
+        read = _marked(read)
     try:
         return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
     except CollectionNotFound:
+        await check_version(target, at)
         return Features.of(())
 
 
@@ -132,12 +138,26 @@ async def _pages(
         size = chunks.size_after(page.states)
 
 
+def _marked(read: Read) -> Read:
+    """The same with marks where clients look for them."""
+
+    async def states_shown(
+        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+    ) -> AsyncIterator[Sequence[State]]:
+        async with closing(read(answer, reader, collection, query, at)) as found:
+            async for states in found:
+                yield [shown(state) for state in states]
+
+    return states_shown
+
+
 async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
     """How many there are."""
     reader, at = await place(target, request.ref)
     try:
         return Count(await reader.count(target.collection.id, request.query, at))
     except CollectionNotFound:
+        await check_version(target, at)
         return Count(0)
 
 

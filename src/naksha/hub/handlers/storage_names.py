@@ -6,6 +6,7 @@ from naksha.hub import version_requests as asked
 from naksha.hub import version_responses as told
 from naksha.hub.context import Actor
 from naksha.hub.handlers.signing import signed_by
+from naksha.hub.in_conflict import check_writable, solving_branch
 from naksha.hub.pipeline import Event
 from naksha.hub.targets import Target
 from naksha.model.errors import CollectionNotFound
@@ -87,6 +88,7 @@ async def name_branch(
     target: Target, request: asked.RenameBranch, event: Event
 ) -> told.BranchState:
     """Another name."""
+    check_writable((await branch_of(target.storage, target.scope, request.name))[0])
     branch = await rename_branch(
         target.storage, request.name, request.new_name, signed_by(event), scope=target.scope
     )
@@ -98,11 +100,13 @@ async def _branch_state(target: Target, branch: Branch) -> told.BranchState:
     for overlay, point in branch.now.merged_into.items():
         ours = await _seq_number(target, point.ours)
         other = await branch_with(target.storage, overlay) if overlay != MAIN else None
-        name = MAIN_BRANCH if other is None else other[0].name
-        merges[str(ours)] = f"{name}:{await _seq_number(target, point.theirs)}"
+        into = MAIN_BRANCH if other is None else other[0].name
+        merges[str(ours)] = f"{into}:{await _seq_number(target, point.theirs)}"
     base = await _seq_number(target, branch.now.below[0].txn or 0)
     parent = await parent_of(target.storage, branch)
-    return told.BranchState(branch, f"{parent}:{base}", merges)
+    solving = await solving_branch(target, branch)
+    name = None if solving is None else solving.name
+    return told.BranchState(branch, f"{parent}:{base}", merges, name)
 
 
 async def _seq_number(target: Target, txn: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from naksha.hub.pipeline import Event
 from naksha.hub.requests import GetStatistics, GetVersion, ReadTile
 from naksha.hub.responses import Content, FixedVersion, TileBytes
-from naksha.hub.targets import Target, fixed_version, place
+from naksha.hub.targets import Target, check_version, fixed_version, place
 from naksha.model.errors import CollectionNotFound
 from naksha.model.statistics import NOTHING
 from naksha.model.transaction import LogFilter
@@ -19,6 +19,7 @@ async def read_tile(target: Target, request: ReadTile, event: Event) -> TileByte
     try:
         made = await reader.tile(target.collection.id, request.query, at, request.tile)
     except CollectionNotFound:
+        await check_version(target, at)
         made = b""
     return TileBytes(made)
 

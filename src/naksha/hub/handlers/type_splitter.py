@@ -24,7 +24,8 @@ from naksha.hub.handlers.layers import Layer, SpaceLayer, Stack
 from naksha.hub.handlers.paths import path_of
 from naksha.hub.handlers.splitting import Heads, Part, Plan, Types
 from naksha.hub.handlers.storage import ANSWERS, StorageHandler
-from naksha.hub.handlers.view import check_version, is_head, storages_of
+from naksha.hub.handlers.view import check_version, is_head
+from naksha.hub.handlers.view_pins import storages_of
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of, ids_of, with_ids
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup

@@ -21,7 +21,7 @@ import msgspec
 
 from naksha.hub.handlers import layered_reads, layered_writes
 from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
-from naksha.hub.handlers.view_cursor import decode_view_cursor
+from naksha.hub.handlers.view_pins import pins_of, storages_of
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
@@ -102,8 +102,8 @@ class ViewHandler:
         query = self._query(event, request.query)
         if not request.paged and not layered_reads.are_few(query):
             stack = await self._at_once(stack)
-        elif request.paged and self._is_layered and is_head(request.ref):
-            stack = stack.pinned(await _pins(stack, query.cursor))
+        elif request.paged and is_head(request.ref):
+            stack = stack.pinned(await pins_of(stack, query.cursor))
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
 
     async def _count(self, event: Event, request: CountFeatures) -> Count:
@@ -117,7 +117,7 @@ class ViewHandler:
         read as it is; there it can still happen."""
         if not self._is_layered or len(stack.layers) == 1 or not is_head(stack.ref):
             return stack
-        return stack.pinned(await _pins(stack, None), or_present=True)
+        return stack.pinned(await pins_of(stack, None), or_present=True)
 
     def _query(self, event: Event, query: Query) -> Query:
         if query.states is States.ALL or query.replaced_since is not None:
@@ -251,45 +251,3 @@ async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None
             f"({', '.join(storages)}), which have no versions in common; ask one of the spaces",
             field="versionRef",
         )
-
-
-async def _pins(stack: Stack, cursor: str | None) -> tuple[str, ...]:
-    """The versions that everything is read at. What hides something must be as old as the layer
-    that it is in: a feature that is brought up meanwhile would be seen in neither place.
-
-    Layers of one storage have one version, which is looked up once. Those of several storages have
-    one each, the upper ones first. So of a feature that somebody copies from one storage to the
-    other, and deletes where it was, both may be seen to be gone; nothing but a transaction over
-    both storages could tell."""
-    given = decode_view_cursor(cursor, len(stack.layers))
-    if given is not None:
-        return given.pins or ("",) * len(stack.layers)
-    top = await _present(stack.event, stack.layers[0])
-    if top is not None and await _are_in_one_storage(stack):
-        return (top.ref,) * len(stack.layers)
-    below = [await _present(stack.event, layer) for layer in stack.layers[1:]]
-    return tuple("" if each is None else each.ref for each in (top, *below))
-
-
-async def _are_in_one_storage(stack: Stack) -> bool:
-    """Whether all layers are known to be."""
-    try:
-        return len(await storages_of(stack.event, stack.layers)) == 1
-    except NotImplementedHere:
-        return False
-
-
-async def _present(event: Event, layer: Layer) -> FixedVersion | None:
-    """The last published version of a layer, if it has versions."""
-    try:
-        return await layer.ask(event, GetVersion(published=True))
-    except NotImplementedHere:
-        return None
-
-
-async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
-    """Where the layers are stored."""
-    found: dict[str, None] = {}
-    for layer in layers:
-        found |= dict.fromkeys((await layer.ask(event, FindStorages())).storages)
-    return tuple(found)

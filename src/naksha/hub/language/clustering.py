@@ -65,12 +65,19 @@ class SamplingAlgorithm(StrEnum):
 
 
 class SimplificationAlgorithm(StrEnum):
-    """How geometries are made simpler."""
+    """How geometries are made simpler, or fewer."""
 
     GRID = "grid"
     GRID_BY_TILE_LEVEL = "gridbytilelevel"
     SIMPLIFIED = "simplified"
     SIMPLIFIED_KEEP_TOPOLOGY = "simplifiedkeeptopology"
+    MERGE = "merge"
+    LINE_MERGE = "linemerge"
+
+    @property
+    def joins(self) -> bool:
+        """Whether several features become one."""
+        return self in (SimplificationAlgorithm.MERGE, SimplificationAlgorithm.LINE_MERGE)
 
 
 class Sampling(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from naksha.model.json_rules import json_problem
 from naksha.model.limits import INT8_MAX, PROPERTY_CONDITIONS_MAX, PROPERTY_VALUES_MAX
 from naksha.model.query import And, Not, Op, Or, Predicate
 from naksha.model.query import Test as PropertyTest
-from naksha.model.state import XYZ
+from naksha.model.state import CONFLICTING, XYZ
 from naksha.model.tags import normalise_tag
 
 Path = tuple[str, ...]
@@ -84,6 +84,8 @@ def property_path(key: str) -> Path:
     names = tuple(rest.split("."))
     if not all(names):
         raise InvalidArgument("has an empty name; write p.name or f.name", field=key)
+    if names == (XYZ, "conflicting"):
+        return (CONFLICTING,)
     if prefix != "f":
         return ("properties", *names)
     name = _OLDER_NAMES.get(names[0], names[0])

@@ -13,6 +13,7 @@ from naksha.model.features import generate_ids
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX
 from naksha.model.names import text_problem
 from naksha.model.problems import readable_id
+from naksha.model.state import CONFLICTING
 
 Feature = dict[str, Any]
 
@@ -96,6 +97,7 @@ class _Preparing:
         given = feature.get("id")
         id = self._whole_id(generate_ids(1)[0] if given is None else given)
         feature = {**feature, "id": id}
+        feature.pop(CONFLICTING, None)
         entry = Entry(position, id, feature)
         on_the_map = wrapped(feature)
         if on_the_map is not None:

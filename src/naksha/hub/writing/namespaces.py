@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import INT8_MAX
-from naksha.model.state import XYZ
+from naksha.model.state import CONFLICTING, XYZ
 from naksha.model.tags import normalise_tags
 
 PLACE: Final = f"properties.{XYZ}"
@@ -65,13 +65,15 @@ def without_namespace(feature: Feature) -> Feature:
 
 
 def with_namespace(feature: Feature, namespace: Mapping[str, Any]) -> Feature:
-    """The same feature with another one."""
+    """The same feature with another one. What is written is not contested any more."""
     properties = feature.get("properties")
     if properties is not None and not isinstance(properties, dict):
         raise InvalidArgument(
             f"must be an object, not {type(properties).__name__}", field="properties"
         )
-    return {**feature, "properties": {**(properties or {}), XYZ: {**namespace}}}
+    written = {**feature, "properties": {**(properties or {}), XYZ: {**namespace}}}
+    written.pop(CONFLICTING, None)
+    return written
 
 
 class TagChange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
+from naksha.hub.in_conflict import check_writable
 from naksha.hub.targets import Target
 from naksha.hub.writing.entries import Prepared, plain_entries
 from naksha.model import limits
@@ -38,6 +39,7 @@ async def written_line(target: Target, ref: str) -> WrittenLine:
         line, base = place.line, None
     else:
         line, base = await line_of(target.storage, place.line.name, target.scope), place
+    check_writable(line.branch)
     return WrittenLine(line.storage, line.name == MAIN_BRANCH, base)
 
 

@@ -21,7 +21,13 @@ from naksha.hub.writing.permits import Permits
 from naksha.hub.writing.reports import RETAINED, Report
 from naksha.hub.writing.rules import Rules
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Conflict, FeatureNotFound, NakshaError, Retryable
+from naksha.model.errors import (
+    Conflict,
+    FeatureNotFound,
+    NakshaError,
+    PreconditionFailed,
+    Retryable,
+)
 from naksha.model.features import check_features
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
@@ -136,15 +142,20 @@ class Steps:
             plan.creates = self._valid(plan.creates, rules.collection)
             plan.changes = self._valid(plan.changes, rules.collection)
         with _overtaken(), _named(entries):
+            await self._create(rules, plan, entries)
             await self._write(rules.collection.id, plan, entries)
 
+    async def _create(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+        if not plan.creates:
+            return
+        features = [each.content.feature for each in plan.creates]
+        outcomes = await self._session.create(_id_of(rules), features, returning=self._returning)
+        # The versions of a feature go on after its tombstone.
+        if rules.modification.never_there and any(each.version != 1 for each in outcomes):
+            raise PreconditionFailed("A feature was deleted meanwhile")
+        self._done(outcomes, entries)
+
     async def _write(self, collection: str, plan: Plan, entries: Entries) -> None:
-        if plan.creates:
-            features = [each.content.feature for each in plan.creates]
-            self._done(
-                await self._session.create(collection, features, returning=self._returning),
-                entries,
-            )
         if plan.changes:
             features = [each.content.feature for each in plan.changes]
             muuids = [each.content.muuid for each in plan.changes]
@@ -188,6 +199,7 @@ def _only_puts(rules: Rules, transactional: bool) -> bool:
     """Whether it is all the same what is there."""
     asked = (rules.modification.if_exists, rules.modification.if_not_exists)
     is_put = asked == (IfExists.REPLACE, IfNotExists.CREATE) and not rules.modification.ids
+    is_put = is_put and not rules.modification.never_there
     return is_put and transactional and not rules.detects and not rules.tags
 
 

@@ -11,6 +11,7 @@ import shapely
 from fastapi import APIRouter, Path, Query, Response
 
 from naksha.hub.geometries import placed
+from naksha.hub.in_conflict import is_for_solving
 from naksha.hub.language.clustering import (
     Ensure,
     Sampling,
@@ -102,7 +103,8 @@ async def _vector_tile(
         place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened
     )
     shaping = shaping_of(asked.request, parameters)
-    if area.is_plain and shaping == Shaping() and await asked.is_plain():
+    is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
+    if is_stored and await asked.is_plain():
         query = query_of(asked.request, limit=parameters.limit)
         read = ReadTile(tile=tile, query=query, ref=parameters.ref)
         return (await asked.send(read)).mvt
