@@ -210,7 +210,9 @@ class TestTilesOfProperties:
         assert_same(found, plain | {"id": "x", "a.b.c": 1})
 
     @pytest.mark.parametrize("flattened", [False, True])
-    async def test_the_namespace_is_there_only_when_asked_for(self, tiled: Handle, flattened: bool) -> None:
+    async def test_the_namespace_is_there_only_when_asked_for(
+        self, tiled: Handle, flattened: bool
+    ) -> None:
         tile = msgspec.structs.replace(WORLD, flattened=flattened)
         found = await features(tiled, Query(), tile)
         assert found.keys() == {"x", "plain", "bare"}
