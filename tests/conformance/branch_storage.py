@@ -6,15 +6,15 @@ collection begins when it was made. Everything else is what the branch does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.query import Query
-from naksha.model.state import State
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, Transaction
@@ -82,6 +82,18 @@ class BranchStorage:
     ) -> AsyncIterator[list[State]]:
         async for states in self._view(collection).chunks(collection, query, at):
             yield states
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        view = self._view(collection)
+        return await view.found(collection, query, at, sort=sort, after=after)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         return await self._view(collection).count(collection, query, at)

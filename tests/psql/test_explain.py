@@ -17,11 +17,13 @@ import pytest
 import shapely
 
 from naksha.model.guid import Guid
-from naksha.model.query import Bbox, Intersects, Op, Query, States, Tile
+from naksha.model.query import Bbox, Intersects, Op, Part, Query, SortKey, States, Tile
 from naksha.model.query import Test as PropertyTest
+from naksha.model.state import Found
 from naksha.model.tiles import VectorTile
 from naksha.psql import PsqlStorage, statements
 from naksha.psql.driver import Direct
+from naksha.psql.finding import found_statement
 from naksha.psql.session import PsqlSession
 from naksha.psql.sql import sql
 from naksha.psql.tiles import tile_statement
@@ -182,6 +184,31 @@ async def test_ids_touch_only_their_leaves(filled: Direct) -> None:
     assert plan.sequential == set()
 
 
+@pytest.mark.parametrize(
+    ("part", "leaves"), [(Part(1, 16), "0"), (Part(3, 8), "45"), (Part(2, 3), "56789a")]
+)
+async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves: str) -> None:
+    layers = [statements.Source("roads", None)]
+    query = Query(part=part, limit=50)
+    by_property = (SortKey(("properties", "n")),)
+    for text, values in (
+        statements.states("roads", query, None),
+        found_statement(layers, query, (), None),
+        found_statement(layers, query, by_property, None),
+    ):
+        plan = await explain_generic(filled, text, values)
+        assert plan.of_head() == {f"roads_p{leaf}" for leaf in leaves}
+
+
+async def test_what_is_deleted_is_found_along_the_ids(filled: Direct) -> None:
+    after = Found("r5", "")
+    layers = [statements.Source("roads", None)]
+    text, values = found_statement(layers, Query(limit=50), (), after)
+    plan = await explain_generic(filled, text, values)
+    assert plan.indices == {f"roads_p{leaf:x}_id" for leaf in range(16)}
+    assert plan.sequential == set()
+
+
 async def test_a_version_prunes_the_days_before_it(filled: Direct, txn: int) -> None:
     text, values = statements.states("roads", Query(ids=("r77",)), txn)
     plan = await explain(filled, text, *values)
@@ -274,6 +301,7 @@ QUERIES = {
     "txn": Query(txn_from=2031050300000000000, txn_to=2031050300000000001),
     "updated": Query(updated_from=int(DAYS[3].timestamp() * 1000) + 1),
     "page": Query(limit=50),
+    "page of a part": Query(part=Part(3, 8), limit=50),
     "page of a box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0), limit=50),
 }
 

@@ -84,6 +84,23 @@ def test_a_vector_tile_has_what_is_selected(client: httpx.Client, town: str) -> 
     assert berlin["geometry"]["type"] == "Point"
 
 
+def test_a_vector_tile_has_the_namespace_when_it_is_asked_for(
+    client: httpx.Client, town: str
+) -> None:
+    """By the database for a space that is what its storage has, by the hub for a view."""
+    view = new_space(client, extends={"spaceId": id_of(town)})
+    for space in (town, view):
+        url = f"{space}/tile/web/1_1_0.mvt"
+        plain = vector_tile(client.get(url), space)["berlin"]["properties"]
+        assert plain.keys() == {"id", "name", "size"}
+        whole = vector_tile(client.get(f"{url}?selection=*"), space)["berlin"]["properties"]
+        assert json.loads(whole.pop(XYZ))["tags"] == ["capital"]
+        assert whole == plain
+        flat = vector_tile(client.get(f"{url}f?selection=f.tags,p.name"), space)["berlin"]
+        tags = {f"{XYZ}.tags": '["capital"]'}
+        assert flat["properties"] == {"id": "berlin", "name": "Berlin", **tags}
+
+
 def test_a_square_of_degrees_is_a_vector_tile_too(client: httpx.Client, town: str) -> None:
     tile = vector_tile(client.get(f"{town}/tile/here/1_1_0.mvt"), town)
     x, y = tile["berlin"]["geometry"]["coordinates"]

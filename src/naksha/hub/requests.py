@@ -17,6 +17,7 @@ from naksha.hub.responses import (
     Count,
     Deleted,
     Features,
+    Findings,
     FixedVersion,
     TileBytes,
     Whereabouts,
@@ -24,7 +25,8 @@ from naksha.hub.responses import (
 )
 from naksha.hub.rights import Right
 from naksha.hub.scoping import narrowed
-from naksha.model.query import Predicate, Query, States
+from naksha.model.query import Predicate, Query, SortKey, States
+from naksha.model.state import Found
 from naksha.model.tiles import VectorTile
 
 R = TypeVar("R")
@@ -72,6 +74,19 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
         """Whether the answer tells of nothing but ids which whoever asks knows."""
         asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
         return self.only_ids and self.query.ids is not None and asked == MATCH_ALL
+
+    def narrowed(self, allowed: Predicate) -> Self:
+        return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
+
+
+class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatures"):
+    """What a query finds, without its content, in the order of some keys and then of the ids: the
+    first ones after one of them, as many as the limit says (see `Reader.found`). Who changes
+    features on their way does not answer it, and it is found out from what `ReadFeatures` gives."""
+
+    query: Query = MATCH_ALL
+    sort: tuple[SortKey, ...] = ()
+    after: Found | None = None
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from naksha.model.state import State
+from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 
 T = TypeVar("T")
@@ -162,6 +162,12 @@ class FixedVersion(msgspec.Struct, frozen=True):
     line: str
     """What tells it from versions of the same number on other branches, also on former ones."""
     seq_number: int
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """States without their content."""
+
+    found: list[Found]
 
 
 class TileBytes(msgspec.Struct, frozen=True):

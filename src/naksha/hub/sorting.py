@@ -1,46 +1,40 @@
 """An iteration in the order of properties: `sort=p.name:asc,p.height:desc`.
 
-Storages page in the order of ids only, and handlers may change what they give. So a page in another
-order is chosen from all features, of which only the best are kept, by their keys and ids; these are
-then read again by id. It costs a read of the whole space for each page, and memory for one page.
+A space that is what its storage has is sorted there: a page costs a look at all features by the
+database, which gives out nothing but the ids of the page. Handlers may change what they give, so
+everything else is sorted here: from all features, of which only the best are kept, by their keys
+and ids. In both cases the features of the page are then read by their ids.
 
-Numbers come before texts, these before true and false, these before arrays and objects; what is
-null or missing comes last, whichever the direction. Equal ones are in the order of their ids.
+The order is that of `SortKey`; equal ones are in the order of their ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from naksha.hub.language.properties import property_path
-from naksha.hub.requests import ReadFeatures
-from naksha.hub.responses import Features
+from naksha.hub.requests import FindFeatures, ReadFeatures
+from naksha.hub.responses import Features, Findings
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Query
-from naksha.model.state import State
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, State
+from naksha.spi.sorting import json_values, rank_of
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
+Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[list[Found]]]
+"""The first so many, of those that are read, after one of them."""
 _DIRECTIONS: Final = ("asc", "desc")
-_MISSING: Final = (1, 0)
-
-
-class SortKey(NamedTuple):
-    """A property, and in which direction."""
-
-    path: tuple[str, ...]
-    descending: bool
 
 
 class After(msgspec.Struct, frozen=True, array_like=True):
     """The last feature of a page, and the version that it was read at."""
 
     ref: str
-    values: list[Any]
-    id: str
+    last: Found
 
 
 class _Reversed:
@@ -61,8 +55,8 @@ class _Reversed:
         return hash((_Reversed, self.value))
 
 
-Ranked = tuple[tuple[Any, ...], str, list[Any]]
-"""The key of a feature, its id, and its values; no two have the same id."""
+Ranked = tuple[tuple[Any, ...], str, Found]
+"""The key of a feature, its id, and what was found; no two have the same id."""
 
 
 def parse_sort(text: str) -> list[SortKey]:
@@ -95,49 +89,60 @@ def decode_after(text: str) -> After:
 
 async def read_sorted(
     send: Send,
+    find: Find,
     read: ReadFeatures,
     keys: Sequence[SortKey],
     after: After | None,
-    takes: Callable[[str], bool] | None = None,
 ) -> Features:
-    """A page. `read` says at which version, and that must be the same for all pages; `takes` says
-    by its id whether a feature is of interest at all."""
-    if after is not None and len(after.values) != len(keys):
+    """A page. `read` says at which version, and that must be the same for all pages."""
+    last = None if after is None else after.last
+    if last is not None and len(last.values) != len(keys):
         raise InvalidArgument("It is the handle of an iteration in another order", field="handle")
     wanted = read.query.limit or limits.PAGE_DEFAULT
-    best = await _best(send, read, keys, after, takes, wanted + 1)
-    more, best = len(best) > wanted, best[:wanted]
-    answer = await Features.begun(lambda _: _in_order(send, read, [id for _, id, _ in best]))
+    # One more tells whether there are more; after the largest page nobody knows.
+    asked = min(wanted + 1, limits.PAGE_MAX)
+    best = await find(read, keys, last, asked)
+    more, best = len(best) > wanted or len(best) == limits.PAGE_MAX, best[:wanted]
+    answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
     if more:
-        _, id, values = best[-1]
-        answer.cursor = msgspec.json.encode(After(read.ref, values, id)).decode()
+        answer.cursor = msgspec.json.encode(After(read.ref, best[-1])).decode()
     return answer
 
 
-async def _best(
-    send: Send,
-    read: ReadFeatures,
-    keys: Sequence[SortKey],
-    after: After | None,
-    takes: Callable[[str], bool] | None,
-    count: int,
-) -> list[Ranked]:
-    """The first `count` features behind the last page."""
-    everything = msgspec.structs.replace(read.query, limit=None, cursor=None)
-    found = await send(msgspec.structs.replace(read, query=everything, paged=False))
-    begin = None if after is None else (_key(after.values, keys), after.id)
-    best: list[Ranked] = []
-    async for states in found:
-        for state in states:
-            if takes is not None and not takes(state.id):
-                continue
-            values = _values(state, keys)
-            ranked = (_key(values, keys), state.id, values)
-            if begin is None or begin < ranked[:2]:
-                best.append(ranked)
-        if len(best) > 2 * count:
-            best = _first(best, count)
-    return _first(best, count)
+def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
+    """Found where the features are stored."""
+
+    async def found(
+        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
+    ) -> list[Found]:
+        query = msgspec.structs.replace(read.query, limit=count)
+        request = FindFeatures(query=query, ref=read.ref, sort=tuple(keys), after=after)
+        return (await find(request)).found
+
+    return found
+
+
+def found_here(send: Send) -> Find:
+    """Found in what the pipeline gives."""
+
+    async def found(
+        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
+    ) -> list[Found]:
+        begin = None if after is None else (_key_of(after, keys), after.id)
+        whole = msgspec.structs.replace(read.query, limit=None, cursor=None)
+        answer = await send(msgspec.structs.replace(read, query=whole, paged=False))
+        best: list[Ranked] = []
+        async for states in answer:
+            for state in states:
+                values = _values(state, keys)
+                key = _key(values, keys)
+                if begin is None or begin < (key, state.id):
+                    best.append((key, state.id, Found(state.id, "", json_values(values))))
+            if len(best) > 2 * count:
+                best = _first(best, count)
+        return [one for _, _, one in _first(best, count)]
+
+    return found
 
 
 def _first(ranked: list[Ranked], count: int) -> list[Ranked]:
@@ -157,9 +162,17 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+def _key_of(found: Found, keys: Sequence[SortKey]) -> tuple[Any, ...]:
+    try:
+        values = [None if one is None else msgspec.json.decode(one) for one in found.values]
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise InvalidArgument("It is no handle of a sorted iteration", field="handle") from None
+    return _key(values, keys)
+
+
 def _key(values: Sequence[Any], keys: Sequence[SortKey]) -> tuple[Any, ...]:
     return tuple(
-        _MISSING
+        (1, 0)
         if value is None
         else (0, _Reversed(_rank(value)) if key.descending else _rank(value))
         for value, key in zip(values, keys, strict=True)
@@ -167,13 +180,8 @@ def _key(values: Sequence[Any], keys: Sequence[SortKey]) -> tuple[Any, ...]:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    if isinstance(value, bool):
-        return 2, value
-    if isinstance(value, int | float):
-        return 0, value
-    if isinstance(value, str):
-        return 1, value
-    return 3, msgspec.json.encode(value, order="sorted")
+    """What is nested is all alike."""
+    return rank_of(value), 0 if isinstance(value, list | dict) else value
 
 
 async def _in_order(

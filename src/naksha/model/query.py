@@ -5,13 +5,14 @@ All of these are plain immutable data. A storage translates them; nothing here k
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.limits import PAGE_MAX
+from naksha.model.limits import PAGE_MAX, PARTS_MAX
 
 
 class Op(StrEnum):
@@ -92,6 +93,55 @@ class Tile(msgspec.Struct, frozen=True, tag="tile"):
 Spatial: TypeAlias = Bbox | Intersects | Tile
 
 
+_HASHES: Final = 16**8
+"""Of the hash of an id the first eight digits count."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One of `total` parts of about the same size, counted from 1. Which one a feature is in
+    follows from its id alone: so the parts of all pages, versions and storages fit together."""
+
+    number: int
+    total: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.total <= PARTS_MAX:
+            raise InvalidArgument(f"It is n,total with 1 ≤ n ≤ total ≤ {PARTS_MAX}", field="part")
+
+    def has(self, id: str) -> bool:
+        """Whether a feature is in it."""
+        first, last = self.hashes()
+        return first <= id_hash(id)[:8] <= last
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is in it."""
+        return self.total == 1
+
+    def hashes(self) -> tuple[str, str]:
+        """The beginnings of the first and the last hash of its ids, hexadecimal."""
+        first = _HASHES * (self.number - 1) // self.total
+        last = _HASHES * self.number // self.total - 1
+        return f"{first:08x}", f"{last:08x}"
+
+
+def id_hash(id: str) -> str:
+    """The hash of an id, which also says what leaf a feature is in."""
+    return hashlib.md5(id.encode(), usedforsecurity=False).hexdigest()
+
+
+class SortKey(NamedTuple):
+    """Something to sort by: a member of a feature, by its path through objects.
+
+    Numbers come before texts (these by code point), these before false and true, these before
+    arrays and objects, which are all alike; `descending` it is the other way round. What is null or
+    absent comes last in either case.
+    """
+
+    path: tuple[str, ...]
+    descending: bool = False
+
+
 class States(StrEnum):
     """Which states of a feature are asked for."""
 
@@ -113,6 +163,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     any more at the version that is read: given as they were then, without their end. It cannot be
     read in bulk.
 
+    `part` cuts what is found into parts, for those who read it together.
+
     `space` is no filter: every state is given out with this text as `space` in its namespace, where
     storages keep none. Neither can this be read in bulk.
     """
@@ -131,6 +183,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     txn_from: int | None = None
     txn_to: int | None = None
     replaced_since: int | None = None
+    part: Part | None = None
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None

@@ -71,6 +71,15 @@ class State(msgspec.Struct, eq=False, gc=False):
         return f"State({self.id!r}, {self.raw!r})"
 
 
+class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A state that was found, without its content. `values` are what it is sorted by, as JSON:
+    None for what is null or absent, and an empty array for any array or object."""
+
+    id: str
+    uuid: str
+    values: tuple[str | None, ...] = ()
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a write did to one feature: the action, and the state that is HEAD (or tombstone) now.
 

@@ -30,8 +30,8 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     looked at, and unless told otherwise geometries are clipped there. Features whose box does not
     meet the tile and its buffer are left out, whatever else is asked for.
 
-    A feature has the property `id`, which is its id, its own properties and, unless told otherwise,
-    its namespace. What is null, or nested and empty, is left out. What is nested is JSON text under
+    A feature has the property `id`, which is its id, its own properties and, when asked for, its
+    namespace. What is null, or nested and empty, is left out. What is nested is JSON text under
     its key; `flattened`, the members of nested objects are properties on their own (`a.b`), of two
     with the same name the one that is nested less, and only arrays are JSON text.
     """
@@ -45,7 +45,7 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     buffer: int = 256
     clip: bool = True
     flattened: bool = False
-    namespace: bool = True
+    namespace: bool = False
 
     def __post_init__(self) -> None:
         edges = (self.west, self.south, self.east, self.north)

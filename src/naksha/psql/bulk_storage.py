@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pyarrow as pa
@@ -12,8 +12,8 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NakshaError, Retryable
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
-from naksha.model.query import Query
-from naksha.model.state import State
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.version import HEAD, VersionSelector
@@ -69,6 +69,22 @@ class BulkStorage(PsqlReader):
             except Retryable:
                 continue  # With the next server; that one rests.
         return await super().page(collection, query, at)
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        for _ in self._servers.replicas:
+            try:
+                return await super().found(collection, query, at, sort=sort, after=after)
+            except Retryable:
+                continue
+        return await super().found(collection, query, at, sort=sort, after=after)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         for _ in self._servers.replicas:

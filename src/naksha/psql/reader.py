@@ -14,8 +14,8 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, NotFound, NotYetPublished
 from naksha.model.guid import Guid
-from naksha.model.query import Query, States
-from naksha.model.state import State
+from naksha.model.query import Query, SortKey, States
+from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.uuids import Uuid, parse_state_id
@@ -23,6 +23,7 @@ from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelec
 from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
+from naksha.psql.finding import found_statement
 from naksha.psql.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.sql import ident, queries, sql
 from naksha.psql.statements import Source
@@ -34,6 +35,7 @@ from naksha.spi import chunks
 from naksha.spi.cursor import Cursor, decode_cursor
 from naksha.spi.query_parts import end_of_prefix
 from naksha.spi.sessions import check_kept
+from naksha.spi.sorting import check_found
 from naksha.spi.storage import KeptObject, Page
 
 T = TypeVar("T")
@@ -257,6 +259,24 @@ class PsqlReader(ABC):
                     connection, query, moment, lambda: _open(connection, text, values)
                 )
             yield rows
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        check_found(query, sort, after)
+        moment = await self._present(collection, query, at)
+        text, values = found_statement(moment.sources, query, sort, after, if_there=moment.if_there)
+        rows = await self._fetched(query, moment, text, values)
+        return [
+            Found(id, uuid, tuple(None if value == "null" else value for value in found))
+            for id, uuid, *found in rows
+        ]
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         moment = await self._present(collection, query, at)

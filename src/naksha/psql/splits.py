@@ -26,6 +26,7 @@ from naksha.psql.statements import (
     Statement,
     filters_of,
     ids_of,
+    in_part,
     layer_tables,
     leaf_of,
 )
@@ -155,7 +156,8 @@ def statements(search_path: str, collection: str, part: Part) -> tuple[list[str]
     sources = []
     for table, at, conditions in _tables(statement, collection, part):
         feature = sql("split_feature") if at is None else sql("split_feature_at", at=at)
-        every = [*conditions, *filters, *ids_of(statement, part.query, False)]
+        every = [*conditions, *filters, *in_part(statement, part.query)]
+        every += ids_of(statement, part.query, False)
         sources.append(
             sql(
                 "split_source",

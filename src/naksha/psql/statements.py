@@ -5,13 +5,12 @@ Values never become text of the statement: each is a parameter, collected in `St
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States
+from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States, id_hash
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
@@ -67,7 +66,7 @@ class Source(NamedTuple):
 
 def leaf_of(feature_id: str) -> str:
     """The leaf of a feature id, as the partition key computes it."""
-    return hashlib.md5(feature_id.encode(), usedforsecurity=False).hexdigest()[0]
+    return id_hash(feature_id)[0]
 
 
 def states(
@@ -137,12 +136,12 @@ def rows_of(
     """The rows of the states that are asked for, and how they are ordered when there is a limit;
     `given` is the fragment that says what is given of each."""
     if limit is None:
-        return _sources(statement, layers, query, cursor, "source", given, conditions), ""
+        return source_rows(statement, layers, query, cursor, "source", given, conditions), ""
     # Live or dead, a feature is found once; only of all its states there are several.
     several = query.states is States.ALL
     # As text: with an unknown limit the planner might sort the whole collection.
     cut = {"then": sql("then_txn") if several else "", "limit": str(limit)}
-    sources = _sources(statement, layers, query, cursor, "source_page", given, conditions, **cut)
+    sources = source_rows(statement, layers, query, cursor, "source_page", given, conditions, **cut)
     then = sql("then_txn_of_page") if several else ""
     return sources, sql("order_page", then=then, limit=str(limit))
 
@@ -152,7 +151,7 @@ def sampled_rows(
 ) -> str:
     """The same rows, of about so many percent of the pages."""
     part = f"{percent:.9f}"
-    return _sources(statement, layers, query, None, "source_sample", given, (), percent=part)
+    return source_rows(statement, layers, query, None, "source_sample", given, (), percent=part)
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
@@ -167,11 +166,11 @@ def layered_count(
     unless there is the collection `if_there`."""
     statement = Statement()
     conditions = [] if if_there is None else [there(statement, if_there)]
-    sources = _sources(statement, layers, query, None, "source_count", "feature", conditions)
+    sources = source_rows(statement, layers, query, None, "source_count", "feature", conditions)
     return sql("select_count", sources=sources), statement.values
 
 
-def _sources(
+def source_rows(
     statement: Statement,
     layers: Sequence[Source],
     query: Query,
@@ -181,6 +180,7 @@ def _sources(
     conditions: Sequence[str],
     **slots: str,
 ) -> str:
+    """The rows of all tables that hold something of the query, each as the source that is named."""
     filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
         place = {
@@ -188,19 +188,22 @@ def _sources(
             "txn": statement.value(cursor.txn, "int8"),
         }
         filters.append(sql("after_cursor", **place))
-    parts = [
-        sql(
-            source,
-            table=ident(layer.table + table.suffix),
-            given=sql(given + table.form, at=table.at or ""),
-            conditions="\n   AND ".join(
-                [*table.conditions, *filters, *ids_of(statement, query, table.suffix == "")]
-            ),
-            **slots,
-        )
-        for layer in layers
-        for table in layer_tables(statement, layer, query)
-    ]
+    parts = []
+    for layer in layers:
+        for table in layer_tables(statement, layer, query):
+            whole = layer.table + table.suffix
+            # Main, which is below all overlays, has leaves.
+            has_leaves = table.suffix == "" and layer is layers[-1]
+            for leaf, name in _leaves(query, whole) if has_leaves else [("", whole)]:
+                conditions_here = [
+                    *table.conditions,
+                    *filters,
+                    *in_part(statement, query, leaf),
+                    *ids_of(statement, query, table.suffix == ""),
+                ]
+                shown = sql(given + table.form, at=table.at or "")
+                every = "\n   AND ".join(conditions_here)
+                parts.append(sql(source, table=ident(name), given=shown, conditions=every, **slots))
     return "\nUNION ALL\n".join(parts)
 
 
@@ -309,6 +312,28 @@ def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[st
         )
 
 
+def in_part(statement: Statement, query: Query, leaf: str = "") -> Iterable[str]:
+    """The condition on the part that is asked for; of a leaf, which is cut from the same hashes,
+    only what the leaf does not say itself. Each bound by itself: the planner takes two of them for
+    a few rows only, and sorts these."""
+    if query.part is None:
+        return
+    first, last = query.part.hashes()
+    if leaf.ljust(len(first), "0") < first:
+        yield sql("part_first", first=statement.value(first, "text"))
+    if leaf.ljust(len(last), "f") > last:
+        yield sql("part_last", last=statement.value(last, "text"))
+
+
+def _leaves(query: Query, table: str) -> Iterable[tuple[str, str]]:
+    """The leaves of a table that hold something of the part that is asked for, and their names; the
+    whole table if it is no part. The planner knows nothing of hashes, so it is told the tables."""
+    if query.part is None or query.part.is_whole:
+        return [("", table)]
+    first, last = (int(bound[0], 16) for bound in query.part.hashes())
+    return [(f"{leaf:x}", f"{table}_p{leaf:x}") for leaf in range(first, last + 1)]
+
+
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
     """All other conditions of a query."""
     if query.spatial is not None:
@@ -387,8 +412,7 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 def _test(statement: Statement, test: PropertyTest) -> str:
     if len(test.path) > limits.JSON_DEPTH_MAX:
         return "false"  # no feature is nested so deep, and nothing holds for what is absent
-    steps = (sql("step", key=statement.value(key, "text")) for key in test.path)
-    path = sql("path", steps="".join(steps))
+    path = path_of(statement, test.path)
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
@@ -398,6 +422,12 @@ def _test(statement: Statement, test: PropertyTest) -> str:
     return sql(
         f"test_{test.op.value}", path=path, value=statement.value(json_text(test.value), "text")
     )
+
+
+def path_of(statement: Statement, path: Sequence[str]) -> str:
+    """What is at a path of a document."""
+    steps = (sql("step", key=statement.value(key, "text")) for key in path)
+    return sql("path", steps="".join(steps))
 
 
 def _ordering(statement: Statement, path: str, test: PropertyTest) -> str:

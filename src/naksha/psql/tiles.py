@@ -57,7 +57,7 @@ def tile_statement(
         "select_tile",
         sources=sources,
         order=order,
-        seen=sql("tile_seen"),
+        seen=sql("tile_seen" if tile.namespace else "tile_document"),
         namespace="".join(_namespace(tile)),
         properties=sql("tile_properties", nested=nested),
         taken=statement.value(list(_taken(tile)), "text[]"),

@@ -23,8 +23,8 @@ import msgspec
 import pyarrow as pa
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.query import Query
-from naksha.model.state import Outcome, State
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
@@ -91,6 +91,19 @@ class Reader(Protocol):
         """The states of the query, streamed some at a time (never none), for those who pass them
         on. This is no page that others follow: a limit gives any so many of them, in any order,
         HEAD is what it is now, and a cursor is ignored. What is few comes at once."""
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        """What the query finds without its content, in the order of some keys and then of the ids;
+        the first ones `after` one of them, as many as the limit says. HEAD is what it is now;
+        cursor and space are ignored. Of a feature only one state can be asked for."""
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         """How many states the query gives, ignoring limit and cursor."""

@@ -128,7 +128,7 @@ def properties_of(state: State, tile: VectorTile) -> Iterable[tuple[str, Any]]:
     own = {key: value for key, value in content.items() if key not in ("id", XYZ)}
     if tile.flattened:
         own = _flattened(own)
-    if tile.namespace:
+    if tile.namespace and XYZ in content:
         xyz = {XYZ: content[XYZ]}
         own |= _flattened(xyz) if tile.flattened else xyz
     yield "id", state.id

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from naksha.model.merge import ABSENT, same
-from naksha.model.query import Op
+from naksha.model.query import Op, id_hash
 from naksha.model.query import Test as PropertyTest
 
 _decode_test = msgspec.json.Decoder(PropertyTest).decode
@@ -23,6 +23,8 @@ def add_functions(connection: sqlite3.Connection) -> None:
     """Make them known to a connection."""
     connection.create_function("naksha_holds", 2, holds, deterministic=True)
     connection.create_function("naksha_has_text", 2, has_text, deterministic=True)
+    connection.create_function("naksha_member", 2, member, deterministic=True)
+    connection.create_function("naksha_id_hash", 1, hash_start, deterministic=True)
 
 
 def holds(jsondata: str, test: str) -> bool:
@@ -35,6 +37,17 @@ def holds(jsondata: str, test: str) -> bool:
 def has_text(text: str | None, part: str) -> bool:
     """Whether a text contains another one, in whatever case; SQLite folds ASCII only."""
     return text is not None and part.lower() in text.lower()
+
+
+def member(jsondata: str, path: str) -> str | None:
+    """What is at a path (as JSON) of a document, as JSON."""
+    found = _at(msgspec.json.decode(jsondata), msgspec.json.decode(path, type=tuple[str, ...]))
+    return None if found is ABSENT else msgspec.json.encode(found).decode()
+
+
+def hash_start(id: str) -> str:
+    """The beginning of an id's hash; see `Part`."""
+    return id_hash(id)[:8]
 
 
 @lru_cache(maxsize=256)

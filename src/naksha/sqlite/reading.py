@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.model.guid import Guid
 from naksha.model.limits import INT8_MAX
-from naksha.model.query import Intersects, Query
-from naksha.model.state import State
+from naksha.model.query import Intersects, Query, SortKey
+from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.uuids import StateRef, parse_state_id
@@ -24,6 +24,7 @@ from naksha.spi.storage import Page
 from naksha.spi.tiles import tile_of
 from naksha.sqlite import statements, versions
 from naksha.sqlite.exact import tester_of
+from naksha.sqlite.finding import found_of, found_statement
 from naksha.sqlite.layers import (
     Layers,
     check_kept_since,
@@ -94,6 +95,16 @@ class Request:
         del found[self.query.limit :]
         last = found[-1]
         return Page(found, Cursor(self.txn or 0, last.id, last.txn).encoded())
+
+    def found(self, sort: Sequence[SortKey], after: Found | None) -> list[Found]:
+        """See `Reader.found`."""
+        query = self.query
+        text, values = found_statement(self.levels, query, sort, after)
+        rows: Iterator[Any] = self.connection.execute(text, values)
+        if not isinstance(query.spatial, Intersects):
+            return [found_of(row, with_geometry=False) for row in rows]
+        tested = islice(_tested(rows, query.spatial), query.limit)
+        return [found_of(row, with_geometry=True) for row in tested]
 
     def tile(self, tile: VectorTile) -> bytes:
         """See `Reader.tile`."""

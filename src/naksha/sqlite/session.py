@@ -11,13 +11,14 @@ from typing import TypeVar
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import NotSupported
 from naksha.model.names import check_collection_id
-from naksha.model.query import Query
-from naksha.model.state import Outcome, State
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch, check_kept
+from naksha.spi.sorting import check_found
 from naksha.spi.storage import KeptObject, Layer, Page, Reader
 from naksha.sqlite import collections, kept, layers, overlays, pins, reading, writes
 from naksha.sqlite.layers import Layers, checked
@@ -71,6 +72,21 @@ class SessionReader(ABC):
         )
         if found:
             yield found
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        check_found(query, sort, after)
+        plain = reading.uncut(query)
+        return await self._look(
+            lambda c: self._request(c, collection, plain, at).found(sort, after)
+        )
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         counted = reading.counted(query)

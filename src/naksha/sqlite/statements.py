@@ -287,8 +287,7 @@ def _dead(condition: str) -> _Table:
 
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
     """All conditions of a query that are the same for every table."""
-    if query.ids is not None:
-        yield sql("ids", ids=statement.texts(query.ids))
+    yield from _by_id(statement, query)
     for column, prefix in (("mrid", query.mrid_prefix), ("qrid", query.qrid_prefix)):
         if prefix is not None:
             yield _prefix(statement, column, prefix)
@@ -308,6 +307,14 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
             yield sql(name, value=statement.value(bound))
     if query.where is not None:
         yield predicate_sql(query.where, lambda test: _test(statement, test))
+
+
+def _by_id(statement: Statement, query: Query) -> Iterable[str]:
+    if query.ids is not None:
+        yield sql("ids", ids=statement.texts(query.ids))
+    if query.part is not None and not query.part.is_whole:
+        first, last = map(statement.value, query.part.hashes())
+        yield sql("part", first=first, last=last)
 
 
 def tags_of(
@@ -338,9 +345,10 @@ def _prefix(statement: Statement, column: str, prefix: str) -> str:
 def _test(statement: Statement, test: PropertyTest) -> str:
     for key in test.path:
         check_text(key)
-    if not test.path or not all(map(_PLAIN_KEY.fullmatch, test.path)):
+    named = json_path(test.path)
+    if named is None:
         return _holds(statement, test)
-    path = statement.value("$" + "".join(f'."{key}"' for key in test.path))
+    path = statement.value(named)
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
@@ -354,6 +362,13 @@ def _test(statement: Statement, test: PropertyTest) -> str:
             value = statement.value(test.value)
             return sql("test_order_number", path=path, operator=operator, value=value)
     return _holds(statement, test)
+
+
+def json_path(path: Sequence[str]) -> str | None:
+    """A path as SQLite writes it; None for what it cannot name."""
+    if not path or not all(map(_PLAIN_KEY.fullmatch, path)):
+        return None
+    return "$" + "".join(f'."{key}"' for key in path)
 
 
 def _holds(statement: Statement, test: PropertyTest) -> str:

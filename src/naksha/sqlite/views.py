@@ -6,7 +6,7 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +19,8 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NotSupported, Retryable, VersionNotFound
 from naksha.model.names import check_app_id, check_author, check_text
-from naksha.model.query import Query
-from naksha.model.state import State
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
@@ -30,6 +30,7 @@ from naksha.spi import chunks
 from naksha.spi.clock import Clock
 from naksha.spi.news import News
 from naksha.spi.sessions import check_days, check_kept
+from naksha.spi.sorting import check_found
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
 from naksha.sqlite import kept, layers, log, pins, reading, splits, versions
 from naksha.sqlite.errors import Locked
@@ -169,6 +170,20 @@ class View:
             while states := await snapshot.read(partial(_next, found, size)):
                 yield states
                 size = chunks.size_after(states)
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        check_found(query, sort, after)
+        plain = reading.uncut(query)
+        async with self._request(collection, plain, at, pins_head=False) as (snapshot, request):
+            return await snapshot.read(lambda _: request.found(sort, after))
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         async with self._request(collection, reading.counted(query), at) as (snapshot, request):

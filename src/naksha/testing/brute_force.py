@@ -32,6 +32,7 @@ def matches(feature: dict[str, Any], query: q.Query) -> bool:
     xyz = feature["properties"][XYZ]
     return (
         _one_of(feature["id"], query.ids)
+        and (query.part is None or query.part.has(feature["id"]))
         and _one_of(xyz["author"], query.authors)
         and _one_of(xyz["appId"], query.app_ids)
         and _one_of(xyz["action"], query.actions)

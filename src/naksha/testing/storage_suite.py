@@ -33,6 +33,7 @@ _MODULES = (
     "chunks",
     "collections",
     "concurrency",
+    "found",
     "gates",
     "geometry",
     "input",
@@ -98,6 +99,7 @@ from naksha.testing.suite_concurrency import (  # noqa: E402
     TestOneWinner,
     TestWritersAtOnce,
 )
+from naksha.testing.suite_found import TestFound, TestParts, sortable  # noqa: E402
 from naksha.testing.suite_gates import (  # noqa: E402
     TestBranchesOfSomeCollections,
     TestBranchingOff,
@@ -225,6 +227,7 @@ __all__ = [
     "TestExclusiveWriter",
     "TestFastStatistics",
     "TestFilters",
+    "TestFound",
     "TestFrozenOverlays",
     "TestGates",
     "TestGeometry",
@@ -256,6 +259,7 @@ __all__ = [
     "TestOvertakenCollections",
     "TestPaging",
     "TestPartitioning",
+    "TestParts",
     "TestPins",
     "TestPinsInSessions",
     "TestPredicates",
@@ -297,6 +301,7 @@ __all__ = [
     "places",
     "round_trips",
     "shared",
+    "sortable",
     "there",
     "tiled",
     "valued",

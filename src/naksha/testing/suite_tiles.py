@@ -24,6 +24,7 @@ from naksha.testing.suite_support import Handle, feature, new_collection, point,
 
 GRID = 4096
 WORLD = VectorTile.web(0, 0, 0)
+NAMESPACED = VectorTile.web(0, 0, 0, namespace=True)
 TOWN = VectorTile.web(12, 2144, 1389)
 """A tile that is flat, around 8.5 east and 50.2 north."""
 
@@ -186,7 +187,7 @@ PROPERTIES: dict[str, Any] = {
 
 class TestTilesOfProperties:
     async def test_what_is_nested_is_json(self, tiled: Handle) -> None:
-        found = (await features(tiled, Query(), WORLD))["x"]["properties"]
+        found = (await features(tiled, Query(), NAMESPACED))["x"]["properties"]
         state = await tiled.get("x")
         assert json.loads(found.pop(XYZ)) == state.xyz
         assert json.loads(found.pop("a")) == PROPERTIES["a"]
@@ -196,9 +197,8 @@ class TestTilesOfProperties:
         assert_same(found, plain | {"id": "x"})
 
     async def test_flattened(self, tiled: Handle) -> None:
-        found = (await features(tiled, Query(), msgspec.structs.replace(WORLD, flattened=True)))[
-            "x"
-        ]["properties"]
+        tile = msgspec.structs.replace(NAMESPACED, flattened=True)
+        found = (await features(tiled, Query(), tile))["x"]["properties"]
         xyz = {k: v for k, v in (await tiled.get("x")).xyz.items() if v is not None}
         assert json.loads(found.pop(f"{XYZ}.tags")) == xyz.pop("tags")
         for key, value in xyz.items():
@@ -210,8 +210,10 @@ class TestTilesOfProperties:
         assert_same(found, plain | {"id": "x", "a.b.c": 1})
 
     @pytest.mark.parametrize("flattened", [False, True])
-    async def test_without_the_namespace(self, tiled: Handle, flattened: bool) -> None:
-        tile = msgspec.structs.replace(WORLD, namespace=False, flattened=flattened)
+    async def test_the_namespace_is_there_only_when_asked_for(
+        self, tiled: Handle, flattened: bool
+    ) -> None:
+        tile = msgspec.structs.replace(WORLD, flattened=flattened)
         found = await features(tiled, Query(), tile)
         assert found.keys() == {"x", "plain", "bare"}
         assert not any(key.startswith(XYZ) for f in found.values() for key in f["properties"])
@@ -255,14 +257,14 @@ class TestTilesOfQueries:
                 if s.feature["geometry"] is not None and kind is not States.ALL
             ]
             if kind is States.ALL:  # several of each; the last one of a feature is enough
-                made = await zoo.storage.tile(zoo.name, query, at, WORLD)
+                made = await zoo.storage.tile(zoo.name, query, at, NAMESPACED)
                 layers = mapbox_vector_tile.decode(made)
                 found = [f["properties"][XYZ] for f in layers["default"]["features"]]
                 wanted = [s.xyz for s in await zoo.states(query, at) if s.feature["geometry"]]
                 key = lambda xyz: xyz["uuid"]  # noqa: E731
                 assert sorted(map(json.loads, found), key=key) == sorted(wanted, key=key)
                 continue
-            tile = await features(zoo, query, WORLD, at)
+            tile = await features(zoo, query, NAMESPACED, at)
             assert {k: json.loads(f["properties"][XYZ]) for k, f in tile.items()} == {
                 s.id: s.xyz for s in states
             }

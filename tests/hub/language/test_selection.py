@@ -48,6 +48,23 @@ def test_the_geometry_can_be_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ("selection=*", True),
+        ("selection=properties", True),
+        ("selection=p.@ns:com:here:xyz", True),
+        ("selection=p.a,f.tags", True),
+        ("selection=p.a", False),
+        ("selection=type", False),
+    ],
+)
+def test_whether_the_namespace_is_kept(query: str, has: bool) -> None:
+    selection = selection_of(query)
+    assert selection is not None
+    assert selection.has(("properties", XYZ)) is has
+
+
 @pytest.mark.parametrize("query", ["", "selection=", "selection=,", "p.selection=p.a"])
 def test_no_selection_is_none(query: str) -> None:
     assert selection_of(query) is None

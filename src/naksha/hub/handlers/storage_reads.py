@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from naksha.hub.pipeline import Event
-from naksha.hub.requests import GetStatistics, GetVersion, ReadTile
-from naksha.hub.responses import Content, FixedVersion, TileBytes
+from naksha.hub.requests import FindFeatures, GetStatistics, GetVersion, ReadTile
+from naksha.hub.responses import Content, Findings, FixedVersion, TileBytes
 from naksha.hub.targets import Target, check_version, fixed_version, place
 from naksha.model.errors import CollectionNotFound
 from naksha.model.statistics import NOTHING
@@ -22,6 +22,17 @@ async def read_tile(target: Target, request: ReadTile, event: Event) -> TileByte
         await check_version(target, at)
         made = b""
     return TileBytes(made)
+
+
+async def find_features(target: Target, request: FindFeatures, event: Event) -> Findings:
+    """What is there, found and sorted by the database."""
+    reader, at = await place(target, request.ref)
+    sort, after = request.sort, request.after
+    try:
+        found = await reader.found(target.collection.id, request.query, at, sort=sort, after=after)
+    except CollectionNotFound:
+        found = []
+    return Findings(found)
 
 
 async def statistics(target: Target, request: GetStatistics, event: Event) -> Content:
@@ -54,6 +65,7 @@ async def version(target: Target, request: GetVersion, event: Event) -> FixedVer
 
 READ_ANSWERS: Final[dict[Any, Any]] = {
     ReadTile: read_tile,
+    FindFeatures: find_features,
     GetStatistics: statistics,
     GetVersion: version,
 }

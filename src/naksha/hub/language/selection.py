@@ -37,6 +37,12 @@ class Selection(msgspec.Struct, frozen=True):
         """Whether it changes nothing."""
         return self.everything and self.geometry
 
+    def has(self, path: Path) -> bool:
+        """Whether it keeps a member or something below it."""
+        return self.everything or any(
+            path == kept[: len(path)] or kept == path[: len(kept)] for kept in self.paths
+        )
+
 
 def selection_of(raw: str | bytes) -> Selection | None:
     """What the query string selects; None if it does not say. A comma separates, encoded or not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,6 +17,7 @@ from naksha.hub.writing.writes import published
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, Retryable
 from naksha.model.query import Query, States
+from naksha.model.state import Found
 from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
 
@@ -67,30 +69,33 @@ class _Delete:
         if next(self._attempts) >= limits.RETRY_GATE_COUNT:
             await session.close_gates([self._collection])
         ids: list[str] = []
-        count, query = 0, self._query
-        while True:
-            try:
-                page = await session.page(self._collection, query)
-            except CollectionNotFound:
-                return Deleted(count=0)
-            if self._permits:
-                for state in page.states:
-                    self._permits.check(state, None)
-            if page.states:
-                found = [state.id for state in page.states]
-                locks = [state.heading().uuid for state in page.states]
-                count += await self._delete(session, found, locks)
-                ids += found[: limits.DELETED_IDS_MAX - len(ids)]
-            if page.cursor is None:
-                break
-            query = msgspec.structs.replace(query, cursor=page.cursor)
+        count = 0
+        last: Found | None = None
+        try:
+            while found := await session.found(self._collection, self._query, after=last):
+                if self._permits:
+                    await self._check(session, found)
+                count += await self._delete(session, found)
+                ids += [one.id for one in found[: limits.DELETED_IDS_MAX - len(ids)]]
+                last = found[-1]
+                if len(found) < limits.READ_CHUNK_FEATURES:
+                    break
+        except CollectionNotFound:
+            return Deleted(count=0)
         if session.txn is not None and self._message is not None:
             await session.message(MESSAGE, self._message)
         return Deleted(count=count, ids=tuple(ids), txn=session.txn)
 
-    async def _delete(self, session: WriteSession, ids: list[str], locks: list[str]) -> int:
+    async def _check(self, session: WriteSession, found: Sequence[Found]) -> None:
+        """Permits look at whole states. If it is another one by then, the lock does not fit."""
+        page = await session.page(self._collection, Query(ids=tuple(one.id for one in found)))
+        for state in page.states:
+            self._permits.check(state, None)
+
+    async def _delete(self, session: WriteSession, found: Sequence[Found]) -> int:
         """What was changed since it was found is not what was to be deleted, perhaps."""
-        uuids = locks if self._depends_on_content else None
+        ids = [one.id for one in found]
+        uuids = [one.uuid for one in found] if self._depends_on_content else None
         try:
             outcomes = await session.delete(self._collection, ids, uuids=uuids)
         except Conflict as error:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from naksha.hub.parts import Part, parse_part, read_part
+from naksha.hub.parts import only, parse_part
 from naksha.hub.requests import ReadFeatures
 from naksha.hub.responses import Features
-from naksha.hub.sorting import decode_after, parse_sort, read_sorted
+from naksha.hub.sorting import (
+    decode_after,
+    found_below,
+    found_here,
+    parse_sort,
+    read_sorted,
+)
+from naksha.model.errors import InvalidArgument
 from naksha.server.answers import GEO_JSON, feature_collection
 from naksha.server.documents import FEATURES, reads
 from naksha.server.handles import cursor_of, handle_of
@@ -36,26 +45,37 @@ async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Quer
     cursor = cursor_of(parameters.handle)
     part = None if parameters.part is None else parse_part(parameters.part)
     read = ReadFeatures(
-        query=query_of(asked.request, limit=parameters.limit),
+        query=query_of(asked.request, limit=parameters.limit, part=part),
         ref=parameters.ref,
         context=parameters.context,
         paged=True,
     )
-    if parameters.sort is not None:
-        found = await _sorted(asked, read, parameters.sort, part, cursor)
-    elif part is not None:
-        found = await read_part(asked.send, read, part, cursor)
-    else:
-        query = msgspec.structs.replace(read.query, cursor=cursor)
-        found = await asked.send(msgspec.structs.replace(read, query=query))
+    with _of_the_handle():
+        found = await _page(asked, read, parameters.sort, cursor)
     return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
 
 
-async def _sorted(
-    asked: Asked, read: ReadFeatures, sort: str, part: Part | None, cursor: str | None
-) -> Features:
+async def _page(asked: Asked, read: ReadFeatures, sort: str | None, cursor: str | None) -> Features:
+    part = read.query.part
+    is_plain = (sort is not None or part is not None) and await asked.is_plain()
+    send = asked.send if part is None or is_plain else only(part, asked.send)
+    if sort is None:
+        query = msgspec.structs.replace(read.query, cursor=cursor)
+        return await send(msgspec.structs.replace(read, query=query))
+    keys = parse_sort(sort)
     after = None if cursor is None else decode_after(cursor)
     ref = await asked.pinned(read.ref) if after is None else after.ref
     read = msgspec.structs.replace(read, ref=ref)
-    takes = None if part is None else part.has
-    return await read_sorted(asked.send, read, parse_sort(sort), after, takes)
+    find = found_below(asked.send) if is_plain else found_here(send)
+    return await read_sorted(send, find, read, keys, after)
+
+
+@contextmanager
+def _of_the_handle() -> Iterator[None]:
+    """What a client sent as its handle has other names inside."""
+    try:
+        yield
+    except InvalidArgument as error:
+        if error.field not in ("after", "cursor"):
+            raise
+        raise InvalidArgument(error.message, field="handle") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -28,7 +29,7 @@ from naksha.hub.language.tiles import (
 from naksha.hub.requests import ReadTile
 from naksha.hub.shaping import Shaping, shaped
 from naksha.hub.tweaks import visual_thousands
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 from naksha.model.tiles import VectorTile, mercator
 from naksha.server.answers import GEO_JSON, whole
 from naksha.server.areas import Area
@@ -43,6 +44,7 @@ EXTENT: Final = 4096
 """Units of the grid of a vector tile."""
 LATITUDE_MAX: Final = 89.99
 """The poles are nowhere on the map."""
+NAMESPACE: Final = ("properties", XYZ)
 
 
 @router.get(
@@ -60,7 +62,8 @@ async def tile(
             alias="tileId",
             description="`quadkey`: digits; `web` and `tms`: level_x_y; `here`: digits, a number "
             "or level_x_y. With `.mvt` or `.mvtf` (nested properties flattened) at its end, or "
-            "with a header `Accept` that asks for it, a vector tile is answered.",
+            "with a header `Accept` that asks for it, a vector tile is answered; its features have "
+            "their namespace only if `selection` names it, or is `*`.",
         ),
     ],
     parameters: Annotated[TileParameters, Query()],
@@ -99,10 +102,18 @@ async def _vector_tile(
     area: Area, place: MapTile, parameters: TileParameters, *, flattened: bool
 ) -> bytes:
     asked = area.asked
-    tile = _edges(
-        place, parameters.margin, layer=asked.space_id, clip=area.clip, flattened=flattened
-    )
     shaping = shaping_of(asked.request, parameters)
+    selection = shaping.selection
+    tile = _edges(
+        place,
+        parameters.margin,
+        layer=asked.space_id,
+        clip=area.clip,
+        flattened=flattened,
+        namespace=selection is not None and selection.has(NAMESPACE),
+    )
+    if selection is not None and selection.keeps_all:
+        shaping = dataclasses.replace(shaping, selection=None)
     is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
     if is_stored and await asked.is_plain():
         query = query_of(asked.request, limit=parameters.limit)
@@ -110,10 +121,8 @@ async def _vector_tile(
         return (await asked.send(read)).mvt
     if area.clustering is not None:
         found = [_state(cell) for cell in await area.cells(area.clustering)]
-        tile = msgspec.structs.replace(tile, namespace=False)
     else:
         found = shaped(await (await area.features()).all(), shaping)
-        tile = msgspec.structs.replace(tile, namespace=shaping.selection is None)
     return await asyncio.to_thread(_encoded, found, tile)
 
 

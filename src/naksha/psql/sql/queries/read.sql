@@ -128,6 +128,12 @@ jsondata->>'id' = ANY({{ids}}) AND substring(md5(jsondata->>'id'), 1, 1) IN ({{l
 -- name: ids_elsewhere
 jsondata->>'id' = ANY({{ids}})
 
+-- name: part_first
+substring(md5(jsondata->>'id'), 1, 8) COLLATE "C" >= {{first}}
+
+-- name: part_last
+substring(md5(jsondata->>'id'), 1, 8) COLLATE "C" <= {{last}}
+
 -- name: box
 -- The operators work on float32 boxes: whoever is not safely inside is tested exactly. A plan for
 -- all values would make the inner box anew for every row, were it not a query of its own.

@@ -15,6 +15,10 @@ SELECT ST_AsMVT(t.*, {{layer}}, {{extent}}, 'geom') AS tile, count(*) AS found
 CASE WHEN s.seen IS NULL OR naksha_xyz_txn_next(s.jsondata) <= s.seen THEN s.jsondata
      ELSE naksha_closed(s.jsondata, 0) END
 
+-- name: tile_document
+-- The end of a state is in its namespace only.
+s.jsondata
+
 -- name: tile_shape
 -- The poles are nowhere on the map; before PROJ 9 whoever tries to put them there gets an error;
 -- so does who clips what has heights.

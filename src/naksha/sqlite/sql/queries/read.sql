@@ -119,6 +119,10 @@ s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
 -- name: ids
 s.id IN (SELECT value FROM json_each({{ids}}))
 
+-- name: part
+-- The index on ids has all that this needs: of other parts no document is read.
+naksha_id_hash(s.id) BETWEEN {{first}} AND {{last}}
+
 -- name: tree_box
 b.west <= {{east}} AND b.east >= {{west}} AND b.south <= {{north}} AND b.north >= {{south}}
 
