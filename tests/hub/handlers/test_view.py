@@ -536,7 +536,7 @@ class TestCompositeSpaces:
 
     async def test_what_lies_below_is_not_written_by_this_name(self, hub: HubUnderTest) -> None:
         await self.composite(hub)
-        with pytest.raises(Forbidden):
+        with pytest.raises(Forbidden, match="E318431"):
             await hub.put("mine", feature("a", n=9), context="super")
         assert (await hub.read("base"))["a"] == {"n": 1}
 

@@ -166,7 +166,7 @@ class ViewHandler:
         if request.context == SUPER:
             raise Forbidden(
                 f"What {event.space.id!r} extends cannot be changed by its name; write to the "
-                "space below, or without context=super",
+                "space below, or without context=super (E318431)",
                 field="context",
             )
         if not is_head(request.ref):
