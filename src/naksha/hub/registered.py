@@ -58,3 +58,9 @@ def found_class(name: str) -> Callable[[Setup], Handler] | None:
 def handler_names() -> list[str]:
     """All names that a connector may have."""
     return sorted(_known())
+
+
+def look_again() -> None:
+    """Know what was installed or removed since somebody asked first."""
+    _known.cache_clear()
+    handler_class.cache_clear()
