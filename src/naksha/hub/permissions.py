@@ -23,6 +23,7 @@ from naksha.hub.objects import (
 from naksha.hub.references import KINDS, Reference, names_of, stored_by, stored_in
 from naksha.hub.rights import Right, forbidden
 from naksha.hub.subscription_objects import Subscription
+from naksha.hub.subscriptions.circles import check_no_circle
 from naksha.hub.subscriptions.rights import check_delivers, check_subscription
 from naksha.model import limits
 from naksha.model.errors import Forbidden, LimitExceeded
@@ -74,7 +75,10 @@ async def check_made(
     if isinstance(made, Subscription):
         await check_subscription(edit, made, actor)
     if isinstance(made, Connector):
-        await check_delivers(edit, made, actor)
+        known_connector = old if isinstance(old, Connector) else None
+        await check_delivers(edit, made, known_connector, actor)
+    if isinstance(made, Subscription) or (isinstance(made, Connector | Space) and old is not None):
+        await check_no_circle(edit, made)
     for storage_id in await _reached_into(edit, made, old):
         storage = await edit.get(key_of(StorageObject, storage_id), StorageObject)
         if storage is not None:
