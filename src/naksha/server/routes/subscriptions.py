@@ -19,6 +19,7 @@ from naksha.hub.subscriptions.changes import (
     remove_subscription,
     reset_subscription,
     status_of,
+    statuses_of,
 )
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.server.answers import JSON, etag_of, is_known, json_answer
@@ -84,11 +85,15 @@ async def _list(
     request: Request, realm: RealmHub, context: Context, space_id: str | None = None
 ) -> Response:
     found = [
-        {**one.to_json(), **_as_xyz_says(one), "status": await status_of(realm, one)}
+        one
         for one in await realm.registry.list(Subscription)
         if is_seen(one, context.actor) and space_id in (None, one.source.space_id)
     ]
-    return json_answer(request, found)
+    told = [
+        {**one.to_json(), **_as_xyz_says(one), "status": status}
+        for one, status in zip(found, await statuses_of(realm, found), strict=True)
+    ]
+    return json_answer(request, told)
 
 
 async def _found(
@@ -229,11 +234,7 @@ async def post_reset(
     since = (await json_object(request)).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
-    if (
-        isinstance(since, bool)
-        or not isinstance(since, int | str)
-        or (isinstance(since, str) and since not in (NOW, BEGINNING))
-    ):
+    if isinstance(since, bool) or not isinstance(since, int | str):
         raise InvalidArgument(f"It is a version, {NOW} or {BEGINNING}", field="since")
     thing = await reset_subscription(realm, subscription_id, since, context.actor)
     return await _shown(request, realm, thing)
