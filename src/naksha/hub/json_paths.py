@@ -61,7 +61,9 @@ class JsonPath(NamedTuple):
         except JSONPathError as error:
             raise InvalidArgument(f"It is no JSONPath (RFC 9535): {error}", field=field) from None
         except (ArithmeticError, RecursionError, ValueError):
-            problem = "It is too deep, or has numbers that are too large"
+            raise InvalidArgument(
+                "It is too deep, or has numbers that are too large", field=field
+            ) from None
         if problem is not None:
             raise InvalidArgument(problem, field=field)
         return cls(query)

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,14 +15,19 @@ from naksha.hub.pipeline import Event
 from naksha.hub.subscription_objects import Granularity, Subscription
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.pinning import pin_name
-from naksha.hub.subscriptions.progress import ProgressTable
+from naksha.hub.subscriptions.progress import Progress, ProgressTable
 from naksha.hub.subscriptions.service import begin
 from naksha.model.errors import Expired, Fenced, Forbidden, InvalidArgument, NakshaError
 from naksha.model.version import AtSeq
 from tests.hub.handlers.support import ACTOR, feature
 from tests.hub.realms import an_actor
 from tests.hub.subscriptions.handlers import Chosen
-from tests.hub.subscriptions.support import DeliveringHub, eventually, has_no_leftovers
+from tests.hub.subscriptions.support import (
+    DeliveringHub,
+    a_delivering_hub,
+    eventually,
+    has_no_leftovers,
+)
 
 OF_ROADS = {"source": {"spaceId": "roads"}}
 
@@ -195,6 +201,27 @@ async def test_what_is_made_anew_after_it_was_removed_is_cleared_away(
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_LEFTOVER_SECONDS", 0)
     await eventually(partial(has_no_leftovers, hub))
     assert (await pins(hub), await table.get(found.progress_id)) == ([], None)
+
+
+async def test_a_dead_holder_whose_clock_was_far_ahead_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
+    async with a_delivering_hub(f"file:{tmp_path}/{{realm}}.naksha", tmp_path) as hub:
+        await hub.space("roads")
+        found = await hub.subscribe("s", **OF_ROADS)
+        await hub.caught_up(found)
+        table = ProgressTable(hub.realm.opened.persistence)
+        until_ms = table.now_ms + 3_600_000
+
+        def taken(old: Progress) -> Progress:
+            return msgspec.structs.replace(
+                old, holder="dead", term=old.term + 1, until_ms=until_ms, lease_ms=200
+            )
+
+        await table.change(found.progress_id, taken)
+        await hub.put("roads", feature("a"))
+        await hub.caught_up(found)
 
 
 async def test_a_realm_that_does_not_serve_delivers_nothing(file_hub: DeliveringHub) -> None:

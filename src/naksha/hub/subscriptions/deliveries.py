@@ -62,7 +62,8 @@ class Cutter:
         if self._granularity is Granularity.PER_TRANSACTION:
             return [self._delivery(item, changes, progress, item.part, is_last=item.is_last)]
         # What has moved from one collection to another is deleted before it is created.
-        parts = [(one,) for one in sorted(changes, key=lambda one: one.action != "DELETE")] or [()]
+        ordered = sorted(changes, key=lambda one: one.action != "DELETE")
+        parts: list[tuple[FeatureChange, ...]] = [(one,) for one in ordered] or [()]
         first, last = item.part * PARTS, len(parts) - 1
         return [
             self._delivery(

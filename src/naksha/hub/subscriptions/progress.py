@@ -50,6 +50,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     holder: str = ""
     """The instance that delivers; empty: nobody."""
     until_ms: int = 0
+    lease_ms: int = 0
+    """For how long the holder has it with every change."""
     wanted: str = ""
     """The instance that shall have it next."""
     wanted_until_ms: int = 0

@@ -18,7 +18,7 @@ from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.objects import Connector, StorageObject, key_of
 from naksha.hub.references import connectors_named
 from naksha.hub.subscription_objects import Subscription
-from naksha.hub.subscriptions.holding import TIMES, Holding, take
+from naksha.hub.subscriptions.holding import TIMES, Holding, Watch, take
 from naksha.hub.subscriptions.leftovers import clear_leftovers
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.serving import serve
@@ -58,6 +58,7 @@ class SubscriptionService:
         self._times = times
         self._held: dict[tuple[str, str], _Held] = {}
         self._plans: dict[str, _Plans] = {}
+        self._watch = Watch()
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -134,7 +135,10 @@ class SubscriptionService:
 
     def _may_take(self, kept: Kept, now_ms: int) -> bool:
         drift_ms = int(self._times.drift_seconds * 1000)
-        return kept.value.is_free(now_ms, drift_ms) and kept.value.may_go_to(self.instance, now_ms)
+        if not kept.value.is_free(now_ms, drift_ms):
+            return self._watch.is_over(kept, self._times.drift_seconds)
+        self._watch.forget(kept.id)
+        return kept.value.may_go_to(self.instance, now_ms)
 
     def _start(self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding) -> None:
         subscription = plan.subscription
