@@ -1,5 +1,6 @@
 """A hub as a whole, on a file and in memory: spaces are made, written and read."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -39,5 +40,15 @@ async def test_a_space_is_made_written_and_read(tmp_path: Path) -> None:
         with pytest.raises(ReadOnly) as refused:
             await realm.send("shown", write, CONTEXT)
         assert refused.value.handler == "readOnly"
+    finally:
+        await hub.close()
+
+
+async def test_many_may_set_up_a_realm_at_once(tmp_path: Path) -> None:
+    """As several instances do that are started together."""
+    hub = await Hub.open("memory:", DefaultStorage(location=f"file:{tmp_path}/{{realm}}.naksha"))
+    try:
+        await asyncio.gather(*(hub.set_up_realm("new") for _ in range(8)))
+        assert (await hub.realm("new")).realm_id == "new"
     finally:
         await hub.close()

@@ -25,6 +25,9 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
     term: int
     seq_number: int
     part: int = 0
+    is_repeatable: bool = False
+    """Of a delivery that is written in several transactions: the same numbers come with each of
+    them, so what came last may come again. It is written again then, in place of being skipped."""
 
     def passes(self, last: Fence | None) -> bool:
         """Whether it comes after the last one; False: it was there already.
@@ -36,7 +39,8 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if self.life < last.life or self.term < last.term:
             raise Fenced(f"The subscription {self.name!r} is delivered by another instance by now")
-        return (self.seq_number, self.part) > (last.seq_number, last.part)
+        here, there = (self.seq_number, self.part), (last.seq_number, last.part)
+        return here > there or (self.is_repeatable and here == there)
 
 
 async def pass_fence(session: WriteSession, fence: Fence) -> bool:

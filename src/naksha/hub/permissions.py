@@ -23,6 +23,7 @@ from naksha.hub.objects import (
 from naksha.hub.references import KINDS, Reference, names_of, stored_by, stored_in
 from naksha.hub.rights import Right, forbidden
 from naksha.hub.subscription_objects import Subscription
+from naksha.hub.subscriptions.circles import check_no_circle
 from naksha.hub.subscriptions.rights import check_delivers, check_subscription
 from naksha.model import limits
 from naksha.model.errors import Forbidden, LimitExceeded
@@ -72,14 +73,24 @@ async def check_made(
     for name in names_of(made):
         if name.key not in known and not name.is_implicit:
             await _check_named(edit, name, actor)
-    if isinstance(made, Subscription):
-        await check_subscription(edit, made, actor)
-    if isinstance(made, Connector):
-        await check_delivers(edit, made, actor)
+    await _check_delivered(edit, made, actor, old)
     for storage_id in await _reached_into(edit, made, old):
         storage = await edit.get(key_of(StorageObject, storage_id), StorageObject)
         if storage is not None:
             check_seen(storage.value, actor)
+
+
+async def _check_delivered(
+    edit: Edit, made: HubObject, actor: Actor, old: HubObject | None
+) -> None:
+    """What subscriptions deliver, whoever they are of, must be his who makes or changes that."""
+    if isinstance(made, Subscription):
+        await check_subscription(edit, made, actor)
+    elif isinstance(made, Connector):
+        await check_delivers(edit, made, old if isinstance(old, Connector) else None, actor)
+    is_new = old is None
+    if isinstance(made, Subscription) or (isinstance(made, Connector | Space) and not is_new):
+        await check_no_circle(edit, made)
 
 
 async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:

@@ -138,6 +138,11 @@ class Event:
         context = self.context if context is None else context
         return await Event(self._pipeline, sent, context, self._index + 1).process()
 
+    async def pass_on(self) -> None:
+        """What has been dealt with here goes to those behind, too, if there are any."""
+        if not self.is_last:
+            await self.send_upstream()
+
     async def send_upstream_authorized(self, request: Request[R]) -> Any:
         """The same for a request that somebody else made up: whoever asks must have the rights to
         it that he would need if he had sent it himself."""

@@ -46,6 +46,15 @@ class Remotes:
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self.targets: Final = Targets(allowed)
         self._pool: httpcore.AsyncConnectionPool | None = None
+        self._turns_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
+
+    def _turns(self, target: Target) -> asyncio.Semaphore:
+        """One that does not answer must not have all connections."""
+        turns = self._turns_of.get(target.origin)
+        if turns is None:
+            turns = asyncio.Semaphore(limits.REMOTE_CONNECTIONS_PER_TARGET_MAX)
+            self._turns_of[target.origin] = turns
+        return turns
 
     async def post(
         self, target: Target, body: bytes, headers: Mapping[str, str], patience: Patience
@@ -66,7 +75,8 @@ class Remotes:
         }
         try:
             async with asyncio.timeout(patience.total_seconds):
-                return await self._exchange(target, body, sent, patience)
+                async with self._turns(target):
+                    return await self._exchange(target, body, sent, patience)
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
             raise Slow(f"It did not answer within {patience.total_seconds:.1f} s") from error
         except _UNREACHED as error:

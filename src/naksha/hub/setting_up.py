@@ -3,6 +3,7 @@ otherwise. Several instances may do so at the same time, or die on the way."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -65,7 +66,8 @@ async def set_up_realm(catalog: Catalog, id: str, storage: DefaultStorage) -> Op
 
 
 async def _reserve(catalog: Catalog, id: str) -> None:
-    await catalog.realms.create(id)
+    with contextlib.suppress(Conflict):  # another instance was quicker
+        await catalog.realms.create(id)
 
 
 async def _finish(catalog: Catalog, realm: Realm, storage: DefaultStorage) -> None:

@@ -12,6 +12,7 @@ XYZ's form (`source` and `destination` as texts, `config.type`) is understood to
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
@@ -75,7 +76,7 @@ class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     asked about the feature as it is."""
 
 
-_SETTLED: Final = ("source", "start", "started_after", "progress_id")
+_SETTLED: Final = ("source", "start", "started_after", "started_in", "progress_id")
 """What is so from the beginning: whoever wants another source makes another subscription, and one
 that exists is put elsewhere by a reset."""
 
@@ -102,6 +103,8 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
     """For so long history and log are kept for one that stands still; then it may expire."""
     started_after: int = 0
     """The version that `start` meant when it was made."""
+    started_in: str = ""
+    """The storage that this version is one of."""
     progress_id: int = 0
     """The object of the catalog that says how far it is; another one in every life."""
 
@@ -113,7 +116,7 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
         super().check()
         _check_source(self.source)
         _check_filter(self.filter)
-        _check_start(self.start)
+        check_start(self.start)
         if not 1 <= len(self.event_handler_ids) <= limits.PIPELINE_HANDLERS_MAX:
             raise InvalidArgument(
                 f"It is delivered to 1 to {limits.PIPELINE_HANDLERS_MAX} connectors",
@@ -129,8 +132,15 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
         return {**super().whole_json(), "source": msgspec.to_builtins(self.source)}
 
     def to_json(self) -> dict[str, Any]:
-        """Without the number of its progress, which is nobody's business."""
-        return {name: value for name, value in self.whole_json().items() if name != "progressId"}
+        """Without where its progress is kept, which is nobody's business."""
+        hidden = ("progressId", "startedIn")
+        return {name: value for name, value in self.whole_json().items() if name not in hidden}
+
+    @property
+    def cut(self) -> str:
+        """Another one when transactions are cut into deliveries in another way."""
+        plain = msgspec.json.encode((self.filter, self.granularity), order="sorted")
+        return hashlib.sha256(plain).hexdigest()[:16]
 
     def resource(self) -> Resource:
         return resources.subscription(
@@ -205,8 +215,9 @@ def _check_area(spatial: SpatialFilter) -> None:
         )
 
 
-def _check_start(start: str | int) -> None:
+def check_start(start: str | int, *, field: str = "start") -> None:
+    """Where a subscription may begin, or go on."""
     if isinstance(start, str) and start not in (NOW, BEGINNING):
-        raise InvalidArgument(f"It is {NOW}, {BEGINNING} or a version", field="start")
+        raise InvalidArgument(f"It is {NOW}, {BEGINNING} or a version", field=field)
     if isinstance(start, int) and not 0 <= start <= limits.INT8_MAX:
-        raise InvalidArgument("A version is not negative", field="start")
+        raise InvalidArgument("A version is not negative", field=field)

@@ -662,6 +662,9 @@ REMOTE_PAUSE_SECONDS: Final = 0.1
 REMOTE_CONNECTIONS_MAX: Final = 100
 """Open connections of a hub to remote handlers; a call waits for one."""
 
+REMOTE_CONNECTIONS_PER_TARGET_MAX: Final = 25
+"""The same to one host and port, so that one which does not answer leaves some to the others."""
+
 REMOTE_KEEPALIVE_SECONDS: Final = 20.0
 """How long a connection is kept that nobody uses: a good deal less than hosts do."""
 
@@ -745,6 +748,13 @@ SUBSCRIPTION_LOOK_SECONDS: Final = 1.0
 SUBSCRIPTION_MOVE_SECONDS: Final = 30.0
 """How long a subscription waits for the instance that shall have it, before any may have it."""
 
+SUBSCRIPTION_LEFTOVER_SECONDS: Final = 600.0
+"""How long after its removal what a subscription has left is cleared away for good: by then every
+instance knows of it, also one that was stopped for a while."""
+
+SUBSCRIPTION_STOP_SECONDS: Final = 5.0
+"""How long a delivery that is to end is waited for."""
+
 SUBSCRIPTION_WAIT_SECONDS: Final = 30.0
 """How long is waited for news at once."""
 
@@ -766,3 +776,8 @@ SUBSCRIPTION_DELIVERY_SECONDS_MAX: Final = 300.0
 """How long one delivery may take before it counts as failed, and is tried again."""
 
 JSON_PATH_LENGTH_MAX: Final = 1_000
+JSON_PATH_SEGMENTS_MAX: Final = 32
+"""Each of them may look at every place of a feature."""
+
+EXPORT_LOCK_SECONDS_MAX: Final = 5.0
+"""How long a delivery waits for another process that writes to the same file."""

@@ -1,10 +1,12 @@
 """Handlers as somebody else would write them; the tests run each in both ways."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from naksha.hub.delivering import DeliverChanges
 from naksha.hub.pipeline import Event, Handler, Setup
 from naksha.hub.requests import CountFeatures, DeleteFeatures, ReadFeatures, WriteFeatures
 from naksha.hub.responses import Count, Features, Written
@@ -151,11 +153,25 @@ class Comparing:
         return Count(own.count * 100 + other.count * 10 + len(await found.all()))
 
 
+class Noting:
+    """Takes deliveries of a subscription, and notes them in a file."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._path = Path(setup.connector.properties["file"])
+
+    async def process(self, event: Event) -> Any:
+        if not isinstance(event.request, DeliverChanges):
+            return await event.send_upstream()
+        with self._path.open("ab") as file:
+            file.write(bytes(event.request.body) + b"\n")
+        return None
+
+
 CLASSES: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(Stamp, Pure, Narrow, Overreaching),
-        *(Refusing, Failing, Sleeping, Catching, Comparing),
+        *(Refusing, Failing, Sleeping, Catching, Comparing, Noting),
     )
 }
 

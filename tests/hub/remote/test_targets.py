@@ -199,3 +199,37 @@ def test_localhost_means_this_machine_and_nothing_else() -> None:
         TARGETS.check_address("localhost", ip_address("192.168.0.1"))
     with pytest.raises(Forbidden):
         TARGETS.check_address("inside.example.com", ip_address("10.21.0.1"))
+
+
+async def test_one_that_does_not_answer_does_not_have_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("naksha.model.limits.REMOTE_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr("naksha.model.limits.REMOTE_CONNECTIONS_PER_TARGET_MAX", 2)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def quick(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(silent, "127.0.0.1", 0) as dead,
+        await asyncio.start_server(quick, "127.0.0.1", 0) as living,
+    ):
+        urls = [f"http://127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in (dead, living)]
+        remotes = Remotes(urls)
+        waits, answers = (remotes.targets.check(url) for url in urls)
+        patience = Patience(5, 60)
+        waiting = [asyncio.create_task(remotes.post(waits, b"{}", {}, patience)) for _ in range(5)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            assert await remotes.post(answers, b"{}", {}, patience) == b"{}"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await remotes.close()

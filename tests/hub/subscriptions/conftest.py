@@ -1,11 +1,14 @@
 """Hubs that deliver, on each storage."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from naksha.hub import registered
 from naksha.testing.fixtures import DatabaseFactory
+from tests.hub.remote.support import install
+from tests.hub.subscriptions.handlers import Chosen
 from tests.hub.subscriptions.support import DeliveringHub, a_delivering_hub
 
 
@@ -35,3 +38,21 @@ async def file_hub(tmp_path: Path) -> AsyncIterator[DeliveringHub]:
     """A hub on a file, for what does not depend on the storage."""
     async with a_delivering_hub(f"file:{tmp_path}/{{realm}}.naksha", tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Chosen]]:
+    """A handler whose behaviour the test chooses, under the name `tests:chosen`."""
+    points = "[naksha.handlers]\ntests:chosen = tests.hub.subscriptions.handlers:Chosen\n"
+    monkeypatch.syspath_prepend(str(install(tmp_path / "site", points)))
+    monkeypatch.setattr(Chosen, "behaviour", Chosen.behaviour)
+    monkeypatch.setattr(Chosen, "taken", [])
+    _forget_handlers()
+    yield Chosen
+    monkeypatch.undo()
+    _forget_handlers()
+
+
+def _forget_handlers() -> None:
+    registered._known.cache_clear()
+    registered.handler_class.cache_clear()

@@ -86,6 +86,12 @@ async def eventually(holds: Callable[[], Any]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def has_no_leftovers(hub: DeliveringHub) -> bool:
+    """Whether all was cleared away."""
+    snapshot = await hub.realm.registry.snapshot_now()
+    return not [key async for key, _ in snapshot.list("removed-subscription/", object)]
+
+
 @asynccontextmanager
 async def a_delivering_hub(
     storage: str, files: Path, *, catalog: str = "memory:", **options: Any

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import time
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
@@ -20,11 +21,13 @@ import msgspec
 from naksha.hub.delivering import DeliverChanges
 from naksha.hub.fences import Fence
 from naksha.hub.pipeline import Event, Setup
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 
 EXPORTS: Final = "exports"
 """Where files are, below the data directory; each realm has a directory of its own."""
 FENCE_SUFFIX: Final = ".fence"
+_LOCK_PAUSE_SECONDS: Final = 0.02
 
 
 class JsonLinesHandler:
@@ -43,19 +46,29 @@ class JsonLinesHandler:
         request = event.request
         if not isinstance(request, DeliverChanges):
             return await event.send_upstream()
-        try:
-            await asyncio.to_thread(append, self._path, request.fence, bytes(request.body))
-        except OSError as error:
-            raise Unavailable(f"The file cannot be written: {error.strerror}") from error
+        deadline = time.monotonic() + limits.EXPORT_LOCK_SECONDS_MAX
+        while True:
+            try:
+                await asyncio.to_thread(append, self._path, request.fence, bytes(request.body))
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise Unavailable("Another process is writing to the file") from error
+                await asyncio.sleep(_LOCK_PAUSE_SECONDS)
+            except OSError as error:
+                raise Unavailable(f"The file cannot be written: {error.strerror}") from error
+            else:
+                break
+        await event.pass_on()
         return None
 
 
 def append(path: Path, fence: Fence, line: bytes) -> None:
     """Write a line, unless it was written before; Fenced when it comes from somebody who has lost
-    the subscription. Another process waits meanwhile."""
+    the subscription, and BlockingIOError while another process writes: it may have been stopped,
+    and threads that wait for it would be missing elsewhere."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         last = _last_of(path)
         if not fence.passes(last.get(fence.name)):
             return
@@ -75,8 +88,11 @@ def _last_of(path: Path) -> dict[str, Fence]:
 
 def _keep(path: Path, last: dict[str, Fence]) -> None:
     """After the line: who dies in between writes it again, which is better than not at all."""
-    new = path.with_name(f".{path.name}{FENCE_SUFFIX}")
-    new.write_bytes(msgspec.json.encode(last))
+    new = path.with_name(f"{path.name}{FENCE_SUFFIX}.new")
+    with new.open("wb") as file:
+        file.write(msgspec.json.encode(last))
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(_fence_path(path))
 
 

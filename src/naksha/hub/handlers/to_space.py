@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.delivering import Changes, DeliverChanges
+from naksha.hub.fences import Fence
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
@@ -49,18 +50,29 @@ class ToSpaceHandler:
                     modifications=modifications,
                     message=f"Version {changes.version} by subscription {request.fence.name}",
                     returning=False,
-                    fence=request.fence,
+                    fence=self._fence(event, request.fence),
                 ),
             )
+        await event.pass_on()
         return None
+
+    def _fence(self, event: Event, fence: Fence) -> Fence:
+        """Under a name that is unique in a storage, which other realms may use too, and in which
+        the subscription may write to several spaces."""
+        name = f"{event.context.actor.realm}/{fence.name}/{self._space_id}"
+        return msgspec.structs.replace(fence, name=name)
 
 
 def _modifications(changes: Changes) -> Iterator[Modification]:
-    """Of a feature that is in several collections, the last one counts."""
+    """Of a feature that is in several collections, the last one counts; but one that is deleted
+    in one of them and not in another has moved."""
     written: dict[str, dict[str, Any] | None] = {}
     for each in changes.features:
         feature = msgspec.json.decode(each.feature)
-        written[feature["id"]] = None if each.action == "DELETE" else _plain(feature)
+        if each.action == "DELETE":
+            written.setdefault(feature["id"], None)
+        else:
+            written[feature["id"]] = _plain(feature)
     features = tuple(feature for feature in written.values() if feature is not None)
     if features:
         yield Modification(

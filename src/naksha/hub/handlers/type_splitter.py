@@ -40,7 +40,7 @@ from naksha.hub.requests import (
     WriteFeatures,
 )
 from naksha.hub.responses import Count, Features, Whereabouts, Written
-from naksha.hub.writing import published, write_in
+from naksha.hub.writing import is_news, published, write_in
 from naksha.hub.writing.permits import Permits
 from naksha.model import limits
 from naksha.model.errors import (
@@ -161,6 +161,8 @@ class TypeSplitterHandler:
         storage = targets[0].storage
 
         async def work(session: WriteSession) -> Written:
+            if not await is_news(session, request):
+                return Written()
             await session.close_gates(await self._present(session))
             plan = self._plan(await self._heads(session, _all_ids(request)), request)
             answers = [
@@ -210,7 +212,11 @@ class TypeSplitterHandler:
 
     async def _write_spaces(self, event: Event, request: WriteFeatures) -> Written:
         """First what is made and changed, then what is deleted: a feature that moves is in both
-        spaces for a moment rather than in none."""
+        spaces for a moment rather than in none. Each is a transaction of its own, so a delivery
+        that comes twice is written twice, but none that comes late."""
+        if request.fence is not None:
+            fence = msgspec.structs.replace(request.fence, is_repeatable=True)
+            request = msgspec.structs.replace(request, fence=fence)
         stack = Stack(event, self._layers, "")
         ids = _all_ids(request)
         heads = {

@@ -41,6 +41,7 @@ class WebhookHandler:
         except RemoteFailed as error:
             error.message = f"The webhook {self._name!r} failed: {error.message}"
             raise
+        await event.pass_on()
         return None
 
 

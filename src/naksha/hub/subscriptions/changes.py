@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -12,14 +13,14 @@ from naksha.catalog.entities import Edit
 from naksha.hub.context import Actor
 from naksha.hub.hub import RealmHub
 from naksha.hub.permissions import check_removed, check_seen
-from naksha.hub.subscription_objects import BEGINNING, NOW, Subscription
-from naksha.hub.subscriptions.leftovers import clear_leftovers, leave
+from naksha.hub.subscription_objects import BEGINNING, NOW, Subscription, check_start
+from naksha.hub.subscriptions.leftovers import Leftover, clear, leave
 from naksha.hub.subscriptions.pinning import pin_name
-from naksha.hub.subscriptions.progress import Condition, Progress, ProgressTable
+from naksha.hub.subscriptions.progress import Condition, Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.service import begin
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 from naksha.model.version import HEAD, AtSeq, Version
 from naksha.spi.storage import Storage
 from naksha.versioning import FeedPosition
@@ -38,15 +39,21 @@ async def create_subscription(
     realm: RealmHub, subscription: Subscription, actor: Actor
 ) -> Subscription:
     """Make one; whatever is published after this returns is delivered, unless it starts later."""
-    storage = await _storage(realm, subscription)
+    storage_id = await _storage_id(realm, subscription)
+    storage = await realm.storage(storage_id)
     start = await _version(storage, subscription.start)
     table = ProgressTable(realm.opened.persistence)
     thing = msgspec.structs.replace(
-        subscription, started_after=start.seq_number, progress_id=table.new_id()
+        subscription,
+        started_after=start.seq_number,
+        started_in=storage_id,
+        progress_id=table.new_id(),
     )
     made = await realm.registry.create(thing, actor)
-    await begin(table, made)
-    await storage.pin(pin_name(realm.realm_id, made.progress_id), start)
+    # It is made: what cannot be done now is done by whoever delivers it.
+    with contextlib.suppress(NakshaError):
+        await begin(table, made)
+        await storage.pin(pin_name(realm.realm_id, made.progress_id), start)
     return made
 
 
@@ -55,11 +62,19 @@ async def remove_subscription(
 ) -> Subscription:
     """Remove one; a delivery that is under way may still arrive."""
 
+    table = ProgressTable(realm.opened.persistence)
+    left: Leftover | None = None
+
     async def leaving(edit: Edit, removed: Subscription) -> None:
-        leave(edit, removed, await storage_id_of(edit, removed.source))
+        nonlocal left
+        kept = await table.get(removed.progress_id)
+        storage_id = removed.started_in if kept is None else kept.value.storage_id
+        left = leave(edit, Leftover(storage_id, removed.progress_id, table.now_ms))
 
     removed = await realm.registry.remove(Subscription, id, actor, if_match=if_match, also=leaving)
-    await clear_leftovers(realm, await realm.registry.snapshot())
+    assert left is not None
+    with contextlib.suppress(NakshaError):  # it is cleared away once more
+        await clear(realm, left)
     return removed
 
 
@@ -69,7 +84,9 @@ async def reset_subscription(
     """Go on after another version: an earlier one, to get everything since then again, or a later
     one, to leave something out."""
     subscription = await _managed(realm, id, actor)
-    storage = await _storage(realm, subscription)
+    check_start(since, field="since")
+    storage_id = await _storage_id(realm, subscription)
+    storage = await realm.storage(storage_id)
     start = await _version(storage, since)
     table = ProgressTable(realm.opened.persistence)
     life = table.new_id()
@@ -78,6 +95,7 @@ async def reset_subscription(
         return msgspec.structs.replace(
             old,
             position=FeedPosition(start.seq_number),
+            storage_id=storage_id,
             life=max(life, old.life + 1),
             term=old.term + 1,
             holder="",
@@ -118,8 +136,19 @@ async def move_subscription(
 
 async def status_of(realm: RealmHub, subscription: Subscription) -> dict[str, Any]:
     """How it goes with it, and how far it is."""
+    return (await statuses_of(realm, [subscription]))[0]
+
+
+async def statuses_of(
+    realm: RealmHub, subscriptions: Sequence[Subscription]
+) -> list[dict[str, Any]]:
+    """The same of several at once."""
     table = ProgressTable(realm.opened.persistence)
-    kept = await table.get(subscription.progress_id)
+    known = await table.read([one.progress_id for one in subscriptions])
+    return [_status(one, known.get(one.progress_id)) for one in subscriptions]
+
+
+def _status(subscription: Subscription, kept: Kept | None) -> dict[str, Any]:
     if kept is None:
         return {"state": State.ACTIVE if subscription.active else State.PAUSED}
     progress = kept.value
@@ -146,9 +175,8 @@ async def _managed(realm: RealmHub, id: str, actor: Actor) -> Subscription:
     return subscription
 
 
-async def _storage(realm: RealmHub, subscription: Subscription) -> Storage:
-    snapshot = await realm.registry.snapshot()
-    return await realm.storage(await storage_id_of(snapshot, subscription.source))
+async def _storage_id(realm: RealmHub, subscription: Subscription) -> str:
+    return await storage_id_of(await realm.registry.snapshot(), subscription.source)
 
 
 async def _version(storage: Storage, start: str | int) -> Version:

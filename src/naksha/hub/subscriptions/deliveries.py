@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -33,32 +34,58 @@ class Cutter:
         path = subscription.filter.json_path
         self._path = JsonPath.parse(path, field="filter.jsonPath") if path else None
         self._clip = _clip_area(subscription.filter.spatial_filter)
+        self._told = 0
 
-    def deliveries(self, item: Published, progress: Progress) -> Iterator[DeliverChanges]:
+    async def deliveries(self, item: Published, progress: Progress) -> Sequence[DeliverChanges]:
         """Those of an item, none when nothing of it is wanted."""
+        if self._path is None and self._clip is None:
+            return self._cut(item, progress)
+        # Nobody knows how large the features of others are: everything else goes on meanwhile.
+        return await asyncio.to_thread(self._cut, item, progress)
+
+    def _cut(self, item: Published, progress: Progress) -> Sequence[DeliverChanges]:
         changes = item.changes
         if self._path is not None:
             changes = tuple(one for one in changes if self._path.finds(one.state.feature))
-            if not changes:
-                return
-        if self._granularity is Granularity.CONTENT_CHANGE:
-            # A transaction in many parts has changed once.
-            if item.is_last:
-                yield self._delivery(item, (), progress, item.part)
-            return
+            # The last one of several parts is told in any case: somebody may wait for it.
+            if not changes and not (item.part and item.is_last and self._has_parts):
+                return ()
+        if not self._has_parts:
+            # A transaction in many parts has changed once, whichever part was wanted first. After
+            # a death another one may be: by its number it is known to be the same.
+            if self._told == item.changeset.version.seq_number:
+                return ()
+            self._told = item.changeset.version.seq_number
+            return [self._delivery(item, (), progress, 0, is_last=True)]
         if self._clip is not None:
             changes = tuple(_clipped(one, Shaping(clip=self._clip)) for one in changes)
-        if self._granularity is Granularity.PER_TRANSACTION or not changes:
-            yield self._delivery(item, changes, progress, item.part)
-            return
-        first = item.part * PARTS
-        for place, change in enumerate(changes):
-            yield self._delivery(item, (change,), progress, first + place)
+        if self._granularity is Granularity.PER_TRANSACTION:
+            return [self._delivery(item, changes, progress, item.part, is_last=item.is_last)]
+        # What has moved from one collection to another is deleted before it is created.
+        ordered = sorted(changes, key=lambda one: one.action != "DELETE")
+        parts: list[tuple[FeatureChange, ...]] = [(one,) for one in ordered] or [()]
+        first, last = item.part * PARTS, len(parts) - 1
+        return [
+            self._delivery(
+                item, part, progress, first + place, is_last=item.is_last and place == last
+            )
+            for place, part in enumerate(parts)
+        ]
+
+    @property
+    def _has_parts(self) -> bool:
+        return self._granularity is not Granularity.CONTENT_CHANGE
 
     def _delivery(
-        self, item: Published, changes: Sequence[FeatureChange], progress: Progress, part: int
+        self,
+        item: Published,
+        changes: Sequence[FeatureChange],
+        progress: Progress,
+        part: int,
+        *,
+        is_last: bool,
     ) -> DeliverChanges:
-        shown = msgspec.structs.replace(item, changes=tuple(changes), part=part)
+        shown = msgspec.structs.replace(item, changes=tuple(changes), part=part, is_last=is_last)
         fence = Fence(
             name=self._name,
             life=progress.life,

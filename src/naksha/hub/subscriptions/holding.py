@@ -29,6 +29,26 @@ def lease_times(seconds: float) -> LeaseTimes:
 TIMES: Final = lease_times(limits.SUBSCRIPTION_LEASE_SECONDS)
 
 
+class Watch:
+    """Looks at holders, without their clocks: one who has changed nothing for as long as he may
+    have it has lost it, whatever `until_ms` says. His clock may have been far ahead."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Progress, float]] = {}
+
+    def is_over(self, kept: Kept, drift_seconds: float) -> bool:
+        """Whether it has been the same for long enough; to be asked again and again."""
+        seen, since = self._seen.get(kept.id, (None, 0.0))
+        if seen != kept.value:
+            self._seen[kept.id] = kept.value, boot_seconds()
+            return False
+        return boot_seconds() - since > kept.value.lease_ms / 1_000 + drift_seconds
+
+    def forget(self, id: int) -> None:
+        """It is not somebody else's."""
+        self._seen.pop(id, None)
+
+
 class Lost(Exception):
     """Somebody else has it, or shall have it, or it was put elsewhere."""
 
@@ -48,6 +68,7 @@ async def take(
         term=kept.value.term + 1,
         holder=instance,
         until_ms=table.now_ms + int(times.lease_seconds * 1000),
+        lease_ms=int(times.lease_seconds * 1000),
         wanted="",
         wanted_until_ms=0,
     )

@@ -1,5 +1,6 @@
 """What a subscription leaves behind when it is removed: its progress, and what is kept for it. That
-is cleared away afterwards, by whoever sees it, since nobody can do both at once."""
+is cleared away afterwards, since nobody can do both at once; and once more after a while, by
+whoever sees it, since an instance that had not heard of it yet may have made it anew."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import msgspec
 from naksha.catalog.entities import Edit, Snapshot
 from naksha.catalog.objects import object_type
 from naksha.hub.hub import RealmHub
-from naksha.hub.subscription_objects import Subscription
 from naksha.hub.subscriptions.pinning import pin_name
 from naksha.hub.subscriptions.progress import ProgressTable
+from naksha.model import limits
 from naksha.model.errors import NakshaError, NotFound
 
 _log: Final = logging.getLogger(__name__)
@@ -26,26 +27,31 @@ class Leftover(msgspec.Struct, frozen=True):
 
     storage_id: str
     progress_id: int
+    removed_ms: int
 
 
-def leave(edit: Edit, subscription: Subscription, storage_id: str) -> None:
+def leave(edit: Edit, leftover: Leftover) -> Leftover:
     """Note in the commit that removes a subscription what is to be cleared away."""
-    leftover = Leftover(storage_id, subscription.progress_id)
-    edit.put(f"{PREFIX}{subscription.progress_id}", leftover)
+    edit.put(f"{PREFIX}{leftover.progress_id}", leftover)
+    return leftover
 
 
 async def clear_leftovers(realm: RealmHub, snapshot: Snapshot) -> None:
-    """Clear away what there is; what cannot be is left to the next one."""
+    """Clear away what everybody has heard of; what cannot be is left to the next one."""
+    before_ms = realm.opened.persistence.clock.now_ms() - limits.SUBSCRIPTION_LEFTOVER_SECONDS * 1e3
     async for key, found in snapshot.list(PREFIX, Leftover):
+        if found.value.removed_ms > before_ms:
+            continue
         try:
-            await _clear(realm, found.value)
+            await clear(realm, found.value)
         except NakshaError as error:
             _log.warning("What a subscription has left cannot be cleared away: %s", error)
             continue
         await realm.registry.forget(key)
 
 
-async def _clear(realm: RealmHub, leftover: Leftover) -> None:
+async def clear(realm: RealmHub, leftover: Leftover) -> None:
+    """Clear away what a subscription has left."""
     await ProgressTable(realm.opened.persistence).forget(leftover.progress_id)
     try:
         storage = await realm.storage(leftover.storage_id)

@@ -33,15 +33,15 @@ class Pinning:
         self._pinned: int | None = None
         self._looked_at = 0.0
 
-    async def keep_up(self, position: FeedPosition, last: int, moved_ms: int) -> None:
-        """The pin follows, now and then: what it covers beyond the position does no harm. `last` is
-        the last version there is, `moved_ms` when the position was moved last."""
+    async def keep_up(self, position: FeedPosition, moved_ms: int) -> None:
+        """The pin follows, now and then: what it covers beyond the position does no harm.
+        `moved_ms` is when the position was moved last."""
         is_due = time.monotonic() - self._looked_at >= limits.SUBSCRIPTION_PIN_SECONDS
         if self._looked_at and not is_due:
             return
         self._looked_at = time.monotonic()
         try:
-            await self._follow(position, last, moved_ms)
+            await self._follow(position, moved_ms)
         except NakshaError as error:
             # History is kept as it was until now; it is looked at again.
             _log.warning("The pin %s could not be moved: %s", self._name, error)
@@ -52,8 +52,9 @@ class Pinning:
             await self._storage.unpin(self._name)
             self._pinned = None
 
-    async def _follow(self, position: FeedPosition, last: int, moved_ms: int) -> None:
+    async def _follow(self, position: FeedPosition, moved_ms: int) -> None:
         at = position.seq_number
+        last = await self._storage.wait_beyond(0, 0)
         if at < last and await self._is_given_up(at + 1, moved_ms):
             await self.drop()
         elif self._pinned != at:

@@ -38,6 +38,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str
     position: FeedPosition
     """All up to here was delivered."""
+    storage_id: str = ""
+    """The storage that the position is one of: another one has other versions."""
+    cut: str = ""
+    """How transactions are cut into deliveries: when that changes, their parts are others."""
     life: int
     """Greater each time that somebody puts it somewhere else, when it may go back; and greater
     than that of a former subscription of the same name."""
@@ -46,6 +50,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     holder: str = ""
     """The instance that delivers; empty: nobody."""
     until_ms: int = 0
+    lease_ms: int = 0
+    """For how long the holder has it with every change."""
     wanted: str = ""
     """The instance that shall have it next."""
     wanted_until_ms: int = 0

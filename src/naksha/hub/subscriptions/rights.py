@@ -8,16 +8,17 @@ features of the source, and to write all features of the spaces that its connect
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from naksha.catalog.entities import Snapshot
 from naksha.hub import resources
 from naksha.hub.context import Actor
 from naksha.hub.objects import Connector, Space, StorageObject, key_of
-from naksha.hub.references import connectors_named, names_of, stored_in
+from naksha.hub.references import connectors_named, names_of
 from naksha.hub.resources import Resource
 from naksha.hub.rights import Right, Rights, forbidden, parse_rights
 from naksha.hub.subscription_objects import Subscription
-from naksha.model.errors import Forbidden, InvalidArgument
+from naksha.model.errors import Forbidden
 
 WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
 
@@ -48,24 +49,33 @@ async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Act
     """Forbidden when the actor may not let the subscription do what it would do."""
     await _check_source(snapshot, thing, actor.rights)
     connectors = await connectors_named(snapshot, thing.event_handler_ids)
-    await _check_written(snapshot, thing, connectors, actor.rights)
+    await _check_written(snapshot, connectors, actor.rights)
 
 
-async def check_delivers(snapshot: Snapshot, connector: Connector, actor: Actor) -> None:
-    """The same for a connector that subscriptions are delivered to."""
+async def check_delivers(
+    snapshot: Snapshot, connector: Connector, old: Connector | None, actor: Actor
+) -> None:
+    """The same for a connector that subscriptions are delivered to: whoever says where it goes is
+    told what they are told."""
+    if old is None or _does(old) == _does(connector):
+        return
     async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
         if connector.id in found.value.event_handler_ids:
-            await _check_written(snapshot, found.value, [connector], actor.rights)
+            await _check_source(snapshot, found.value, actor.rights)
+            await _check_written(snapshot, [connector], actor.rights)
+
+
+def _does(connector: Connector) -> tuple[str, dict[str, Any]]:
+    return connector.class_name, connector.properties
 
 
 async def _check_written(
-    snapshot: Snapshot, thing: Subscription, connectors: Iterable[Connector], rights: Rights
+    snapshot: Snapshot, connectors: Iterable[Connector], rights: Rights
 ) -> None:
     for space_id in spaces_written(connectors):
         found = await snapshot.get(key_of(Space, space_id), Space)
         if found is None:
             continue  # told by whoever checks references
-        await _check_no_circle(snapshot, thing, found.value)
         for right in WRITES:
             check_all(rights, right, resources.features(found.value.resource()))
 
@@ -105,26 +115,4 @@ def check_all(rights: Rights, right: Right, features: Resource) -> None:
             "about all of them; ask for a token, or a role, that grants it for all",
             right=right.value,
             resource=str(features),
-        )
-
-
-async def _check_no_circle(snapshot: Snapshot, thing: Subscription, target: Space) -> None:
-    """What is delivered must not come back as news of the same source."""
-    source = thing.source
-    written = {stored.place for stored in await stored_in(snapshot, target)}
-    if source.space_id is not None:
-        found = await snapshot.get(key_of(Space, source.space_id), Space)
-        read = set() if found is None else {s.place for s in await stored_in(snapshot, found.value)}
-    else:
-        read = {
-            place
-            for place in written
-            if place[0] == source.storage_id
-            and (not source.collections or place[1] in source.collections)
-        }
-    if written & read:
-        raise InvalidArgument(
-            f"The space {target.id!r} is a part of the source: what is delivered to it would be "
-            "delivered again, for ever",
-            field="eventHandlerIds",
         )

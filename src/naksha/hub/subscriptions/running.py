@@ -7,9 +7,9 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from naksha.hub.subscriptions.pinning import Pinning
 from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
-from naksha.model.errors import Expired, Fenced, NakshaError
+from naksha.model.errors import Expired, Fenced, NakshaError, Unavailable
 from naksha.versioning import FeedPage, FeedPosition, Published
 
 _log: Final = logging.getLogger(__name__)
@@ -60,21 +60,20 @@ class Runner:
         while True:
             page = await self._persistently(self._read)
             for item in page.items:
-                for delivery in self._cutter.deliveries(item, self._holding.progress):
+                for delivery in await self._persistently(partial(self._cut, item)):
                     await self._persistently(partial(self._hand_over, delivery))
                 if item.is_last:
                     self._move(_after(item))
                 await self._save_sometimes()
             self._move(page.position)
-            await self._pinning.keep_up(self._position, page.last, self._holding.progress.moved_ms)
+            await self._keep_pin()
             if page.position.seq_number >= page.last and not page.position.within:
                 await self._rest()
 
     async def stay(self) -> None:
         """For ever, without delivering anything: it is paused."""
         while True:
-            last = await self._persistently(lambda: self._source.storage.wait_beyond(0, 0))
-            await self._pinning.keep_up(self._position, last, self._holding.progress.moved_ms)
+            await self._keep_pin()
             await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
 
     async def save(self) -> None:
@@ -86,9 +85,7 @@ class Runner:
 
         def moved(old: Progress) -> Progress:
             return msgspec.structs.replace(
-                old,
-                position=position,
-                moved_ms=old.moved_ms if position == old.position else _now_ms(),
+                _moved(old, position),
                 delivered=old.delivered + delivered,
                 delivered_ms=_now_ms() if delivered else old.delivered_ms,
             )
@@ -100,15 +97,31 @@ class Runner:
     # ---- One thing after the other -----------------------------------------------------------
 
     async def _read(self) -> FeedPage:
-        return await self._source.read(self._position)
+        try:
+            return await self._source.read(self._position)
+        except Expired as error:
+            await self._pinning.drop()
+            return await stay_expired(self._holding, error, self._position)
+
+    async def _cut(self, item: Published) -> Sequence[DeliverChanges]:
+        return await self._cutter.deliveries(item, self._holding.progress)
 
     async def _hand_over(self, delivery: DeliverChanges) -> None:
         self._holding.check()
+        seconds = limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX
         try:
-            await self._deliver(delivery)
-        except Fenced as error:
-            raise Lost(error.message) from error
+            async with asyncio.timeout(seconds):
+                await self._deliver(delivery)
+        except TimeoutError as error:
+            raise Unavailable(f"It was not taken within {seconds:.0f} s") from error
+        except Fenced:
+            # Lost, if it is. Else somebody has been there who is not one of us: that is told.
+            await self._holding.save()
+            raise
         self._delivered += 1
+
+    async def _keep_pin(self) -> None:
+        await self._pinning.keep_up(self._position, self._holding.progress.moved_ms)
 
     async def _rest(self) -> None:
         """Nothing is left; wait for more."""
@@ -125,14 +138,11 @@ class Runner:
         while True:
             try:
                 done = await work()
-            except Expired as error:
-                await self._tell(Condition.EXPIRED, error.message)
-                await self._pinning.drop()
-                # Nothing but a reset helps, which takes it from us.
-                await asyncio.Event().wait()
-            except NakshaError as error:
-                _log.warning("subscription %s: %s", self._name, error)
-                await self._tell(Condition.FAILING, str(error))
+            except Lost:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                await self._tell(Condition.FAILING, reason_of(error, self._name))
+                await self._keep_pin()
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
             else:
@@ -162,16 +172,39 @@ async def tell(
 
     def changed(old: Progress) -> Progress:
         return msgspec.structs.replace(
-            old,
+            old if position is None else _moved(old, position),
             condition=condition,
             reason=shown,
             since_ms=old.since_ms if old.condition is condition else _now_ms(),
-            position=old.position if position is None else position,
         )
 
     # When the catalog cannot be asked either, there is nobody to tell.
     with contextlib.suppress(NakshaError):
         await holding.save(changed)
+
+
+def reason_of(error: Exception, name: str) -> str:
+    """What is told of an error, and what only the log is told."""
+    if isinstance(error, NakshaError):
+        _log.warning("subscription %s: %s", name, error)
+        return str(error)
+    _log.error("subscription %s", name, exc_info=error)
+    return "Something failed that should not; the log has the reason"
+
+
+async def stay_expired(
+    holding: Holding, error: Expired, position: FeedPosition | None = None
+) -> NoReturn:
+    """Nothing but a reset helps, which takes the subscription from us. Until then it is told."""
+    while True:
+        await tell(holding, Condition.EXPIRED, error.message, position)
+        await asyncio.sleep(limits.SUBSCRIPTION_LOOK_SECONDS)
+
+
+def _moved(old: Progress, position: FeedPosition) -> Progress:
+    if position == old.position:
+        return old
+    return msgspec.structs.replace(old, position=position, moved_ms=_now_ms())
 
 
 def _after(item: Published) -> FeedPosition:

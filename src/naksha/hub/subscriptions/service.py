@@ -7,23 +7,24 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from naksha.catalog.entities import Snapshot
 from naksha.catalog.nodes import LeaseTimes
+from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import Status
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.objects import Connector, StorageObject, key_of
 from naksha.hub.references import connectors_named
 from naksha.hub.subscription_objects import Subscription
-from naksha.hub.subscriptions.holding import TIMES, Holding, take
+from naksha.hub.subscriptions.holding import TIMES, Holding, Watch, take
 from naksha.hub.subscriptions.leftovers import clear_leftovers
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.serving import serve
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
-from naksha.model.errors import NakshaError
+from naksha.model.errors import NakshaError, RealmNotFound
 from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
@@ -42,6 +43,13 @@ class _Held(NamedTuple):
     task: asyncio.Task[None]
 
 
+class _Plans(NamedTuple):
+    """All that there are in a state of the configuration."""
+
+    of: ObjectRef | None
+    plans: Mapping[str, Plan]
+
+
 class SubscriptionService:
     """The subscriptions of one instance."""
 
@@ -49,6 +57,8 @@ class SubscriptionService:
         self._hub = hub
         self._times = times
         self._held: dict[tuple[str, str], _Held] = {}
+        self._plans: dict[str, _Plans] = {}
+        self._watch = Watch()
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -73,26 +83,24 @@ class SubscriptionService:
 
     async def _look_for_ever(self) -> None:
         while True:
-            try:
-                async for realm in self._realms():
-                    await self._look(realm)
-            except NakshaError as error:
-                _log.warning("Subscriptions could not be looked for: %s", error)
-            except Exception:  # noqa: BLE001 - whatever it is, others are looked for
-                _log.exception("Subscriptions could not be looked for")
+            with _telling("subscriptions"):
+                await self._look_everywhere()
             pause = limits.SUBSCRIPTION_LOOK_SECONDS
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
 
-    async def _realms(self) -> AsyncIterator[RealmHub]:
-        for realm in await self._hub.catalog.realms.list():
-            if realm.status is Status.ACTIVE:
-                with contextlib.suppress(NakshaError):  # it has ended meanwhile
-                    yield await self._hub.realm(realm.id)
+    async def _look_everywhere(self) -> None:
+        """One realm after the other; what is wrong with one is no matter of the others."""
+        known = await self._hub.catalog.realms.list()
+        serving = {realm.id for realm in known if realm.status is Status.ACTIVE}
+        await self._stop([key for key in self._held if key[0] not in serving])
+        for id in serving:
+            with _telling(f"subscriptions of {id}"), contextlib.suppress(RealmNotFound):
+                await self._look(await self._hub.realm(id))
 
     async def _look(self, realm: RealmHub) -> None:
         """Take what nobody has, and give up what is not as it was."""
         snapshot = await realm.registry.snapshot()
-        plans = {plan.subscription.id: plan async for plan in _plans(snapshot)}
+        plans = await self._plans_of(realm.realm_id, snapshot)
         gone = [
             key
             for key, held in self._held.items()
@@ -102,6 +110,15 @@ class SubscriptionService:
         free = [plan for id, plan in plans.items() if (realm.realm_id, id) not in self._held]
         await self._take(realm, snapshot, free)
         await clear_leftovers(realm, snapshot)
+
+    async def _plans_of(self, realm_id: str, snapshot: Snapshot) -> Mapping[str, Plan]:
+        """Made anew only when the configuration has changed: there may be thousands."""
+        of = None if snapshot.commit is None else snapshot.commit.ref
+        known = self._plans.get(realm_id)
+        if known is None or known.of != of:
+            plans = {plan.subscription.id: plan async for plan in _plans(snapshot)}
+            known = self._plans[realm_id] = _Plans(of, plans)
+        return known.plans
 
     async def _take(self, realm: RealmHub, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
         table = ProgressTable(realm.opened.persistence)
@@ -118,7 +135,10 @@ class SubscriptionService:
 
     def _may_take(self, kept: Kept, now_ms: int) -> bool:
         drift_ms = int(self._times.drift_seconds * 1000)
-        return kept.value.is_free(now_ms, drift_ms) and kept.value.may_go_to(self.instance, now_ms)
+        if not kept.value.is_free(now_ms, drift_ms):
+            return self._watch.is_over(kept, self._times.drift_seconds)
+        self._watch.forget(kept.id)
+        return kept.value.may_go_to(self.instance, now_ms)
 
     def _start(self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding) -> None:
         subscription = plan.subscription
@@ -132,9 +152,26 @@ class SubscriptionService:
         tasks = [self._held.pop(key).task for key in keys]
         for task in tasks:
             task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                _log.error("A subscription ended", exc_info=result)
+        if not tasks:
+            return
+        # One that does not end when it is told to must not keep the others from theirs.
+        ended, going_on = await asyncio.wait(tasks, timeout=limits.SUBSCRIPTION_STOP_SECONDS)
+        for task in going_on:
+            _log.error("%s does not end", task.get_name())
+        for task in ended:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.error("%s ended", task.get_name(), exc_info=error)
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Whatever goes wrong is logged, and looked for again."""
+    try:
+        yield
+    except NakshaError as error:
+        _log.warning("%s cannot be looked for: %s", what, error)
+    except Exception:  # noqa: BLE001 - others are looked for all the same
+        _log.exception("%s cannot be looked for", what)
 
 
 @contextlib.asynccontextmanager
@@ -153,6 +190,8 @@ async def begin(table: ProgressTable, subscription: Subscription) -> None:
     progress = Progress(
         subscription=subscription.id,
         position=FeedPosition(subscription.started_after),
+        storage_id=subscription.started_in,
+        cut=subscription.cut,
         life=subscription.progress_id,
         moved_ms=table.now_ms,
     )

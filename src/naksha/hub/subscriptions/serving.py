@@ -8,28 +8,32 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from naksha.catalog.entities import Snapshot
 from naksha.hub.context import Context
 from naksha.hub.delivering import DeliverChanges
 from naksha.hub.objects import Connector, Space
-from naksha.hub.pipeline import Pipeline, Setup, Stage, Surroundings
+from naksha.hub.pipeline import Pipeline, Setup, Stage
 from naksha.hub.pipelines import made_handler
+from naksha.hub.registry import Realm
 from naksha.hub.subscription_objects import Subscription
 from naksha.hub.subscriptions.deliveries import Cutter
 from naksha.hub.subscriptions.holding import Holding, Lost
 from naksha.hub.subscriptions.pinning import Pinning, pin_name
-from naksha.hub.subscriptions.progress import Condition
+from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.rights import actor_of
-from naksha.hub.subscriptions.running import Runner, tell
-from naksha.hub.subscriptions.sources import open_source
+from naksha.hub.subscriptions.running import Runner, reason_of, stay_expired, tell
+from naksha.hub.subscriptions.sources import open_source, storage_id_of
 from naksha.model import limits
-from naksha.model.errors import NakshaError
+from naksha.model.errors import Expired, NakshaError
+from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
 
 
 async def serve(
-    hub: Surroundings,
+    hub: Realm,
     snapshot: Snapshot,
     subscription: Subscription,
     connectors: Sequence[Connector],
@@ -56,7 +60,7 @@ async def serve(
 class _Serving:
     def __init__(
         self,
-        hub: Surroundings,
+        hub: Realm,
         snapshot: Snapshot,
         subscription: Subscription,
         connectors: Sequence[Connector],
@@ -68,6 +72,9 @@ class _Serving:
         self._connectors = connectors
         self._holding = holding
         self._actor = actor_of(hub.realm_id, subscription, connectors)
+        self._name = f"{hub.realm_id}/{subscription.id}"
+        self._pin = pin_name(hub.realm_id, subscription.progress_id)
+        self._pinning: Pinning | None = None
         self._runner: Runner | None = None
 
     async def run(self) -> None:
@@ -76,8 +83,14 @@ class _Serving:
         while self._runner is None:
             try:
                 self._runner = await self._made()
-            except NakshaError as error:
-                await tell(self._holding, Condition.FAILING, str(error))
+            except Expired as error:
+                await stay_expired(self._holding, error)
+            except Lost:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                reason = reason_of(error, self._name)
+                await tell(self._holding, Condition.FAILING, reason)
+                await self._keep_pin()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
         await (self._runner.run() if self._subscription.active else self._runner.stay())
@@ -91,22 +104,47 @@ class _Serving:
 
     async def _made(self) -> Runner:
         subscription = self._subscription
+        await self._check_storage()
         source = await open_source(self._hub, self._snapshot, subscription, self._context)
-        name = f"{self._hub.realm_id}/{subscription.id}"
-        pin = pin_name(self._hub.realm_id, subscription.progress_id)
+        self._pinning = Pinning(source.storage, self._pin, subscription.keep_days)
         pipeline = self._pipeline()
+        cutter = Cutter(subscription.id, subscription, source.storage.id)
+        await self._cut_anew(subscription.cut)
 
         async def deliver(changes: DeliverChanges) -> None:
             await pipeline.run(changes, self._context())
 
-        return Runner(
-            name,
-            self._holding,
-            source,
-            Cutter(subscription.id, subscription, source.storage.id),
-            deliver,
-            Pinning(source.storage, pin, subscription.keep_days),
+        return Runner(self._name, self._holding, source, cutter, deliver, self._pinning)
+
+    async def _check_storage(self) -> None:
+        """Expired when the source is in another storage by now: its versions are others."""
+        before = self._holding.progress.storage_id
+        now = await storage_id_of(self._snapshot, self._subscription.source)
+        if now == before:
+            return
+        with contextlib.suppress(NakshaError):
+            await (await self._hub.storage(before)).unpin(self._pin)
+        raise Expired(
+            f"It was at a version of the storage {before!r}, and its source is in the storage "
+            f"{now!r} by now; reset it to go on there"
         )
+
+    async def _cut_anew(self, cut: str) -> None:
+        """When transactions are cut in another way than before, one of which a part was delivered
+        is delivered again from its beginning, and in a new life: its parts have other numbers."""
+        if self._holding.progress.cut == cut:
+            return
+
+        def changed(old: Progress) -> Progress:
+            start = FeedPosition(old.position.seq_number)
+            return msgspec.structs.replace(old, cut=cut, life=old.life + 1, position=start)
+
+        await self._holding.save(changed)
+
+    async def _keep_pin(self) -> None:
+        if self._pinning is not None:
+            progress = self._holding.progress
+            await self._pinning.keep_up(progress.position, progress.moved_ms)
 
     def _pipeline(self) -> Pipeline:
         """What changes are delivered through. Handlers know of spaces only: it looks like one."""

@@ -15,10 +15,11 @@ from naksha.hub.language.tags import tag_query
 from naksha.hub.objects import Space, key_of
 from naksha.hub.pipeline import Surroundings
 from naksha.hub.references import stored_in
+from naksha.hub.registry import Realm
 from naksha.hub.subscription_objects import ChangeFilter, Source, Subscription
 from naksha.hub.version_requests import ReadChanges
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.model.query import Intersects, Query
 from naksha.spi.storage import Storage
 from naksha.versioning import FeedFilter, FeedPage, FeedPosition, line_of, read_feed
@@ -58,16 +59,18 @@ async def storage_id_of(snapshot: Snapshot, source: Source) -> str:
 
 
 async def open_source(
-    realm: Surroundings,
+    realm: Realm,
     snapshot: Snapshot,
     subscription: Subscription,
     context: Callable[[], Context],
 ) -> OpenSource:
     """The source of a subscription."""
     source, where = subscription.source, feed_filter(subscription.filter)
-    storage = await realm.storage(await storage_id_of(snapshot, source))
+    storage_id = await storage_id_of(snapshot, source)
+    storage = await realm.storage(storage_id)
     if source.space_id is not None:
-        return OpenSource(storage, _of_space(realm, source.space_id, where, context))
+        read = _of_space(realm, source.space_id, where, context)
+        return OpenSource(storage, _only_of(storage_id, realm, source, read))
     return OpenSource(storage, await _of_storage(storage, source, where))
 
 
@@ -85,6 +88,18 @@ def _of_space(
         return FeedPage(page.items, FeedPosition.parse(page.position), page.last)
 
     return read
+
+
+def _only_of(storage_id: str, realm: Realm, source: Source, read: Read) -> Read:
+    """Without pages of another storage, which a space may be put into at any time."""
+
+    async def read_here(after: FeedPosition) -> FeedPage:
+        page = await read(after)
+        if await storage_id_of(await realm.registry.snapshot(), source) != storage_id:
+            raise Unavailable("Its source has just been put into another storage")
+        return page
+
+    return read_here
 
 
 async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Read:

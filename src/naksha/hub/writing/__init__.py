@@ -18,6 +18,6 @@ deletes      DeleteFeatures as a whole
 """
 
 from naksha.hub.writing.deletes import delete_features
-from naksha.hub.writing.writes import published, write_features, write_in
+from naksha.hub.writing.writes import is_news, published, write_features, write_in
 
-__all__ = ["delete_features", "published", "write_features", "write_in"]
+__all__ = ["delete_features", "is_news", "published", "write_features", "write_in"]

@@ -52,6 +52,16 @@ async def write_features(
     return msgspec.structs.replace(written, version=await published(target, written.txn))
 
 
+async def is_news(session: WriteSession, request: WriteFeatures) -> bool:
+    """Whether a request is to be carried out in a session: False for a delivery that was written
+    before. Asked once in a transaction, which keeps the answer.
+
+    Raises:
+        Fenced: It is a delivery that comes too late.
+    """
+    return request.fence is None or await pass_fence(session, request.fence)
+
+
 async def write_in(
     session: WriteSession,
     target: Target,
@@ -59,8 +69,8 @@ async def write_in(
     context: Context,
     space_id: str,
 ) -> Written:
-    """The same on main, as a part of a transaction that is somebody else's; its version is not
-    known yet."""
+    """The same on main, as a part of a transaction that is somebody else's, who asks whether it
+    `is_news`; its version is not known yet."""
     tags = TagChange(request.add_tags, request.remove_tags)
     line = WrittenLine(target.storage, is_main=True, base=None)
     write = _Write(target, request, prepare(request), tags, line)
@@ -102,8 +112,7 @@ class _Write:
             self._read = await states_at(self._line.base, self._target, self._prepared)
 
         async def work(session: WriteSession) -> Written:
-            fence = self._request.fence
-            if fence is not None and not await pass_fence(session, fence):
+            if not await is_news(session, self._request):
                 return Written()
             permits = Permits(context)
             written = await self.attempt(session, space_id, permits)

@@ -18,6 +18,7 @@ from naksha.hub.subscriptions.changes import (
     remove_subscription,
     reset_subscription,
     status_of,
+    statuses_of,
 )
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.server.answers import JSON, etag_of, is_known, json_answer
@@ -54,7 +55,7 @@ class Move(BaseModel):
 
 async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Response:
     """A subscription with its status; the first part of the tag is that of what can be changed."""
-    told = await _told(asked, thing)
+    told = _told(thing, await status_of(asked.realm, thing))
     suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
     headers = {"ETag": f'"{thing.etag()}.{suffix}"'}
     if asked.request.method == "GET" and is_known(asked.request, headers["ETag"]):
@@ -62,23 +63,25 @@ async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Respon
     return Response(msgspec.json.encode(told), status, headers, media_type=JSON)
 
 
-async def _told(asked: Asked, thing: Subscription) -> dict[str, Any]:
+def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
     """All that is told of a subscription, also what XYZ's clients look for."""
     return {
         **thing.to_json(),
         "destination": thing.event_handler_ids[0],
         "config": {"type": thing.granularity.value},
-        "status": await status_of(asked.realm, thing),
+        "status": status,
     }
 
 
 async def _listed(asked: Asked, space_id: str | None = None) -> Response:
     found = [
-        await _told(asked, one)
+        one
         for one in await asked.realm.registry.list(Subscription)
         if is_seen(one, asked.actor) and space_id in (None, one.source.space_id)
     ]
-    return json_answer(asked.request, found)
+    statuses = await statuses_of(asked.realm, found)
+    told = [_told(one, status) for one, status in zip(found, statuses, strict=True)]
+    return json_answer(asked.request, told)
 
 
 async def _found(id: str, asked: Asked, space_id: str) -> Subscription:
@@ -171,10 +174,8 @@ async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
     since = (await asked.body()).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
-    is_number = isinstance(since, int) and not isinstance(since, bool)
-    if not is_number and since not in (NOW, BEGINNING):
+    if isinstance(since, bool) or not isinstance(since, int | str):
         raise InvalidArgument(f"It is a version, {NOW} or {BEGINNING}", field="since")
-    assert isinstance(since, int | str)
     thing = await reset_subscription(asked.realm, subscription_id, since, asked.actor)
     return await _shown(asked, thing)
 
