@@ -209,6 +209,7 @@ async def test_the_feed_is_what_was_done(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(max_examples=150, deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
 @given(steps=scripts, data=st.data())
 async def test_the_feed_is_what_was_done_at_length(
