@@ -19,7 +19,7 @@ from naksha.model.state import State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.uuids import Uuid, parse_state_id
-from naksha.model.version import HEAD, Head, Version, VersionSelector
+from naksha.model.version import HEAD, AtSeq, Head, Version, VersionSelector
 from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
@@ -106,6 +106,16 @@ class PsqlReader(ABC):
     @abstractmethod
     async def _publish(self) -> None:
         """Publish what can be published before a version is looked up."""
+
+    @property
+    def _known_version(self) -> int:
+        """A version that is published already, and all before it; 0 when none is known."""
+        return 0
+
+    async def _publish_for(self, at: VersionSelector) -> None:
+        """The same, unless what is looked up was published before."""
+        if not (isinstance(at, AtSeq) and at.seq_number <= self._known_version):
+            await self._publish()
 
     @property
     @abstractmethod
@@ -351,7 +361,7 @@ class PsqlReader(ABC):
         return known
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
-        await self._publish()
+        await self._publish_for(at)
         async with self._connection() as connection:
             version = await resolve(connection, at)
             if collection is not None:
@@ -394,7 +404,7 @@ class PsqlReader(ABC):
         if cursor is not None and cursor.at == 0:
             cursor = None
         if cursor is None and not (isinstance(at, Head) and self._reads_head(query)):
-            await self._publish()
+            await self._publish_for(at)
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
