@@ -137,7 +137,10 @@ def _by_library(storage: Storage) -> Write:
 async def _by_sql(hub: FeedHub) -> AsyncIterator[Write]:
     """Clients of the database that know nothing of the library."""
     pool: Any = await asyncpg.create_pool(
-        hub.location, server_settings={"search_path": "naksha, public"}, max_size=WRITERS
+        hub.location,
+        server_settings={"search_path": "naksha, public"},
+        min_size=WRITERS,
+        max_size=WRITERS,
     )
 
     async def write(feature: _data.Feature) -> Commit:

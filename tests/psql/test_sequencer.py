@@ -52,6 +52,26 @@ async def test_versions_are_dense_although_numbers_are_not(bare: str, connect: C
     await check_log(writer)
 
 
+async def test_many_that_wait_are_not_compared_with_each_other(bare: str, connect: Connect) -> None:
+    writer = await connect()
+    for _ in range(20):
+        await begin(writer)
+        await sign(writer)
+        await writer.execute("COMMIT")
+    plans: list[str] = []
+    writer.add_log_listener(lambda _, message: plans.append(str(message)))
+    await writer.execute(
+        """LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;
+        SET auto_explain.log_nested_statements = on; SET auto_explain.log_analyze = on;
+        SET client_min_messages = log"""
+    )
+    await publish(writer)
+    [plan] = [plan for plan in plans if "Update on naksha_tx" in plan]
+    assert "rows=20 loops=1" in plan
+    assert "Nested Loop" not in plan
+    assert "Removed by Join Filter" not in plan
+
+
 async def test_a_transaction_with_many_signals_has_one_version(bare: str, connect: Connect) -> None:
     writer = await connect()
     await begin(writer)

@@ -217,6 +217,41 @@ def _members(thing: Any) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in thing.__struct_fields__}
 
 
+async def test_the_position_is_saved_now_and_then_and_when_it_is_given_back(
+    file_hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = file_hub
+    monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_SAVE_SECONDS", 60)
+    await hub.space("roads")
+    await hub.put("roads", feature("before"))
+    found = await hub.subscribe("s", **OF_ROADS)
+    begun = (await hub.status(found))["version"]
+    for number in range(3):
+        await hub.put("roads", feature(f"r{number}"))
+
+        async def is_there(count: int = number + 1) -> bool:
+            return len(hub.lines("s")) == count
+
+        # It rests in between, and does not save for that.
+        await eventually(is_there)
+        assert (await hub.status(found))["version"] == begun
+    assert hub.service is not None
+    await hub.service.close()
+    assert (await hub.status(found))["version"] == begun + 3
+
+
+async def test_the_position_is_saved_while_nothing_happens(hub: DeliveringHub) -> None:
+    await hub.space("roads")
+    await hub.put("roads", feature("before"))
+    found = await hub.subscribe("s", **OF_ROADS)
+    begun = (await hub.status(found))["version"]
+    for number in range(5):
+        await hub.put("roads", feature(f"r{number}"))
+    await hub.caught_up(found)
+    assert (await hub.status(found))["version"] == begun + 5
+    assert (await hub.status(found))["delivered"] == 5
+
+
 async def test_reset_and_replay(hub: DeliveringHub) -> None:
     await hub.space("roads")
     await hub.space("copy")

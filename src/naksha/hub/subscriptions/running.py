@@ -78,8 +78,7 @@ class Runner:
 
     async def save(self) -> None:
         """Keep how far it is, if it is not known yet."""
-        progress = self._holding.progress
-        if progress.position == self._position and not self._delivered:
+        if self._is_saved:
             return
         position, delivered = self._position, self._delivered
 
@@ -124,13 +123,17 @@ class Runner:
         await self._pinning.keep_up(self._position, self._holding.progress.moved_ms)
 
     async def _rest(self) -> None:
-        """Nothing is left; wait for more."""
-        await self._persistently(self.save)
-        await self._persistently(
-            lambda: self._source.storage.wait_beyond(
-                self._position.seq_number, limits.SUBSCRIPTION_WAIT_SECONDS
-            )
-        )
+        """Nothing is left; wait for more. Meanwhile what was delivered becomes due to be saved: not
+        at once, since while there is a steady stream of changes every one of them ends here."""
+        position = self._position.seq_number
+        while True:
+            await self._save_sometimes()
+            is_saved, seconds = self._is_saved, limits.SUBSCRIPTION_WAIT_SECONDS
+            if not is_saved:
+                seconds = max(0.0, self._save_due - time.monotonic())
+            wait = partial(self._source.storage.wait_beyond, position, seconds)
+            if await self._persistently(wait) > position or is_saved:
+                return
 
     async def _persistently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Try something until it can be done, however long that takes; everybody can read why."""
@@ -153,8 +156,16 @@ class Runner:
     async def _tell(self, condition: Condition, reason: str) -> None:
         await tell(self._holding, condition, reason, self._position)
 
+    @property
+    def _is_saved(self) -> bool:
+        return self._holding.progress.position == self._position and not self._delivered
+
+    @property
+    def _save_due(self) -> float:
+        return self._saved_at + limits.SUBSCRIPTION_SAVE_SECONDS
+
     async def _save_sometimes(self) -> None:
-        if time.monotonic() - self._saved_at >= limits.SUBSCRIPTION_SAVE_SECONDS:
+        if time.monotonic() >= self._save_due:
             await self._persistently(self.save)
 
     def _move(self, position: FeedPosition) -> None:

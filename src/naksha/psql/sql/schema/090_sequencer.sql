@@ -37,11 +37,13 @@ BEGIN
 END $$;
 
 -- Publishes at most `most` transactions; tells how many, the last version, and whether committed
--- transactions remain unpublished.
+-- transactions remain unpublished. Nobody can tell the planner how many wait: it takes them for one,
+-- and would compare each of thousands with every other.
 CREATE OR REPLACE FUNCTION naksha_publish(
     most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8,
     OUT remaining bool)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' SET enable_nestloop = off
+AS $$
 DECLARE
     bound   int8;
     last_ts timestamptz;
