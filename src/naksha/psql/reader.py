@@ -19,11 +19,7 @@ from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.uuids import Uuid, parse_state_id
-<<<<<<< HEAD
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
-=======
-from naksha.model.version import HEAD, AtSeq, Head, Version, VersionSelector
->>>>>>> feed-bench
 from naksha.psql import statements
 from naksha.psql.driver import Connection, Rows
 from naksha.psql.errors import translated
@@ -112,16 +108,6 @@ class PsqlReader(ABC):
     @abstractmethod
     async def _publish(self) -> None:
         """Publish what can be published before a version is looked up."""
-
-    @property
-    def _known_version(self) -> int:
-        """A version that is published already, and all before it; 0 when none is known."""
-        return 0
-
-    async def _publish_for(self, at: VersionSelector) -> None:
-        """The same, unless what is looked up was published before."""
-        if not (isinstance(at, AtSeq) and at.seq_number <= self._known_version):
-            await self._publish()
 
     @property
     @abstractmethod
@@ -385,7 +371,6 @@ class PsqlReader(ABC):
         return known
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
-<<<<<<< HEAD
         return await self._published(at, lambda: self._resolve(at, collection))
 
     async def _published(self, at: VersionSelector, read: Callable[[], Awaitable[T]]) -> T:
@@ -400,9 +385,6 @@ class PsqlReader(ABC):
         return await read()
 
     async def _resolve(self, at: VersionSelector, collection: str | None) -> Version:
-=======
-        await self._publish_for(at)
->>>>>>> feed-bench
         async with self._connection() as connection:
             version = await resolve(connection, at)
             if collection is not None:
@@ -444,7 +426,6 @@ class PsqlReader(ABC):
         """When to read. Checks that the collection is there and can be read then."""
         if cursor is not None and cursor.at == 0:
             cursor = None
-<<<<<<< HEAD
         if cursor is not None or (isinstance(at, Head) and self._reads_head(query)):
             return await self._moment_now(collection, query, at, cursor)
         return await self._published(at, lambda: self._moment_now(collection, query, at, None))
@@ -452,10 +433,6 @@ class PsqlReader(ABC):
     async def _moment_now(
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
     ) -> Moment:
-=======
-        if cursor is None and not (isinstance(at, Head) and self._reads_head(query)):
-            await self._publish_for(at)
->>>>>>> feed-bench
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)

@@ -67,10 +67,6 @@ class Writing(PsqlReader):
         with translated():
             await self._sequencer.publish()
 
-    @property
-    def _known_version(self) -> int:
-        return self._sequencer.news.last
-
     @asynccontextmanager
     async def write(
         self, app_id: str, author: str | None = None, *, at_ms: int | None = None
