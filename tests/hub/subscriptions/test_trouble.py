@@ -260,8 +260,15 @@ async def test_another_way_of_cutting_begins_the_transaction_anew(
     def changed(old: Subscription) -> Subscription:
         return msgspec.structs.replace(old, granularity=Granularity.PER_TRANSACTION)
 
+    new = await hub.realm.registry.change(Subscription, "s", changed, ACTOR)
+    table = ProgressTable(hub.realm.opened.persistence)
+
+    async def is_cut_anew() -> bool:
+        kept = await table.get(found.progress_id)
+        return kept is not None and kept.value.cut == new.cut
+
+    await eventually(is_cut_anew)
     chosen.behaviour = staticmethod(lambda _: asyncio.sleep(0))
-    await hub.realm.registry.change(Subscription, "s", changed, ACTOR)
     await hub.caught_up(found)
     (whole,) = chosen.taken[3:]
     assert len(whole.read().features) == 5
