@@ -58,6 +58,7 @@ IDS = {
     "connector_id": "WORD-connector",
     "storage_id": "WORD-storage",
     "role_id": "WORD-role",
+    "subscription_id": "WORD-subscription",
     "state_id": "naksha:WORD-space:2026:11:16:1",
     "transaction_id": "2026111600000000003",
     "version": "1",
@@ -71,6 +72,9 @@ _FEATURE = point("WORD-feature", 1, 1, text="WORD-text")
 _SPACE = "/hub/spaces/{space_id}"
 _OWN = {"space_id": MINE}
 _POINT = {"type": "Point", "coordinates": [1, 1]}
+
+_ONE = "{subscription_id}"
+_SUBSCRIPTION = {"id": "WORD-subscription", "eventHandlerIds": ["WORD-connector"]}
 
 _ASKED = [
     Ask("GET /hub"),
@@ -124,6 +128,21 @@ _ASKED = [
     Ask("PUT /hub/roles/{role_id}", body={"urm": {}}),
     Ask("PATCH /hub/roles/{role_id}", body={"title": "y"}),
     Ask("DELETE /hub/roles/{role_id}"),
+    Ask("GET /hub/instances"),
+    *(
+        Ask(operation)
+        for path in ("/hub/subscriptions", f"{_SPACE}/subscriptions")
+        for operation in (f"GET {path}", f"GET {path}/{_ONE}", f"DELETE {path}/{_ONE}")
+    ),
+    Ask("POST /hub/subscriptions", body={**_SUBSCRIPTION, "source": {"spaceId": "WORD-space"}}),
+    Ask("POST /hub/subscriptions", body={**_SUBSCRIPTION, "source": {"storageId": "WORD-storage"}}),
+    Ask("POST /hub/subscriptions", body={**_SUBSCRIPTION, "source": {"spaceId": MINE}}),
+    Ask(f"POST {_SPACE}/subscriptions", body=_SUBSCRIPTION),
+    Ask(f"PUT {_SPACE}/subscriptions/{_ONE}", body=_SUBSCRIPTION),
+    Ask(f"PUT /hub/subscriptions/{_ONE}", body=_SUBSCRIPTION),
+    Ask(f"PATCH /hub/subscriptions/{_ONE}", body={"title": "y"}),
+    Ask(f"POST /hub/subscriptions/{_ONE}/reset", body={"since": "beginning"}),
+    Ask(f"POST /hub/subscriptions/{_ONE}/move", body={"instance": "WORD"}),
     Ask("GET /hub/states/{state_id}"),
     Ask("GET /hub/transactions/{transaction_id}"),
     # ---- Features

@@ -58,6 +58,13 @@ def things(client: httpx.Client, owner: dict[str, str], stranger: dict[str, str]
         *(point(f"zebra-{n}", 1, 1, text="secret-text", tags=["secret-tag"]) for n in "ab")
     )
     feature = point("zebra-feature", 1, 1, text="secret-text", tags=["secret-tag"])
+    subscription = {
+        "id": "zebra-subscription",
+        "title": "secret-title",
+        "source": {"spaceId": "zebra-space"},
+        "eventHandlerIds": ["zebra-connector"],
+        "active": False,
+    }
     for headers, path, body in (
         (
             owner,
@@ -71,6 +78,7 @@ def things(client: httpx.Client, owner: dict[str, str], stranger: dict[str, str]
         (owner, "/hub/spaces/zebra-space/features", some),
         (owner, "/hub/spaces/zebra-space/tags", {"id": "zebra-tag"}),
         (owner, "/hub/spaces/zebra-space/branches", {"id": "zebra-branch"}),
+        (owner, "/hub/subscriptions", subscription),
         (stranger, "/hub/spaces", {"id": MINE}),
         (stranger, f"/hub/spaces/{MINE}/features", point("own", 1, 1)),
     ):
@@ -90,7 +98,9 @@ def fingerprint(client: httpx.Client, headers: dict[str, str]) -> Any:
         answer = client.get(f"/hub/{path}", headers=headers)
         assert answer.is_success, answer.text
         found[path] = answer.json()
-    return found
+    answer = client.get("/hub/subscriptions", headers=headers)
+    told = [{**one, "status": one["status"]["state"]} for one in answer.json()]
+    return {**found, "subscriptions": told}
 
 
 def test_every_operation_is_tried() -> None:

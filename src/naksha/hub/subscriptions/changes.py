@@ -39,6 +39,8 @@ async def create_subscription(
     realm: RealmHub, subscription: Subscription, actor: Actor
 ) -> Subscription:
     """Make one; whatever is published after this returns is delivered, unless it starts later."""
+    # First: who may not is not told what there is.
+    actor.rights.check(subscription.manage_right, subscription.resource())
     storage_id = await _storage_id(realm, subscription)
     storage = await realm.storage(storage_id)
     start = await _version(storage, subscription.start)
