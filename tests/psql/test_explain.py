@@ -198,6 +198,8 @@ async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves
     ):
         plan = await explain_generic(filled, text, values)
         assert plan.of_head() == {f"roads_p{leaf}" for leaf in leaves}
+        is_sorted = "jsonb_typeof" in text
+        assert plan.sequential == (plan.of_head() if is_sorted else set()), "along the ids"
 
 
 async def test_what_is_deleted_is_found_along_the_ids(filled: Direct) -> None:
@@ -301,7 +303,6 @@ QUERIES = {
     "txn": Query(txn_from=2031050300000000000, txn_to=2031050300000000001),
     "updated": Query(updated_from=int(DAYS[3].timestamp() * 1000) + 1),
     "page": Query(limit=50),
-    "page of a part": Query(part=Part(3, 8), limit=50),
     "page of a box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0), limit=50),
 }
 

@@ -21,6 +21,8 @@ READERS_MAX: Final = 8
 WAIT_S: Final = 30.0
 """How long anybody waits for a connection; who holds all of them would wait for ever."""
 
+INTERRUPT_AGAIN_S: Final = 0.05
+
 
 class NoReaderFree(Unavailable):
     """All connections are in use, perhaps by the one who asks: repeating cannot help."""
@@ -50,11 +52,12 @@ class Snapshot:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # However often we are told to go: the thread has to be done with the connection.
+            # However often we are told to go: the thread has to be done with the connection. It may
+            # not have begun its statement yet, or be between two of them, and not notice.
             while not task.done():
                 self._connection.interrupt()
                 with suppress(asyncio.CancelledError):
-                    await asyncio.wait([task])
+                    await asyncio.wait([task], timeout=INTERRUPT_AGAIN_S)
             if not task.cancelled():
                 task.exception()  # Seen, so that nobody complains that it was not.
             raise

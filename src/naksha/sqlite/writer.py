@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
@@ -39,6 +40,9 @@ GRACE_LONG_S: Final = 5.0
 GROUP_MAX: Final = 256
 GROUP_S: Final = 0.02
 """How many transactions are committed together, and how long the first of them waits."""
+LOOK_UP_INSTRUCTIONS: Final = 100_000
+"""How many instructions of SQLite's machine, some milliseconds, go by before a statement looks up
+whether anybody waits for it."""
 
 Kind = Literal["step", "look", "commit", "rollback", "task", "close"]
 
@@ -75,6 +79,8 @@ class _Job:
     answer: Future[Any] = field(default_factory=Future)
     result: Any = None
     within: Entry | None = field(default_factory=within)
+    is_given_up: bool = False
+    """Whether nobody waits for it any more."""
 
     def is_within(self, entry: Entry) -> bool:
         """Whether the transaction waits for this before it goes on."""
@@ -147,8 +153,14 @@ class Writer:
     ) -> asyncio.Future[Any]:
         job = _Job(kind, entry, work)
         self._queue.put(job)
+
+        def note(answer: asyncio.Future[Any]) -> None:
+            job.is_given_up = answer.cancelled()
+
         # Not to be cancelled half-way: whoever is cancelled rolls back next.
-        return asyncio.shield(asyncio.wrap_future(job.answer))
+        asked = asyncio.shield(asyncio.wrap_future(job.answer))
+        asked.add_done_callback(note)
+        return asked
 
     # ---- The thread --------------------------------------------------------------------------
 
@@ -259,7 +271,7 @@ class Writer:
         entry = job.entry
         self._enter(entry)
         try:
-            with translated():
+            with self._ending_with(job), translated():
                 result = job.work(entry.transaction)
         except BaseException:
             self._undo()
@@ -271,8 +283,17 @@ class Writer:
         assert job.entry is not None
         assert job.work is not None
         self._enter(job.entry)
-        with translated():
+        with self._ending_with(job), translated():
             return job.work(self._connection)
+
+    @contextmanager
+    def _ending_with(self, job: _Job) -> Iterator[None]:
+        """Statements end when nobody waits for them any more: others wait for the connection."""
+        self._connection.set_progress_handler(lambda: job.is_given_up, LOOK_UP_INSTRUCTIONS)
+        try:
+            yield
+        finally:
+            self._connection.set_progress_handler(None, 0)
 
     def _do_commit(self, job: _Job) -> None:
         assert job.entry is not None
