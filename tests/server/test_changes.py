@@ -258,7 +258,7 @@ def test_streams_take_no_turns_but_there_are_only_so_many(client: httpx.Client) 
 
 @pytest.fixture
 def own_hub(tmp_path: Path) -> Iterator[HubServer]:
-    arguments = ["--request-seconds", "1.5", "--drain-seconds", "20"]
+    arguments = ["--request-seconds", "3", "--drain-seconds", "20"]
     with HubServer(tmp_path, arguments=arguments) as hub:
         yield hub
 
