@@ -56,7 +56,8 @@ def test_a_conflict_is_a_branch_with_the_merge_in_it(client: httpx.Client, space
     one = client.get(f"{space}/features/a", params={"versionRef": "!fix"}).json()
     assert one["properties"][XYZ]["conflicting"] is True
     assert marked(client, space) == ["a", "dead", "gone"]
-    tile = client.get(f"{space}/tile/web/0_0_0.mvt", params={"versionRef": "!fix"})
+    with_namespace = {"versionRef": "!fix", "selection": "*"}
+    tile = client.get(f"{space}/tile/web/0_0_0.mvt", params=with_namespace)
     assert (tile.status_code, b"conflicting" in tile.content) == (200, True)
     assert b"@ns:naksha" not in tile.content
 
