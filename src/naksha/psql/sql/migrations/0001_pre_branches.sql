@@ -1,5 +1,18 @@
 -- Branches, pins that guard, kept objects and filters of the log. Nothing here rewrites a table.
 
+-- PostgreSQL 15.20 (and its like) adds no column to a table whose row type the parsed body of a
+-- function uses. The schema files make these functions again, in the same transaction.
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY(
+        SELECT p.oid::regprocedure::text FROM pg_proc p, pg_class k
+         WHERE k.oid = 'naksha_collection'::regclass AND p.prosqlbody IS NOT NULL
+           AND p.pronamespace = k.relnamespace AND k.reltype = ANY (p.proargtypes)) LOOP
+        EXECUTE format('DROP FUNCTION IF EXISTS %s CASCADE', name);
+    END LOOP;
+END $$;
 ALTER TABLE naksha_collection
     ADD COLUMN IF NOT EXISTS created_txn int8 NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS overlay int4 NOT NULL DEFAULT 0,
