@@ -18,6 +18,7 @@ TAGS: Final = {
     "spaces": "Public names, each with features behind it.",
     "connectors": "Configurations of event handlers, the parts of the pipeline of a space.",
     "storages": "Where collections of features are kept.",
+    "subscriptions": "Who is told of changes, and how far he is.",
     "roles": "Rights matrices with names, for tokens to use.",
     "lookup": "States and transactions by their ids, in whatever storage they are.",
     "features": "Reading, searching and writing.",

@@ -38,7 +38,10 @@ class SubscriptionDocument(ConfiguredDocument):
         description="`actions` (CREATE, UPDATE, DELETE), `spatialFilter` (`geometry`, `radius`, "
         "`clip`), `tags` and `properties` as in a query, `authors`, `jsonPath`.",
     )
-    granularity: Granularity = Granularity.PER_TRANSACTION
+    granularity: str = Field(
+        Granularity.PER_TRANSACTION.value,
+        description=f"{', '.join(Granularity)}.",
+    )
     eventHandlerIds: list[str] = Field(  # noqa: N815
         [],
         max_length=limits.PIPELINE_HANDLERS_MAX,
@@ -56,7 +59,9 @@ class SubscriptionDocument(ConfiguredDocument):
         le=limits.SUBSCRIPTION_KEEP_DAYS_MAX,
         description="For so long history is kept for it when it is behind; then it may expire.",
     )
-    startedAfter: int = Field(0, description="The version that `start` meant; read only.")  # noqa: N815
+    startedAfter: int = Field(  # noqa: N815
+        0, description="The version that `start` meant; read only."
+    )
     destination: str = Field("", description="XYZ's name for the first connector.")
     config: dict[str, Any] = Field({}, description="XYZ's place for the granularity: `type`.")
     status: SubscriptionStatus | None = None
