@@ -44,6 +44,7 @@ class DeliverChanges(Request[None], frozen=True, kw_only=True, tag="DeliverChang
     """Take note of changes; whoever returns has taken them. They come at least once, in order."""
 
     changes: ClassVar[bool] = True
+    tells_features: ClassVar[bool] = False
 
     fence: Fence
     body: msgspec.Raw
