@@ -29,6 +29,7 @@ def test_every_attribute_is_listed() -> None:
         resources.connector("a"),
         resources.storage("a"),
         resources.collection("a", storage_id="a"),
+        resources.subscription("a"),
         resources.role("a"),
         resources.capability("a"),
         resources.subscription("a"),

@@ -44,14 +44,16 @@ class DeliverChanges(Request[None], frozen=True, kw_only=True, tag="DeliverChang
     """Take note of changes; whoever returns has taken them. They come at least once, in order."""
 
     changes: ClassVar[bool] = True
+    tells_features: ClassVar[bool] = False
 
     fence: Fence
     body: msgspec.Raw
     """JSON, as the feed tells it (`naksha.hub.feed_json`)."""
 
     def needs(self) -> Collection[Right]:
-        """Nobody but the hub itself sends it."""
-        return ()
+        """The hub itself asks nobody; somebody else who sends it to a space could make up what
+        a subscription delivers."""
+        return (Right.MANAGE_SUBSCRIPTIONS,)
 
     def read(self) -> Changes:
         """What is in the body."""

@@ -11,6 +11,8 @@ import pytest
 import naksha.hub
 from naksha.hub import resources
 from naksha.hub.context import Actor, Context
+from naksha.hub.delivering import DeliverChanges
+from naksha.hub.fences import Fence
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Pipeline, Stage, Surroundings
@@ -24,6 +26,9 @@ SPACE = Space(id="roads", owner="ann")
 FEATURES: tuple[dict[str, Any], ...] = ({"type": "Feature", "id": "a"},)
 SAMPLES: dict[type[Request[Any]], list[dict[str, Any]]] = {
     WriteFeatures: [{"modifications": (Modification(features=FEATURES),)}],
+    DeliverChanges: [
+        {"fence": Fence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
+    ],
     ReadTile: [{"tile": VectorTile(west=0, south=0, east=1, north=1)}],
 }
 """Requests that do something only with some content."""
