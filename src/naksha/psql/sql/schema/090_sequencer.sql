@@ -37,8 +37,8 @@ BEGIN
 END $$;
 
 -- Publishes at most `most` transactions; tells how many, the last version, and whether committed
--- transactions remain unpublished. Nobody can tell the planner how many wait: it takes them for one,
--- and would compare each of thousands with every other.
+-- transactions remain unpublished. Nobody can tell the planner how many wait: it takes them for
+-- one, and would compare each of thousands with every other.
 CREATE OR REPLACE FUNCTION naksha_publish(
     most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8,
     OUT remaining bool)
