@@ -148,7 +148,7 @@ def _space(statement: Statement, query: Query) -> dict[str, str] | None:
         return None
     return {
         "space": statement.value(query.space),
-        "place": statement.value(f'"properties":{{"{XYZ}":{{'),
+        "place": statement.value(f'"properties":{{"{XYZ}":{{'.encode()),
         "splice": statement.value(f'"space":{json_text(query.space)},'),
     }
 
@@ -159,7 +159,8 @@ def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> d
     feature = sql("feature_closed", at=at) if closed else sql("feature")
     document = sql("split_feature_at", at=at) if closed else sql("split_feature")
     if space is not None:
-        feature = sql("feature_in_space", document=document, **space)
+        bytes_ = sql("bytes", document=document)
+        feature = sql("feature_in_space", document=document, bytes=bytes_, **space)
     return {"feature": feature, "document": document}
 
 

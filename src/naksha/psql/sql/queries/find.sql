@@ -35,7 +35,7 @@ s.id ~>~ {{id}}
 , CASE jsonb_typeof(s.v{{n}}) WHEN 'object' THEN '[]' WHEN 'array' THEN '[]' ELSE s.v{{n}}::text END
 
 -- name: sort_by
-{{rank}}, {{number}} {{direction}}, {{text}} {{direction}}, 
+{{rank}}, {{number}} {{direction}}, {{text}} {{direction}},
 
 -- name: sort_rank
 CASE jsonb_typeof(s.v{{n}}) WHEN 'number' THEN 0 WHEN 'string' THEN 1 WHEN 'boolean' THEN 2

@@ -10,9 +10,9 @@ SELECT s.id, json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') AS
 
 -- name: source_found_page
 -- Along the index on ids.
-SELECT * FROM (
-    SELECT s.id, json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') AS uuid, s.geo
-      FROM {{from_}} WHERE {{conditions}} ORDER BY s.id {{limit}})
+SELECT * FROM (SELECT s.id, s.geo,
+       json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') AS uuid
+  FROM {{from_}} WHERE {{conditions}} ORDER BY s.id {{limit}})
 
 -- name: found_after
 s.id > {{id}}

@@ -24,7 +24,9 @@ LIMIT {{limit}}
 ORDER BY f.id, f.txn {{limit}}
 
 -- name: feature
-CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(s.jsondata, 2) AS BLOB)
+-- Bytes are cut without counting the characters before.
+CAST('{"geometry":' || coalesce(s.geometry, 'null') || ','
+     || substr(CAST(s.jsondata AS BLOB), 2) AS BLOB)
 
 -- name: feature_closed
 -- A state of the history with its end, unless that came after the version.
@@ -35,14 +37,18 @@ CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
 
 -- name: feature_in_space
 -- The same two with the space's name in the namespace. We write it as the first property, and where
--- no object begins before that, it is found without taking the document apart.
-CASE WHEN instr(substr({{document}}, 2, instr({{document}}, {{place}}) - 2), '{') = 0
+-- no object begins before that, it is found without taking the document apart. `place` and what it
+-- is looked for in are bytes; X'7B' is an opening brace.
+CASE WHEN instr(substr({{bytes}}, 2, instr({{bytes}}, {{place}}) - 2), X'7B') = 0
      THEN CAST('{"geometry":' || coalesce(s.geometry, 'null') || ','
-               || substr({{document}}, 2, instr({{document}}, {{place}}) + length({{place}}) - 2)
+               || substr({{bytes}}, 2, instr({{bytes}}, {{place}}) + length({{place}}) - 2)
                || {{splice}}
-               || substr({{document}}, instr({{document}}, {{place}}) + length({{place}})) AS BLOB)
+               || substr({{bytes}}, instr({{bytes}}, {{place}}) + length({{place}})) AS BLOB)
      ELSE CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(json_set(
         {{document}}, '$.properties."@ns:com:here:xyz".space', {{space}}), 2) AS BLOB) END
+
+-- name: bytes
+CAST({{document}} AS BLOB)
 
 -- name: from_table
 {{table}} AS s
