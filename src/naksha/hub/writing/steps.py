@@ -142,12 +142,9 @@ class Steps:
             plan.creates = self._valid(plan.creates, rules.collection)
             plan.changes = self._valid(plan.changes, rules.collection)
         with _overtaken(), _named(entries):
-            await self._create(rules, plan, entries)
-            await self._write(rules.collection.id, plan, entries)
+            await self._write(rules, plan, entries)
 
     async def _create(self, rules: Rules, plan: Plan, entries: Entries) -> None:
-        if not plan.creates:
-            return
         features = [each.content.feature for each in plan.creates]
         outcomes = await self._session.create(_id_of(rules), features, returning=self._returning)
         # The versions of a feature go on after its tombstone.
@@ -155,7 +152,10 @@ class Steps:
             raise PreconditionFailed("A feature was deleted meanwhile")
         self._done(outcomes, entries)
 
-    async def _write(self, collection: str, plan: Plan, entries: Entries) -> None:
+    async def _write(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+        collection = _id_of(rules)
+        if plan.creates:
+            await self._create(rules, plan, entries)
         if plan.changes:
             features = [each.content.feature for each in plan.changes]
             muuids = [each.content.muuid for each in plan.changes]
