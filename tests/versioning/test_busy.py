@@ -39,18 +39,21 @@ async def write(storage: Storage, features: list[dict[str, Any]]) -> None:
 
 @asynccontextmanager
 async def busy(storage: Storage, **properties: Any) -> AsyncIterator[None]:
-    """Inside, all features are written again and again; only `m` changes."""
+    """Inside, all features are written again and again; only `m` changes after the first time."""
     is_over = False
+    has_begun = asyncio.Event()
 
     async def disturb(number: int) -> None:
         round_ = 0
         while not is_over:
             round_ += 1
             await write(storage, town(**properties, m=f"{number}-{round_}"))
+            has_begun.set()
 
     writers = [asyncio.create_task(disturb(number)) for number in range(WRITERS)]
     try:
         async with asyncio.timeout(PATIENCE_S):
+            await has_begun.wait()
             yield
     finally:
         is_over = True
@@ -94,7 +97,6 @@ async def test_rollback(storage: Storage) -> None:
     line = await line_of(storage, "main")
     to = await place_of(storage, str(then.seq_number))
     async with busy(storage, n=2):
-        await asyncio.sleep(0.1)
         done = await rollback(line, to, BOB)
     await check(storage, done, n=1, m=0)
 
