@@ -120,7 +120,8 @@ class PostgresCluster(PrivateServer):
 
     def create_database(self, name: str, *, template: str | None = None) -> str:
         """Create a database, empty or as a copy of `template`, and return its DSN."""
-        source = f" TEMPLATE {quote_identifier(template)}" if template else ""
+        # A copy of files takes a third of the time of one through the log.
+        source = f" TEMPLATE {quote_identifier(template)} STRATEGY FILE_COPY" if template else ""
         self._administrate(f"CREATE DATABASE {quote_identifier(name)}{source}")
         return self.dsn(name)
 
