@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from naksha.model.collection import CollectionInfo
 from naksha.sqlite import SqliteStorage
+from tests.sqlite.support import opened
 
 
 @pytest.fixture
@@ -17,9 +17,5 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def storage(path: Path) -> AsyncIterator[SqliteStorage]:
     """A storage with the collections `roads` and `places`."""
-    opened = await SqliteStorage.open(path, "test", number=7)
-    async with opened.write("setup") as session:
-        await session.create_collection(CollectionInfo(id="roads"))
-        await session.create_collection(CollectionInfo(id="places"))
-    yield opened
-    await opened.close()
+    async with opened(path) as storage:
+        yield storage

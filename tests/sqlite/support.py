@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.sqlite import SqliteStorage
@@ -15,6 +18,19 @@ from naksha.testing.suite_support import in_order
 
 SHELL = shutil.which("sqlite3")
 assert SHELL is not None, "the tests need the program sqlite3"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[SqliteStorage]:
+    """A new storage with the collections `roads` and `places`."""
+    storage = await SqliteStorage.open(path, "test", number=7)
+    try:
+        async with storage.write("setup") as session:
+            await session.create_collection(CollectionInfo(id="roads"))
+            await session.create_collection(CollectionInfo(id="places"))
+        yield storage
+    finally:
+        await storage.close()
 
 
 class ShellError(Exception):

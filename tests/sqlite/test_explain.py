@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from naksha.sqlite.rows import collection_of
 from naksha.sqlite.sql import queries, sql
 from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_support import Handle, point, with_xyz
+from tests.sqlite.support import opened
 
 SELECTIVE = {
     "ids": Query(ids=("k1", "k2")),
@@ -46,16 +48,22 @@ SCANNING = {
 }
 
 
-@pytest.fixture
-async def filled(storage: SqliteStorage) -> tuple[Path, int]:
+@pytest.fixture(scope="module")
+async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Path, int]]:
     """Features with some history; the path, and the txn of a version in the middle."""
+    async with opened(tmp_path_factory.mktemp("filled") / "test.naksha") as storage:
+        yield storage.path, await fill(storage)
+
+
+async def fill(storage: SqliteStorage) -> int:
+    """Gives the txn of a version in the middle."""
     roads = Handle(storage, "roads")
     features = [with_xyz(point(f"k{n}", n / 10, n / 10, n=n), tags=["a", "b"]) for n in range(300)]
     await roads.create(*features, author="ann")
     version = await storage.resolve(HEAD)
     await roads.update(*(point(f"k{n}", n / 10, n / 10, n=-n) for n in range(200)))
     await roads.delete(*(f"k{n}" for n in range(50)))
-    return storage.path, version.txn
+    return version.txn
 
 
 def plan_of(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY) -> list[str]:
@@ -172,11 +180,18 @@ async def test_a_write_looks_up_what_is_staged(filled: tuple[Path, int], name: s
     assert any(step.startswith("SEARCH") for step in steps), steps
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def branched(
-    filled: tuple[Path, int], storage: SqliteStorage
-) -> tuple[Path, int, list[Layers]]:
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[Path, int, list[Layers]]]:
     """A branch and a branch of it, both with changes of their own; and a version of both."""
+    async with opened(tmp_path_factory.mktemp("branched") / "test.naksha") as storage:
+        await fill(storage)
+        yield storage.path, *await branch_off(storage)
+
+
+async def branch_off(storage: SqliteStorage) -> tuple[int, list[Layers]]:
+    """Gives the txn of a version of both branches, and what they are read through."""
     one = await branch_of(storage)
     features = [with_xyz(point(f"k{n}", n / 10, n / 10, n=0), tags=["a"]) for n in range(100)]
     await one.on(Handle(storage, "roads")).upsert(*features)
@@ -184,7 +199,7 @@ async def branched(
     await two.on(Handle(storage, "roads")).delete(*(f"k{n}" for n in range(60, 90)))
     version = await storage.resolve(HEAD)
     await Handle(storage, "roads").update(*(point(f"k{n}", n=7) for n in range(150, 200)))
-    return filled[0], version.txn, [one.layers, two.layers]
+    return version.txn, [one.layers, two.layers]
 
 
 @pytest.mark.parametrize("states", States, ids=lambda states: states.name)
