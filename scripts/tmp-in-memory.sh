@@ -18,7 +18,7 @@ if [[ -z ${TMPDIR:-} ]] && is_enough; then
     TMPDIR=$(mktemp -d "$MEMORY/naksha-XXXXXX")
     export TMPDIR
     # Database servers run as users of their own.
-    chmod 755 "$TMPDIR"
+    chmod 1777 "$TMPDIR"
     trap 'rm -rf "$TMPDIR"' EXIT
 fi
 "$@"
