@@ -8,12 +8,14 @@ from naksha.psql.install import install
 from naksha.testing.fixtures import DatabaseFactory
 
 
-async def make_installed(databases: DatabaseFactory, name: str, storage_id: str) -> str:
+async def make_installed(
+    databases: DatabaseFactory, name: str, storage_id: str, schema: str = "naksha"
+) -> str:
     """Makes the template of that name; gives its DSN."""
     dsn = databases.template(name)
     connection = await asyncpg.connect(dsn)
     try:
-        await install(connection, "naksha", storage_id, 7)
+        await install(connection, schema, storage_id, 7)
     finally:
         await connection.close()
     return dsn

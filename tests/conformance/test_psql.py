@@ -11,15 +11,24 @@ from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.storage_suite import *  # noqa: F403
 from naksha.testing.storage_suite import StorageMaker
+from tests.installed import make_installed
 
+TEMPLATE = "naksha_suite_template"
 SCHEMA = 'All our "maps"'
 """A name that is right only where it is quoted."""
 
 
+@pytest.fixture(scope="session")
+async def template(database_factory: DatabaseFactory) -> str:
+    """The name of a database with the schema in it, to be copied."""
+    await make_installed(database_factory, TEMPLATE, "suite", SCHEMA)
+    return TEMPLATE
+
+
 @pytest.fixture(scope="class")
-async def storage(database_factory: DatabaseFactory) -> AsyncIterator[Storage]:
+async def storage(database_factory: DatabaseFactory, template: str) -> AsyncIterator[Storage]:
     """One storage for all tests of a class."""
-    with database_factory.fresh() as dsn:
+    with database_factory.fresh(template) as dsn:
         opened = await PsqlStorage.open(dsn, "suite", schema=SCHEMA)
         OPENED[id(opened)] = dsn
         yield opened
@@ -27,14 +36,16 @@ async def storage(database_factory: DatabaseFactory) -> AsyncIterator[Storage]:
 
 
 @pytest.fixture
-async def make_storage(database_factory: DatabaseFactory) -> AsyncIterator[StorageMaker]:
+async def make_storage(
+    database_factory: DatabaseFactory, template: str
+) -> AsyncIterator[StorageMaker]:
     """Further instances, each on the data of another one or on a database of its own."""
     opened: list[PsqlStorage] = []
     with ExitStack() as databases:
 
         async def make(*, beside: Storage | None = None, clock: Clock | None = None) -> Storage:
             if beside is None:
-                dsn = databases.enter_context(database_factory.fresh())
+                dsn = databases.enter_context(database_factory.fresh(template))
             else:
                 dsn = OPENED[id(beside)]
             storage = await PsqlStorage.open(dsn, "suite", schema=SCHEMA, clock=clock)
@@ -49,10 +60,10 @@ async def make_storage(database_factory: DatabaseFactory) -> AsyncIterator[Stora
 
 @pytest.fixture
 def open_storage(
-    database_factory: DatabaseFactory,
+    database_factory: DatabaseFactory, template: str
 ) -> Iterator[Callable[[], Awaitable[Storage]]]:
     """For tests that bring their own event loop."""
-    with database_factory.fresh() as dsn:
+    with database_factory.fresh(template) as dsn:
 
         async def open_() -> Storage:
             return await PsqlStorage.open(dsn, "suite", schema=SCHEMA)
