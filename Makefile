@@ -9,6 +9,9 @@ PYTEST_ARGS ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
+# Tests start hundreds of processes: each would compile the whole project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run run-postgres demo test test-core test-long check format bench lock system clean
 
 help: ## Say what can be done

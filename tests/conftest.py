@@ -1,5 +1,6 @@
 """What every test shares: the database fixtures, and the tests that take minutes."""
 
+import gc
 import signal
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 # A run in the background inherits that interrupts are ignored; so would the processes that tests
 # start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Modules and tests stay until the end: nothing of them is garbage, while there are more and more.
+gc.disable()
 
 pytest_plugins = ["naksha.testing.fixtures"]
 
@@ -26,6 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--long") else "short")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
