@@ -166,3 +166,21 @@ async def test_the_area_of_a_branch_that_was_rebased(storage: Storage) -> None:
     line = await line_of(storage, "fix")
     page = await changesets(line, area=Bbox(4, 4, 6, 6), newest_first=False)
     assert [each.version.txn for each in page.changesets] == [first.txn, done.txn]
+
+
+async def test_where_it_was_counts_when_it_is_moved_and_deleted_at_once(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", 8, 50), place("b", 8, 50))
+    async with storage.write("editor") as session:
+        await session.update("places", [place("a", -20, 10)])
+        await session.delete("places", ["a"])
+    gone = await seen(storage, session.txn)
+    async with storage.write("editor") as session:
+        await session.delete("places", ["b"])
+        await session.restore("places", ["b"])
+        await session.update("places", [place("b", -20, 10)])
+    back = await seen(storage, session.txn)
+    found = await log(storage, area=Bbox(7, 49, 9, 51))
+    assert [each.version.seq_number for each in found] == [2, gone.seq_number, back.seq_number]
+    found = await log(storage, area=Bbox(-21, 9, -19, 11))
+    assert [each.version.seq_number for each in found] == [gone.seq_number, back.seq_number]

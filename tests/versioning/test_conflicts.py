@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from naksha.versioning import (
     delete_branch,
     give_up_conflict,
     merge,
+    merge_solved,
     open_branch,
     rebase,
     rename_branch,
@@ -30,6 +32,8 @@ from naksha.versioning import (
     undecided_of,
 )
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
+
+merges_module = importlib.import_module("naksha.versioning.merges")
 
 
 async def in_conflict(storage: Storage) -> Storage:
@@ -252,3 +256,48 @@ async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:
     await resolve_conflict(storage, caught.value.id or "", choices, BOB)
     fix = (await open_branch(storage, "fix")).storage
     assert await content(fix) == {"a": {"n": 2}}
+
+
+async def test_a_branch_for_solving_has_the_name_of_its_branch(storage: Storage) -> None:
+    await in_conflict(storage)
+    with pytest.raises(MergeConflict) as caught:
+        await merge(storage, "fix", "main", BOB, solving=True)
+    assert [each.name for each in await branches(storage)] == ["!fix", "fix"]
+    await rename_branch(storage, "fix", "repair", ANN)
+    assert [each.name for each in await branches(storage)] == ["!repair", "repair"]
+    # The former name is free, for a branch with conflicts of its own too.
+    fix = await branch(storage)
+    await put(fix, place("fine", n=8))
+    await put(storage, place("fine", n=9))
+    with pytest.raises(MergeConflict):
+        await merge(storage, "fix", "main", BOB, solving=True)
+    names = ["!fix", "!repair", "fix", "repair"]
+    assert [each.name for each in await branches(storage)] == names
+    solved = (await open_branch(storage, "!repair")).storage
+    await put(solved, place("both", n=7), place("new", n=7), place("fine", n=7))
+    await delete(solved, "dead")
+    await merge_solved(storage, "!repair", "main", BOB, policy=Policy.THEIRS)
+    assert await content(storage) == {id_: {"n": 7} for id_ in ("both", "fine", "new")}
+    assert [each.name for each in await branches(storage)] == ["!fix", "fix", "repair"]
+    assert caught.value.id not in [each.id for each in await conflicts(storage)]
+
+
+async def test_a_conflict_is_not_kept_when_the_target_is_gone(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    one, two = await branch(storage, "one"), await branch(storage, "two")
+    await put(one, place("a", n=2))
+    await put(two, place("a", n=3))
+    store = merges_module.store_conflict
+
+    async def stored(*arguments: Any, **options: Any) -> Any:
+        await delete_branch(storage, "two", ANN)
+        return await store(*arguments, **options)
+
+    monkeypatch.setattr(merges_module, "store_conflict", stored)
+    with pytest.raises(NotFound, match="'two'"):
+        await merge(storage, "one", "two", BOB, solving=True)
+    assert await conflicts(storage) == []
+    assert [(b.name, b.state) for b in await branches(storage)] == [("one", "OPEN")]

@@ -14,8 +14,17 @@ from naksha.model.query import Bbox, Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
-from naksha.versioning import Action, Change, diff, diff_all, range_of
-from tests.versioning.town import BOB, all_of, delete, make, place, put
+from naksha.versioning import (
+    Action,
+    Change,
+    diff,
+    diff_all,
+    line_of,
+    place_of,
+    range_of,
+    rollback,
+)
+from tests.versioning.town import BOB, all_of, delete, make, place, put, seen
 
 
 async def changes(
@@ -210,3 +219,45 @@ async def test_pages_and_kinds_of_states_are_refused(storage: Storage, query: Qu
     await make(storage)
     with pytest.raises(InvalidArgument):
         await changes(storage, "0..HEAD", query)
+
+
+async def test_what_was_changed_and_changed_back_at_once_is_no_difference(
+    storage: Storage,
+) -> None:
+    """There is a state of it, with another author perhaps, and nothing else."""
+    await make(storage)
+    tagged = place("tags", n=1)
+    tagged["properties"][XYZ] = {"tags": ["old"], "crid": "mine"}
+    await put(storage, place("back", 1, 2, n=1, more={"x": [1]}), place("moved", n=1), tagged)
+    async with storage.write("editor", "bob") as session:
+        await session.update("places", [place("back", 3, 4, n=2), place("moved", n=2)])
+        other = place("tags", n=1)
+        other["properties"][XYZ] = {"tags": ["new"], "crid": "mine"}
+        await session.update("places", [other])
+        await session.update("places", [place("back", 1, 2, n=1, more={"x": [1]})])
+        await session.update("places", [place("moved", 9, 9, n=1)])
+    await seen(storage, session.txn)
+    found = await changes(storage, "2..HEAD")
+    assert {id_: each.paths() for id_, each in found.items()} == {
+        "moved": ["/geometry"],
+        "tags": [f"/properties/{XYZ}/tags"],
+    }
+    assert await changes(storage, "2..HEAD", Query(ids=("back",))) == {}
+    assert sorted(await changes(storage, "3..2")) == ["moved", "tags"]
+
+
+async def test_states_in_between_that_are_not_published_yet(storage: Storage) -> None:
+    await make(storage, "places", "roads")
+    last = await put(storage, place("a", 0, 0), place("b", 0, 0))
+    box = Query(spatial=Bbox(9, 9, 11, 11))
+    async with storage.write("slow") as slow:
+        await slow.create("roads", [place("r")])
+        for lon in (10, 20):
+            async with storage.write("app") as session:
+                await session.upsert("places", [place("a", lon, lon)])
+        for ref in (f"{last.seq_number}..HEAD", "2..HEAD"):
+            assert sorted(await changes(storage, ref)) == ["a"]
+            assert sorted(await changes(storage, ref, box)) == ["a"]
+        line = await line_of(storage, "main")
+        to = await place_of(storage, str(last.seq_number))
+        assert (await rollback(line, to, BOB, query=box, dry_run=True)).count == 1

@@ -79,7 +79,11 @@ async def test_ids_with_the_prefix_of_the_collection(storage: Storage) -> None:
     # Nothing but the prefix is different.
     same = [Snapshot(ms(3), [place("a")]), Snapshot(ms(4), [place("p-a")])]
     assert [each.txn for each in await import_history(storage, PLACES, same, BY)] == [None, None]
-    (gone,) = await import_history(storage, PLACES, [Edits(ms(5), [], ["p-a"])], BY)
+    twice = [Snapshot(ms(4, 2), [place("a"), place("p-p-a")]), Snapshot(ms(5, 2), [place("a")])]
+    done = await import_history(storage, PLACES, twice, BY)
+    assert [(d.created, d.deleted) for d in done] == [(1, 0), (0, 1)]
+    assert await content(storage) == {"a": {}}
+    (gone,) = await import_history(storage, PLACES, [Edits(ms(6, 2), [], ["p-a"])], BY)
     assert gone.deleted == 1
     assert await content(storage) == {}
 

@@ -18,8 +18,8 @@ from naksha.model.errors import (
     NotSupported,
     Retryable,
 )
-from naksha.model.query import Query
-from naksha.spi.storage import Storage
+from naksha.model.query import Bbox, Query
+from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning import (
     Policy,
     Scope,
@@ -443,3 +443,72 @@ async def test_a_merge_of_nothing_is_not_later_than_a_rebase(storage: Storage) -
     await put((await open_branch(storage, "fix")).storage, place("c"))
     done = await merge(storage, "fix", "main", ANN)
     assert done.created == {"places": ["c"]}
+
+
+async def test_who_has_it_already_has_it_from_then_on(storage: Storage) -> None:
+    """Main has the same as the branch, but only since something that is not published yet. What is
+    made from the last published version has it not."""
+    await make(storage, "places", "roads")
+    await put(storage, place("a", n=1), place("dead"))
+    fix = await branch(storage)
+    await put(fix, place("a", n=2), place("new"))
+    await delete(fix, "dead")
+    async with storage.write("slow") as slow:
+        await slow.create("roads", [place("r")])
+
+        async def same(session: WriteSession) -> None:
+            await session.upsert("places", [place("a", n=2), place("new")])
+            await session.delete("places", ["dead"])
+
+        await storage.run(same, "app")
+        async with asyncio.timeout(60):
+            assert (await merge(storage, "fix", "main", BOB)).count == 0
+            child = await branch(storage, "child")
+            done = await merge(storage, "fix", "child", BOB, dry_run=True)
+    assert (done.created, done.updated, done.deleted) == (
+        {"places": ["new"]},
+        {"places": ["a"]},
+        {"places": ["dead"]},
+    )
+    assert (await merge(storage, "fix", "child", BOB)).count == 3
+    assert await content(child) == {"a": {"n": 2}, "new": {}}
+    assert (await merge(storage, "fix", "main", BOB)).count == 0
+
+
+async def test_both_ways_at_once(storage: Storage) -> None:
+    """Each needs both branches as they are; one of them waits, and both end."""
+    await make(storage)
+    await put(storage, place("a", n=1), place("b", n=1))
+    one, two = await branch(storage, "one"), await branch(storage, "two")
+    expected: dict[str, Any] = {}
+    for round_ in range(4):
+        await put(one, place("a", n=f"one-{round_}"))
+        await put(two, place("b", n=f"two-{round_}"))
+        async with asyncio.timeout(60):
+            await asyncio.gather(
+                merge(storage, "one", "two", BOB),
+                merge(storage, "two", "one", ANN),
+                merge(storage, "one", "main", BOB),
+            )
+        expected = {"a": {"n": f"one-{round_}"}, "b": {"n": f"two-{round_}"}}
+        assert await content(one) == await content(two) == expected
+    await merge(storage, "two", "main", BOB)
+    assert await content(storage) == expected
+
+
+async def test_a_feature_that_moves_on_both_sides(storage: Storage) -> None:
+    """A geometry is one value, whatever else is changed with it."""
+    await make(storage)
+    await put(storage, place("a", 1, 1, n=1), place("b", 1, 1, n=1), place("c", 1, 1, n=1))
+    fix = await branch(storage)
+    await put(fix, place("a", 2, 2, n=1), place("b", 2, 2, n=2))
+    await delete(fix, "c")
+    await put(fix, place("c", 3, 3, n=1))
+    await put(storage, place("a", 1, 1, n=5), place("b", 2, 2, n=1, m=1), place("c", 1, 1, n=5))
+    await merge(storage, "fix", "main", BOB)
+    box = {"a": 2, "b": 2, "c": 3}
+    for id_, at in box.items():
+        area = Query(spatial=Bbox(at - 0.5, at - 0.5, at + 0.5, at + 0.5))
+        assert id_ in await content(storage, query=area)
+    assert await content(storage, query=Query(spatial=Bbox(0.5, 0.5, 1.5, 1.5))) == {}
+    assert await content(storage) == {"a": {"n": 5}, "b": {"n": 2, "m": 1}, "c": {"n": 5}}

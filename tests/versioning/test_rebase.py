@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from naksha.model.errors import MergeConflict, NotFound, Retryable
+from naksha.model.errors import (
+    InvalidArgument,
+    MergeConflict,
+    NakshaError,
+    NotFound,
+    Retryable,
+)
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Storage
 from naksha.versioning import (
     Scope,
+    Written,
     branches,
     create_branch,
+    delete_branch,
     open_branch,
     place_of,
     rebase,
@@ -154,3 +162,51 @@ async def test_the_new_base_may_be_about_less(storage: Storage) -> None:
     wide = (await open_branch(storage, "wide")).storage
     assert await content(wide, "roads") == {"r": {}}
     assert await content(wide) == {"a": {"n": 1}, "b": {}, "c": {}}
+
+
+async def test_the_new_base_is_deleted_meanwhile(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either it stays, or the rebase fails; nobody stands on what is gone."""
+    await prepared(storage)
+    other = await branch(storage, "other")
+    await put(other, place("c"))
+    write, tasks = rebase_module.write_plan, []
+
+    async def written(*arguments: Any) -> None:
+        await write(*arguments)
+        tasks.append(asyncio.create_task(delete_branch(storage, "other", ANN)))
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(rebase_module, "write_plan", written)
+    async with asyncio.timeout(60):
+        moved = await asyncio.gather(
+            rebase(storage, "fix", BOB, onto="other"), return_exceptions=True
+        )
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(e, NakshaError | Written) for e in moved)
+    assert all(e is None or isinstance(e, NakshaError) for e in ended)
+    names = [each.name for each in await branches(storage)]
+    is_moved = isinstance(moved[0], Written)
+    assert names == (["fix", "other"] if is_moved else ["fix"])
+    expected = {"a": {"n": 2}, "b": {}, "c": {}} if is_moved else {"a": {"n": 1}, "b": {}}
+    assert await content((await open_branch(storage, "fix")).storage) == expected
+
+
+async def test_a_base_that_is_older_than_a_collection(storage: Storage) -> None:
+    await make(storage)
+    first = await put(storage, place("a", n=1))
+    await branch(storage, "old")
+    await make(storage, "roads", "empty")
+    fix = await branch(storage)
+    await put(fix, place("a", n=2))
+    # What has nothing in it can be left behind.
+    await rebase(storage, "fix", BOB, onto="old", dry_run=True)
+    await put(fix, place("r"), into="roads")
+    for onto in ("old", str(first.seq_number)):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidArgument, match="not there yet") as caught:
+                await rebase(storage, "fix", BOB, onto=onto, dry_run=dry_run)
+            assert (caught.value.field, caught.value.collection_id) == ("onto", "roads")
+    assert await content(fix, "roads") == {"r": {}}
+    assert await content(fix) == {"a": {"n": 2}}

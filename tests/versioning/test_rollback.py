@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, MergeConflict
 from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning import Signed, create_branch, line_of, place_of, revert, rollback
-from tests.versioning.town import ANN, BOB, content, delete, make, place, put
+from naksha.versioning import Signed, create_branch, line_of, merge, place_of, revert, rollback
+from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put, seen
 
 
 async def test_what_was_changed_created_and_deleted_since_is_taken_back(storage: Storage) -> None:
@@ -188,3 +189,55 @@ async def test_what_is_no_changeset_is_not_reverted(storage: Storage) -> None:
     # What was done before the branch was made is in it, and can be taken back there.
     done = await revert(fix, await place_of(storage, "fix:2"), BOB, dry_run=True)
     assert [each.id for each in done.conflicts] == ["a"]
+
+
+async def test_revert_of_what_matches_a_filter(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("in", 5, 5, n=1), place("out", 0, 0, n=1), place("gone", 5, 5, n=1))
+    async with storage.write("editor") as session:
+        await session.update("places", [place("in", 20, 20, n=2), place("out", 0, 0, n=2)])
+        await session.delete("places", ["gone"])
+        await session.create("places", [place("new", 5, 5), place("far", 0, 0)])
+    bad = await seen(storage, session.txn)
+    # A conflict outside of the filter is in nobody's way.
+    await put(storage, place("out", 0, 0, n=3))
+    line = await line_of(storage, "main")
+    changeset = await place_of(storage, str(bad.seq_number))
+    box = Query(spatial=Bbox(4, 4, 6, 6))
+    dry = await revert(line, changeset, BOB, query=box, dry_run=True)
+    assert (await content(storage))["in"] == {"n": 2}
+    done = await revert(line, changeset, BOB, query=box)
+    assert (dry.created, dry.updated, dry.deleted) == (done.created, done.updated, done.deleted)
+    assert (done.created, done.updated, done.deleted) == (
+        {"places": ["gone"]},
+        {"places": ["in"]},
+        {"places": ["new"]},
+    )
+    assert await content(storage) == {
+        "far": {},
+        "gone": {"n": 1},
+        "in": {"n": 1},
+        "out": {"n": 3},
+    }
+
+
+async def test_ids_that_begin_like_the_prefix_of_the_collection(storage: Storage) -> None:
+    """A feature is written back under the id that it has, not under what is left of it."""
+    async with storage.write("setup") as session:
+        await session.create_collection(CollectionInfo(id="places", id_prefix="p-"))
+    # Stored as `p-x`, `x`, `p-dead` and `y`.
+    names = ("p-p-x", "x", "p-p-dead", "p-y")
+    then = await put(storage, *(place(id_, n=1) for id_ in names))
+    before = await content(storage)
+    assert sorted(before) == ["p-dead", "p-x", "x", "y"]
+    await put(storage, *(place(id_, n=2) for id_ in (*names, "p-p-new")))
+    await delete(storage, "p-p-dead")
+    line = await line_of(storage, "main")
+    await rollback(line, await place_of(storage, str(then.seq_number)), BOB)
+    assert await content(storage) == before
+    fix = await branch(storage)
+    await put(fix, *(place(id_, n=3) for id_ in names[:2]), place("p-p-new"))
+    await delete(fix, "p-p-dead")
+    await merge(storage, "fix", "main", BOB)
+    assert await content(storage) == await content(fix)
+    assert sorted(await content(fix)) == ["p-new", "p-x", "x", "y"]

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import Conflict, Expired, InUse, InvalidArgument, NotFound
+from naksha.model.errors import (
+    CollectionNotFound,
+    Conflict,
+    Expired,
+    InUse,
+    InvalidArgument,
+    NakshaError,
+    NotFound,
+)
 from naksha.spi.storage import Storage
 from naksha.versioning import (
     Scope,
     Signed,
+    branches,
     create_branch,
     create_tag,
+    delete_branch,
     delete_tag,
     drop_expired_tags,
+    open_branch,
     place_of,
+    rebase,
+    rename_branch,
     tag_of,
     tags,
 )
@@ -113,3 +128,99 @@ async def _switch_off(storage: Storage, name: str) -> None:
 async def _drop(storage: Storage, name: str) -> None:
     async with storage.write("app") as session:
         await session.drop_collection(name)
+
+
+async def test_a_tag_of_a_branch_that_has_another_name_now(storage: Storage) -> None:
+    await make(storage)
+    base = await put(storage, place("a", n=1))
+    await create_branch(storage, "fix", ANN)
+    fix = (await open_branch(storage, "fix")).storage
+    await put(fix, place("a", n=2))
+    await create_tag(storage, "tip", ANN, "fix")
+    await create_tag(storage, "before", ANN, f"fix:{base.seq_number}")
+    await create_branch(storage, "child", ANN, "fix")
+    await rename_branch(storage, "fix", "repair", ANN)
+    assert [(each.name, each.branch) for each in await tags(storage)] == [
+        ("before", "repair"),
+        ("tip", "repair"),
+    ]
+    assert [(b.name, b.parent) for b in await branches(storage)] == [
+        ("child", "repair"),
+        ("repair", "main"),
+    ]
+    # Another one has the name, and is no parent of anything.
+    await create_branch(storage, "fix", BOB)
+    await put((await open_branch(storage, "fix")).storage, place("wrong"))
+    await put((await open_branch(storage, "repair")).storage, place("b"))
+    for name, expected in (("tip", {"a": {"n": 2}}), ("before", {"a": {"n": 1}})):
+        made = await create_branch(storage, f"from-{name}", ANN, name)
+        assert made.parent == "repair"
+        line = await open_branch(storage, made.name)
+        assert await content(line.storage) == expected
+        await rebase(storage, made.name, BOB)
+        line = await open_branch(storage, made.name)
+        assert await content(line.storage) == {"a": {"n": 2}, "b": {}}
+
+
+async def test_a_branch_stays_while_something_is_made_from_its_tag(storage: Storage) -> None:
+    """The tag may be gone by then; who began to stand on the branch is not left without it."""
+    await make(storage)
+    await put(storage, place("a", n=1))
+    for round_ in range(4):
+        name = f"fix{round_}"
+        await create_branch(storage, name, ANN)
+        await put((await open_branch(storage, name)).storage, place("a", n=2))
+        await create_tag(storage, f"tip{round_}", ANN, name)
+
+        async def remove(number: int, name: str) -> None:
+            await delete_tag(storage, f"tip{number}", ANN)
+            await delete_branch(storage, name, ANN)
+
+        results = await asyncio.gather(
+            remove(round_, name),
+            create_branch(storage, f"child{round_}", ANN, f"tip{round_}"),
+            return_exceptions=True,
+        )
+        failed = [each for each in results if isinstance(each, BaseException)]
+        assert all(isinstance(each, NakshaError) for each in failed)
+        for each in await branches(storage):
+            line = await open_branch(storage, each.name)
+            assert await content(line.storage) == {"a": {"n": 2}}
+
+
+async def test_what_is_not_published_is_not_in_a_tag(storage: Storage) -> None:
+    await make(storage, "places", "roads")
+    last = await put(storage, place("a", n=1))
+    async with storage.write("slow") as slow:
+        await slow.create("roads", [place("r")])
+        await storage.run(lambda s: s.upsert("places", [place("a", n=2)]), "app")
+        made = await create_tag(storage, "now", ANN)
+        assert made.version == last
+    found = await place_of(storage, "now")
+    assert await content(found.storage, at=found.at) == {"a": {"n": 1}}
+
+
+async def test_a_scope_of_what_is_not_there(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    scope = Scope(None, ("places", "plaecs"))
+    with pytest.raises(CollectionNotFound) as caught:
+        await create_tag(storage, "t", ANN, scope=scope)
+    assert caught.value.collection_id == "plaecs"
+    with pytest.raises(CollectionNotFound):
+        await create_branch(storage, "b", ANN, scope=scope)
+    assert await tags(storage) == []
+    assert await branches(storage) == []
+
+
+async def test_what_is_made_after_a_tag_is_not_protected_by_it(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    await create_tag(storage, "before", ANN)
+    await create_branch(storage, "fix", ANN)
+    await make(storage, "roads", "paths")
+    await put(storage, place("r"), into="roads")
+    await _switch_off(storage, "roads")
+    await _drop(storage, "paths")
+    with pytest.raises(InUse):
+        await _drop(storage, "places")

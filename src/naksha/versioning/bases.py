@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from naksha.model.errors import LimitExceeded
+from naksha.model.errors import LimitExceeded, NotFound, NotSupported
+from naksha.model.transaction import MAIN
 from naksha.model.version import Version
 from naksha.spi.storage import Layer, WriteSession
-from naksha.versioning.places import Place
-from naksha.versioning.records import LAYERS_MAX, Branch, Epoch, Scope, pins_of
+from naksha.versioning.places import Line, Place
+from naksha.versioning.records import (
+    LAYERS_MAX,
+    Branch,
+    Epoch,
+    Scope,
+    branch_over,
+    change_branch,
+    pins_of,
+)
 
 
 def layers_below(place: Place) -> tuple[Layer, ...]:
@@ -24,6 +33,22 @@ def layers_below(place: Place) -> tuple[Layer, ...]:
     if len(layers) >= LAYERS_MAX:
         raise LimitExceeded(f"A branch has at most {LAYERS_MAX - 1} branches below it")
     return layers
+
+
+async def stand_on(session: WriteSession, line: Line) -> None:
+    """Make sure that a branch is not deleted while something is made that needs it; to be done
+    before anything else that a deletion waits for."""
+    if line.overlay == MAIN:
+        return
+    known = await branch_over(session, line.overlay)
+    if known is None:
+        raise NotFound(f"There is no branch {line.name!r}", field="branch")
+    if known[0].solves is not None:
+        raise NotSupported(
+            f"{line.name!r} goes when its conflict is solved; nothing can be made from it",
+            field="branch",
+        )
+    await change_branch(session, *known)
 
 
 async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: Version) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from naksha.model.errors import InUse, InvalidArgument, NotFound, NotSupported
+from naksha.model.errors import InUse, InvalidArgument
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
-from naksha.versioning.bases import layers_below, pin_base, unpin_base
+from naksha.versioning.bases import layers_below, pin_base, stand_on, unpin_base
 from naksha.versioning.conflicts import conflicts, end_conflict, give_up_conflict
 from naksha.versioning.places import Line, check_protectable, line_of, place_of
 from naksha.versioning.records import (
@@ -22,9 +22,8 @@ from naksha.versioning.records import (
     Known,
     Scope,
     Signed,
+    Tag,
     branch_of,
-    branch_with,
-    change_branch,
     every,
     everywhere,
     find,
@@ -32,7 +31,7 @@ from naksha.versioning.records import (
     plain,
     taken,
 )
-from naksha.versioning.refs import MAIN_BRANCH, check_name
+from naksha.versioning.refs import SOLVING, check_name
 
 
 async def create_branch(
@@ -55,7 +54,6 @@ async def create_branch(
     check_name(name)
     place = await place_of(storage, base, scope)
     below, since = layers_below(place), place.version.txn
-    parent_number = await _number_of(storage, place.line, scope)
     await check_protectable(place, scope)
     if await find(storage, scope, name) is not None:
         raise taken(name)
@@ -65,7 +63,7 @@ async def create_branch(
             name=name,
             scope=scope,
             parent=place.line.name,
-            parent_number=parent_number,
+            parent_number=place.line.number,
             epochs=(Epoch(overlay=await session.new_overlay(), below=below, since=since),),
             description=signed.message,
             author=signed.author,
@@ -78,14 +76,6 @@ async def create_branch(
         return branch
 
     return await storage.run(work, signed.app_id, signed.author)
-
-
-async def _number_of(storage: Storage, line: Line, scope: Scope) -> int | None:
-    """The number of a branch; at a version before its own ones a line has only its name."""
-    if line.branch is not None or line.name == MAIN_BRANCH:
-        return line.branch.number if line.branch is not None else None
-    branch, _ = await branch_of(storage, scope, line.name)
-    return branch.number
 
 
 async def branches(storage: Storage, *, space: str | None = None) -> list[Branch]:
@@ -109,9 +99,28 @@ async def rename_branch(
             raise taken(new_name)
         await session.forget(REF, scope.key(name), expected=revision)
         await session.keep(REF, scope.key(new_name), plain(renamed), expected=0)
+        for known in await everywhere(session):
+            await _rename_in(session, known, renamed)
 
     await storage.run(work, signed.app_id, signed.author)
     return renamed
+
+
+async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> None:
+    """Tell a tag or another branch the new name of the branch that it is of."""
+    record, expected = known.record, known.revision
+    told: Tag | Branch = record
+    if isinstance(record, Tag):
+        if record.branch_number == branch.number:
+            told = msgspec.structs.replace(record, branch=branch.name)
+    elif record.parent_number == branch.number:
+        told = msgspec.structs.replace(record, parent=branch.name)
+    if isinstance(record, Branch) and record.solves in branch.conflicts:
+        # It has the name of the branch that it is for.
+        await session.forget(REF, record.scope.key(record.name), expected=expected)
+        told, expected = msgspec.structs.replace(told, name=SOLVING + branch.name), 0
+    if told != record:
+        await session.keep(REF, told.scope.key(told.name), plain(told), expected=expected)
 
 
 async def delete_branch(
@@ -155,20 +164,6 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
             await session.forget(GONE, str(each.number))
         elif each is branch:
             await session.keep(GONE, str(each.number), plain(each))
-
-
-async def stand_on(session: WriteSession, line: Line) -> None:
-    """Make sure that a branch is not deleted while something is made that needs it."""
-    if line.branch is not None:
-        if line.branch.solves is not None:
-            raise NotSupported(
-                f"{line.name!r} goes when its conflict is solved; nothing can be made from it",
-                field="branch",
-            )
-        known = await branch_with(session, line.branch.number)
-        if known is None:
-            raise NotFound(f"There is no branch {line.name!r}", field="branch")
-        await change_branch(session, *known)
 
 
 async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Line:

@@ -11,7 +11,7 @@ import shapely
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument
 from naksha.model.query import Bbox, Intersects, Query, Spatial, States
-from naksha.model.transaction import LogFilter, Signal, Transaction
+from naksha.model.transaction import MAIN_LOG, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spi.query_parts import boxes_of, geometry_of
 from naksha.versioning.places import Line, line_of_branch
@@ -89,10 +89,13 @@ async def changesets(
     """
     if not 1 <= limit <= limits.PAGE_MAX:
         raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+    asked = where or MAIN_LOG
+    if asked.bbox is not None or asked.overlays != MAIN_LOG.overlays:
+        raise InvalidArgument("A log is of one line; where, is said by its area", field="where")
     if isinstance(area, Intersects) and shapely.is_empty(geometry_of(area)):
         return ChangesetPage([], None)
     found: list[Changeset] = []
-    async for each in _read(line, area, where or LogFilter(), after, limit, newest_first):
+    async for each in _read(line, area, asked, after, limit, newest_first):
         found.append(each)
         if len(found) == limit:
             return ChangesetPage(found, each.version.seq_number)

@@ -124,6 +124,12 @@ async def store_conflict(
         if known is None:
             raise NotFound(f"There is no branch {owner.name!r}", field="branch")
         branch, revision = known
+        if target.branch is not None and target.branch.number != owner.number:
+            # Nobody deletes it meanwhile: its conflicts would go with it, but for this one.
+            other = await branch_with(session, target.branch.number)
+            if other is None:
+                raise NotFound(f"There is no branch {target.name!r}", field="branch")
+            await change_branch(session, *other)
         made = None
         if solving is not None:
             made = await branch_for_solving(session, solving, branch, stored.id, signed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from naksha.model.version import HEAD
-from naksha.versioning.places import Place
+from naksha.versioning.places import Place, seen_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Fork:
     def sides(self) -> tuple[Place, ...]:
         """The versions that have transactions after the fork; on one line that is the later one."""
         if self.old.line.layers == self.new.line.layers:
-            return (max(self.old, self.new, key=lambda place: place.version),)
+            # Of the same version HEAD has what is not published yet.
+            return (max(self.old, self.new, key=lambda it: (it.version, it.at == HEAD)),)
         return (self.old, self.new)
 
     @property
@@ -29,7 +30,7 @@ class Fork:
         reading the line of the later one at the fork is reading the earlier one."""
         for first, last in ((self.old, self.new), (self.new, self.old)):
             # HEAD may have more than the version that is told with it.
-            if first.at != HEAD and _upwards(first)[-1][1] == self.txn:
+            if first.at != HEAD and seen_at(first)[-1][1] == self.txn:
                 return first, last
         return None
 
@@ -37,19 +38,10 @@ class Fork:
 def fork_of(old: Place, new: Place) -> Fork:
     """Go up from main through the layers that both have; the last of them is where they part."""
     txn = 0
-    for one, other in zip(_upwards(old), _upwards(new), strict=False):
+    for one, other in zip(seen_at(old), seen_at(new), strict=False):
         if one[0] != other[0]:
             break
         txn = min(one[1], other[1])
         if one[1] != other[1]:
             break
     return Fork(old, new, txn)
-
-
-def _upwards(place: Place) -> list[tuple[int, int]]:
-    """(overlay, last transaction seen of it), main first; nothing is seen beyond the version."""
-    last = place.version.txn
-    return [
-        (layer.overlay, last if layer.txn is None else min(layer.txn, last))
-        for layer in reversed(place.line.layers)
-    ]

@@ -18,7 +18,7 @@ from naksha.model.query import Query
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.records import Signed
-from naksha.versioning.writing import in_parts
+from naksha.versioning.writing import as_written, in_parts
 
 Feature: TypeAlias = Mapping[str, Any]
 
@@ -111,7 +111,8 @@ async def _import(
         if target.new is not None:
             await session.create_collection(target.new)
         for part in in_parts(sorted(gone), lambda id_: id_):
-            await session.delete(target.name, part)
+            ids_ = [as_written(id_, target.id_prefix) for id_ in part]
+            await session.delete(target.name, ids_)
         for features in in_parts(put, lambda feature: feature):
             for outcome in await session.upsert(target.name, features):
                 counts[outcome.action] = counts.get(outcome.action, 0) + 1

@@ -7,7 +7,7 @@ was merged once is not merged again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -16,6 +16,7 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.merge import Side, merge3, same
+from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, AtSeq, AtTxn
 from naksha.spi.merging import content_of
@@ -369,7 +370,7 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
     if merging.planned:
         message = signed.message or f"Merge of {source.line.name!r}"
         await write_plan(session, merging.planned, message)
-    merged = remember(owner, lines, session.txn or target.version.txn)
+    merged = remember(owner, lines, await merged_at(session, lines))
     for branch in (source.line.branch, target.line.branch):
         if branch is not None:
             # Of the other one nothing changes, but nobody else may have changed it either.
@@ -378,6 +379,23 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
             await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
     await pin_merge(session, owner, source.version, lines.bases)
     await forget_conflict(session, conflict_id("merge", source.line, target.line))
+
+
+async def merged_at(session: WriteSession, lines: Lines) -> int:
+    """The transaction after which the target has all of the source: the one that brought it, or
+    the last one when it had all of it already, published or not."""
+    return session.txn or await last_txn(session, lines.target, lines.bases)
+
+
+async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
+    """The last transaction on a branch, published or not, that changed one of these collections."""
+    source = source.read_in(session)
+    last = source.version.txn
+    since = Query(states=States.ALL, txn_from=last + 1)
+    for name in names:
+        async for state in source.storage.states(name, since):
+            last = max(last, state.txn)
+    return last
 
 
 def remember(branch: Branch, lines: Lines, txn: int) -> Branch:

@@ -35,6 +35,10 @@ class Line:
     layers: tuple[Layer, ...]
     branch: Branch | None
     session: WriteSession | None = None
+    number: int | None = None
+    """That of the branch which it is called by, whatever its name is now; None for main. At a
+    version before its own ones a branch is what it was made from, and a tag knows the layers
+    only."""
 
     @property
     def reader(self) -> Reader:
@@ -98,19 +102,27 @@ async def line_then(storage: Storage, branch: Branch, txn: int) -> Line:
             record = known.record
             if isinstance(record, Branch) and base.overlay in [e.overlay for e in record.epochs]:
                 line = await line_then(storage, record, txn)
-                return line_on(storage, branch.name, line.layers)
-        return line_on(storage, branch.name, (Layer(base.overlay, None), *epoch.below[1:]))
+                return line_on(storage, branch.name, line.layers, number=branch.number)
+        layers = (Layer(base.overlay, None), *epoch.below[1:])
+        return line_on(storage, branch.name, layers, number=branch.number)
     return line_of_branch(storage, branch, epoch)
 
 
 def line_on(
-    storage: Storage, name: str, layers: tuple[Layer, ...], branch: Branch | None = None
+    storage: Storage,
+    name: str,
+    layers: tuple[Layer, ...],
+    branch: Branch | None = None,
+    *,
+    number: int | None = None,
 ) -> Line:
     """A line of these layers."""
+    if branch is not None:
+        number = branch.number
     if layers[0].overlay == MAIN:
-        return Line(name, storage, storage, MAIN_LAYERS, None)
+        return Line(name, storage, storage, MAIN_LAYERS, None, number=number)
     scope = None if branch is None else branch.scope.collections
-    return Line(name, storage, storage.on_branch(layers, scope), layers, branch)
+    return Line(name, storage, storage.on_branch(layers, scope), layers, branch, number=number)
 
 
 async def place_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> Place:
@@ -191,12 +203,40 @@ async def _named(storage: Storage, branch: str, name: str, scope: Scope) -> Plac
         if branch != MAIN_BRANCH:
             raise InvalidArgument(f"{name!r} is a branch, not a version", field="versionRef")
         return await at(line_of_branch(storage, known.record), HEAD)
-    return await place_of_tag(storage, known.record)
+    tagged = await place_of_tag(storage, known.record)
+    if branch != MAIN_BRANCH:
+        await _check_on(tagged, known.record, branch, scope)
+    return tagged
+
+
+async def _check_on(tagged: Place, tag: Tag, branch: str, scope: Scope) -> None:
+    """Refuse a tag of another branch: the version with its number has something else on this
+    one."""
+    here = await _place(tagged.line.root, branch, AtSeq(tag.version.seq_number), scope)
+    if seen_at(here) != seen_at(tagged):
+        raise InvalidArgument(
+            f"Tag {tag.name!r} is a version of {tag.branch!r} that {branch!r} has not in it; say"
+            f" '{MAIN_BRANCH}:{tag.name}' if that one is meant",
+            field="versionRef",
+        )
+
+
+def seen_at(place: Place) -> list[tuple[int, int]]:
+    """(overlay, last transaction seen of it), main first; nothing is seen beyond the version, and
+    what began later is left out."""
+    last = place.version.txn
+    found = [
+        (layer.overlay, last if layer.txn is None else min(layer.txn, last))
+        for layer in reversed(place.line.layers)
+    ]
+    while len(found) > 1 and found[-2][1] == last:
+        found.pop()
+    return found
 
 
 async def place_of_tag(storage: Storage, tag: Tag) -> Place:
     """The version that a tag names, on the branch as it was then."""
-    line = line_on(storage, tag.branch, tag.layers)
+    line = line_on(storage, tag.branch, tag.layers, number=tag.branch_number)
     return await at(line, AtSeq(tag.version.seq_number))
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound, Retryable
-from naksha.model.query import Query, States
+from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.attempts import settle
-from naksha.versioning.bases import layers_below, pin_base
+from naksha.versioning.bases import layers_below, pin_base, stand_on
 from naksha.versioning.conflicts import conflict_id, forget_conflict, store_conflict, without
 from naksha.versioning.merges import (
     Choices,
@@ -22,6 +20,7 @@ from naksha.versioning.merges import (
     Policy,
     Stuck,
     decided,
+    last_txn,
     lines_of,
     plan_merge,
     undone,
@@ -141,8 +140,28 @@ async def _lines(
     source = await at(line_of_branch(storage, branch).read_in(session), HEAD)
     if session is None:
         source = await at(source.line, AtSeq(source.version.seq_number))
+    target = target.read_in(session)
+    await _check_complete(source, target, branch)
     # Nothing is written to the new base, so it does not matter what that is about.
-    return await lines_of(source, target.read_in(session), revisions, (source.line,))
+    return await lines_of(source, target, revisions, (source.line,))
+
+
+async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
+    """Refuse a base that is older than a collection: what the branch has of it would be lost."""
+    line = target.line
+    # As the branch will see it: main itself tells of all that are there now.
+    based = (line.session or line.root).on_branch(layers_below(target))
+    there = {info.id for info in await based.collections()}
+    for info in await source.storage.collections():
+        if info.id in there or not branch.scope.covers(info.id):
+            continue
+        if await source.storage.count(info.id, Query(), source.at):
+            raise InvalidArgument(
+                f"{branch.name!r} has features of a collection that is not there yet at the new"
+                " base; take a later one",
+                field="onto",
+                collection_id=info.id,
+            )
 
 
 async def _write(session: WriteSession, merging: Merging, signed: Signed) -> None:
@@ -150,6 +169,7 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
     source, target = lines.source, lines.target
     branch = source.line.branch
     assert branch is not None
+    await stand_on(session, target.line)
     # Who opened the branch before writes to its former overlay: not from now on.
     await session.freeze_overlay(branch.now.overlay)
     last = await last_txn(session, source, lines.bases)
@@ -165,24 +185,12 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
         overlay=overlay, below=below, since=session.txn, replayed=(branch.now.overlay, last)
     )
     conflict = conflict_id("rebase", source.line, target.line)
-    parent = target.line.branch
     moved = msgspec.structs.replace(
         without(branch, conflict),
         parent=target.line.name,
-        parent_number=None if parent is None else parent.number,
+        parent_number=target.line.number,
         epochs=(*branch.epochs, epoch),
     )
     await change_branch(session, moved, lines.revisions[branch.name])
     await pin_base(session, epoch, branch.scope, target.version)
     await forget_conflict(session, conflict)
-
-
-async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
-    """The last transaction on a branch, published or not, that changed one of these collections."""
-    source = source.read_in(session)
-    last = source.version.txn
-    since = Query(states=States.ALL, txn_from=last + 1)
-    for name in names:
-        async for state in source.storage.states(name, since):
-            last = max(last, state.txn)
-    return last

@@ -66,6 +66,8 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
     version: Version
     layers: tuple[Layer, ...]
     branch: str
+    branch_number: int | None = None
+    """The number of that branch, whatever its name; None: main."""
     protects: bool = True
     description: str | None = None
     author: str | None = None
@@ -239,6 +241,15 @@ async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
     for known in await everywhere(reader):
         if isinstance(known.record, Branch) and known.record.number == number:
             return known.record, known.revision
+    return None
+
+
+async def branch_over(reader: Reader, overlay: int) -> tuple[Branch, int] | None:
+    """The branch that an overlay is of, now or formerly, and its revision."""
+    for known in await everywhere(reader):
+        record = known.record
+        if isinstance(record, Branch) and any(each.overlay == overlay for each in record.epochs):
+            return record, known.revision
     return None
 
 

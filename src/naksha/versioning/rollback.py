@@ -64,9 +64,11 @@ async def revert(
     signed: Signed,
     *,
     collections: Sequence[str] | None = None,
+    query: Query | None = None,
     dry_run: bool = False,
 ) -> Written:
-    """Take the changes of one changeset back, and leave what others did since.
+    """Take the changes of one changeset back, and leave what others did since. With a query only
+    those of features that matched it before or after the changeset.
 
     Where later work touched the same property it is a conflict: MergeConflict with all of them,
     and nothing is written; a dry run tells them in its answer.
@@ -81,7 +83,7 @@ async def revert(
         now = await at(line.read_in(session), HEAD)
         old, new = before.read_in(session), changeset.read_in(session)
         for name in await names_in(old, new, collections):
-            changes = [each async for each in diff(old, new, name)]
+            changes = [each async for each in diff(old, new, name, query)]
             heads = await lookup(now, name, [each.id for each in changes])
             writes = [_reverted(name, each, heads.get(each.id), conflicts) for each in changes]
             found[name] = [write for write in writes if write is not None]

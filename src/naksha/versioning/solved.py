@@ -25,12 +25,13 @@ from naksha.versioning.merges import (
     Policy,
     Stuck,
     decided,
+    last_txn,
     lines_between,
+    merged_at,
     plan_merge,
     remember,
 )
 from naksha.versioning.places import Place, at, line_of, line_of_branch
-from naksha.versioning.rebase import last_txn
 from naksha.versioning.records import (
     CONFLICT,
     REF,
@@ -182,7 +183,7 @@ class _Finish:
     async def _write(self, session: WriteSession, merging: Merging) -> Written:
         lines = merging.lines
         await _check_unchanged(session, lines)
-        source, target = await self._source(session), lines.target
+        source = await self._source(session)
         known = await branch_with(session, self._stored.source or self._stored.target)
         if known is None:
             raise _moved()
@@ -190,7 +191,8 @@ class _Finish:
         if merging.planned:
             message = self._signed.message or f"Merge of {source.line.name!r}"
             await write_plan(session, merging.planned, message)
-        merged = remember(owner, replace(lines, source=source), session.txn or target.version.txn)
+        at_txn = await merged_at(session, lines)
+        merged = remember(owner, replace(lines, source=source), at_txn)
         await change_branch(session, merged, revision)
         await pin_merge(session, owner, source.version, lines.bases)
         await forget_conflict(session, self._stored.id)

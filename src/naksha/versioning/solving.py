@@ -73,12 +73,11 @@ async def branch_for_solving(
     message = f"The conflicts of branch {owner.name!r}"
     await write_plan(session, solving.planned, message)
     base = solving.base
-    parent = base.line.branch
     return Branch(
         name=SOLVING + owner.name,
         scope=owner.scope,
         parent=base.line.name,
-        parent_number=None if parent is None else parent.number,
+        parent_number=base.line.number,
         epochs=(Epoch(overlay=overlay, below=solving.below, since=base.version.txn),),
         description=f"To solve the conflicts of branch {owner.name!r}",
         author=signed.author,

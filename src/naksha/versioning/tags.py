@@ -5,7 +5,7 @@ from __future__ import annotations
 from naksha.model.errors import Expired, NotFound
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.branches import stand_on
+from naksha.versioning.bases import stand_on
 from naksha.versioning.places import check_protectable, place_of, place_of_tag
 from naksha.versioning.records import (
     REF,
@@ -53,6 +53,7 @@ async def create_tag(
         version=place.version,
         layers=place.line.layers,
         branch=place.line.name,
+        branch_number=place.line.number,
         protects=protects,
         description=signed.message,
         author=signed.author,

@@ -62,20 +62,32 @@ Plan = dict[str, list[Write]]
 async def write_all(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
     """Write; each over exactly the state that is given, else Conflict, or Retryable for a feature
     that somebody else created. What was deleted comes back from its tombstone."""
+    if not writes:
+        return
+    prefix = (await session.collection(collection)).id_prefix
     for part in in_parts(writes, lambda write: write.feature):
-        await _write(session, collection, part)
+        await _write(session, collection, part, prefix)
 
 
-async def _write(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
+def as_written(id_: str, prefix: str | None) -> str:
+    """The id to write a stored feature under: the prefix of the collection is cut off, also from an
+    id that begins like it by itself."""
+    return prefix + id_ if prefix and id_.startswith(prefix) else id_
+
+
+async def _write(
+    session: WriteSession, collection: str, writes: Sequence[Write], prefix: str | None
+) -> None:
     gone = [write for write in writes if write.feature is None and write.head is not None]
     if gone:
         uuids = [None if write.head is None else write.head.uuid for write in gone]
-        await session.delete(collection, [write.id for write in gone], uuids=uuids)
+        ids = [as_written(write.id, prefix) for write in gone]
+        await session.delete(collection, ids, uuids=uuids)
     put = [write for write in writes if write.feature is not None]
     if not put:
         return
-    restored = await _restore(session, collection, [w.id for w in put if w.head is None])
-    features = [_locked(write) for write in put]
+    restored = await _restore(session, collection, [w.id for w in put if w.head is None], prefix)
+    features = [_locked(write, prefix) for write in put]
     outcomes = await session.upsert(collection, features, muuids=[w.origin for w in put])
     for write, outcome in zip(put, outcomes, strict=True):
         if write.head is None and write.id not in restored and outcome.action != "CREATED":
@@ -84,7 +96,9 @@ async def _write(session: WriteSession, collection: str, writes: Sequence[Write]
             )
 
 
-async def _restore(session: WriteSession, collection: str, ids: Sequence[str]) -> set[str]:
+async def _restore(
+    session: WriteSession, collection: str, ids: Sequence[str], prefix: str | None
+) -> set[str]:
     """Bring back those that have a tombstone."""
     if not ids:
         return set()
@@ -92,7 +106,7 @@ async def _restore(session: WriteSession, collection: str, ids: Sequence[str]) -
     dead = [state.id async for state in session.states(collection, query)]
     if dead:
         try:
-            await session.restore(collection, dead)
+            await session.restore(collection, [as_written(id_, prefix) for id_ in dead])
         except FeatureNotFound as error:
             raise Retryable(
                 "The feature came back meanwhile", feature_id=error.feature_id
@@ -100,13 +114,14 @@ async def _restore(session: WriteSession, collection: str, ids: Sequence[str]) -
     return set(dead)
 
 
-def _locked(write: Write) -> Feature:
+def _locked(write: Write, prefix: str | None) -> Feature:
     assert write.feature is not None
+    feature = {**write.feature, "id": as_written(write.id, prefix)}
     if write.head is None:
-        return write.feature
+        return feature
     properties = dict(write.feature["properties"])
     properties[XYZ] = {**properties[XYZ], "uuid": write.head.uuid}
-    return {**write.feature, "properties": properties}
+    return {**feature, "properties": properties}
 
 
 def feature_of(content: Feature) -> Feature:
