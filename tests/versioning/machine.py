@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Conflict, MergeConflict
-from naksha.model.query import Query
-from naksha.spi.storage import Storage
+from naksha.model.errors import Conflict, InUse, MergeConflict
+from naksha.model.query import Bbox, Op, Query
+from naksha.model.query import Test as PropertyTest
+from naksha.model.state import State
+from naksha.model.version import HEAD, VersionSelector
+from naksha.spi.storage import Reader, Storage
 from naksha.testing.stateful_support import Driver
 from naksha.versioning import (
     Policy,
@@ -26,22 +29,26 @@ from naksha.versioning import (
     delete_branch,
     delete_tag,
     diff,
+    history,
     merge,
     open_branch,
     place_of,
     rebase,
+    rename_branch,
     revert,
     rollback,
     tags,
 )
 from tests.versioning.model import Content, Model
-from tests.versioning.town import content
 
 IDS = ("a", "b", "c", "d")
 BY = Signed("machine", "ann")
 PROPERTIES = st.dictionaries(
     st.sampled_from(("n", "m")), st.integers(0, 2) | st.booleans(), max_size=2
 )
+PLACE = "place"
+"""What the model calls the geometry."""
+VALUES = st.integers(0, 2) | st.booleans()
 POLICIES: dict[Policy, str | None] = {
     Policy.FAIL: None,
     Policy.OURS: "ours",
@@ -62,6 +69,7 @@ class VersioningMachine(RuleBasedStateMachine):
         self.model = Model()
         self.name = f"c{next(self.examples)}"
         self.names = itertools.count(1)
+        self.renamed: dict[str, str] = {}
         self.seqs: list[int] = []
         self.driver(self._begin())
 
@@ -78,8 +86,8 @@ class VersioningMachine(RuleBasedStateMachine):
         self.seqs.append(version.seq_number)
 
     def own(self, name: str) -> str:
-        """A name that no other example uses."""
-        return name if name == "main" else f"{name}-{self.name}"
+        """A name that no other example uses; branches may have got another one."""
+        return name if name == "main" else f"{self.renamed.get(name, name)}-{self.name}"
 
     def ref(self, line: str, version: int) -> str:
         return f"{self.own(line)}:{self.seqs[version]}"
@@ -108,7 +116,7 @@ class VersioningMachine(RuleBasedStateMachine):
             if properties is None:
                 new.pop(id_, None)
             else:
-                new[id_] = properties
+                new[id_] = {**properties, PLACE: _where(properties)}
         self.driver(self._write(line, puts, new))
 
     async def _write(self, line: str, puts: dict[str, Any], new: Content) -> None:
@@ -167,16 +175,47 @@ class VersioningMachine(RuleBasedStateMachine):
         self.driver(create_branch(self.storage, self.own(name), BY, self.ref(line, version)))
         self.model.branch(name, line, version)
 
+    @precondition(has_branches)
+    @rule(data=st.data())
+    def rename(self, data: st.DataObject) -> None:
+        line = self.draw_line(data, branch=True)
+        old, self.renamed[line] = self.own(line), f"r{next(self.names)}"
+        self.driver(rename_branch(self.storage, old, self.own(line), BY))
+
+    @precondition(has_branches)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        line = self.draw_line(data, branch=True)
+        if not self.model.children(line):
+            self.driver(self._drop(line))
+
+    async def _drop(self, line: str) -> None:
+        """What is tagged there keeps it; what was merged from it stays."""
+        try:
+            await delete_branch(self.storage, self.own(line), BY)
+        except InUse:
+            assert self.model.tags
+        else:
+            del self.model.lines[line]
+
     # ---- Back, and together ------------------------------------------------------------------
 
     @rule(data=st.data())
     def rollback(self, data: st.DataObject) -> None:
         line, version = self.draw_line(data), self.draw_version(data)
         ids = data.draw(st.none() | st.lists(st.sampled_from(IDS), unique=True), label="ids")
-        self.driver(self._rollback(line, version, ids))
+        value = data.draw(st.none() | VALUES, label="where")
+        if version >= self.model.lines[line].own and value is not None:
+            wanted = draw_wanted(value, data)
+            ids = self.model.ever(line, version, self.model.last, *wanted)
+            self.driver(self._rollback(line, version, ids, query_for(*wanted)))
+        else:
+            query = None if ids is None else Query(ids=tuple(ids))
+            self.driver(self._rollback(line, version, ids, query))
 
-    async def _rollback(self, line: str, version: int, ids: list[str] | None) -> None:
-        query = None if ids is None else Query(ids=tuple(ids))
+    async def _rollback(
+        self, line: str, version: int, ids: list[str] | None, query: Query | None
+    ) -> None:
         done = await rollback(
             await open_branch(self.storage, self.own(line)),
             await place_of(self.storage, self.ref(line, version)),
@@ -195,7 +234,8 @@ class VersioningMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def revert(self, data: st.DataObject) -> None:
         version = data.draw(st.integers(1, self.model.last), label="version")
-        self.driver(self._revert(version))
+        if self.model.owner[version] in self.model.lines:
+            self.driver(self._revert(version))
 
     async def _revert(self, version: int) -> None:
         line = self.model.owner[version]
@@ -282,6 +322,54 @@ class VersioningMachine(RuleBasedStateMachine):
         }
         assert found == Model.difference(self.model.at(*one), self.model.at(*other))
 
+    def draw_stretch(self, data: st.DataObject) -> tuple[str, int, int]:
+        """Two versions of a line, on one base."""
+        line = self.draw_line(data)
+        first = data.draw(st.integers(self.model.lines[line].own, self.model.last), label="first")
+        return line, first, data.draw(st.integers(first, self.model.last), label="last")
+
+    @rule(data=st.data())
+    def find(self, data: st.DataObject) -> None:
+        wanted = draw_wanted(data.draw(VALUES, label="where"), data)
+        self.driver(self._find(*self.draw_stretch(data), wanted, data.draw(st.booleans())))
+
+    async def _find(
+        self, line: str, first: int, last: int, wanted: tuple[str, Any], backwards: bool
+    ) -> None:
+        """What differs and matched a filter at some time between."""
+        places = [await place_of(self.storage, self.ref(line, each)) for each in (first, last)]
+        old, new = reversed(places) if backwards else places
+        found = [change.id async for change in diff(old, new, self.name, query_for(*wanted))]
+        matched = self.model.ever(line, first, last, *wanted)
+        changed = Model.difference(self.model.at(line, first), self.model.at(line, last))
+        assert found == [id_ for id_ in changed if id_ in matched]
+
+    @rule(data=st.data())
+    def tell(self, data: st.DataObject) -> None:
+        self.driver(self._tell(*self.draw_stretch(data)))
+
+    async def _tell(self, line: str, first: int, last: int) -> None:
+        """Every state of every feature between two versions, and the one before it."""
+        old = await place_of(self.storage, self.ref(line, first))
+        new = await place_of(self.storage, self.ref(line, last))
+        found = [
+            (
+                step.id,
+                self._content(step.previous),
+                self._content(step.state),
+                step.state.txn,
+            )
+            async for step in history(old, new, self.name)
+        ]
+        assert [each[:3] for each in found] == self.model.steps(line, first, last)
+        assert found == sorted(found, key=lambda each: (each[0], each[3]))
+
+    @staticmethod
+    def _content(state: State | None) -> Any:
+        if state is None or state.xyz["action"] == "DELETE":
+            return None
+        return _properties(state.feature)
+
     @invariant()
     def heads_are_the_same(self) -> None:
         self.driver(self._heads())
@@ -340,10 +428,42 @@ def _set(content: Content, id_: str, value: Any) -> None:
 
 
 def _feature(id_: str, properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "Feature", "id": id_, "geometry": None, "properties": properties}
+    """Every value of `n` has a place of its own, so that many move when they are changed."""
+    where = _where(properties)
+    geometry = None if where is None else {"type": "Point", "coordinates": [where, where]}
+    return {"type": "Feature", "id": id_, "geometry": geometry, "properties": properties}
+
+
+def _where(properties: dict[str, Any]) -> int | None:
+    value = properties.get("n")
+    return value + 10 if isinstance(value, bool) else value
 
 
 def _properties(feature: dict[str, Any]) -> dict[str, Any]:
+    """As the model has them: the place is one of them."""
     properties = dict(feature["properties"])
     del properties["@ns:com:here:xyz"]
+    geometry = feature["geometry"]
+    properties[PLACE] = None if geometry is None else geometry["coordinates"][0]
     return properties
+
+
+async def content(
+    reader: Reader, name: str, at: VersionSelector = HEAD, query: Query | None = None
+) -> Content:
+    found = reader.states(name, query or Query(), at)
+    return {state.id: _properties(state.feature) async for state in found}
+
+
+def draw_wanted(value: Any, data: st.DataObject) -> tuple[str, Any]:
+    """A property of the model and its value: `n`, or the place."""
+    if data.draw(st.booleans(), label="by property"):
+        return "n", value
+    return PLACE, _where({"n": value})
+
+
+def query_for(name: str, value: Any) -> Query:
+    """Features that have it."""
+    if name != PLACE:
+        return Query(where=PropertyTest(("properties", name), Op.EQ, value))
+    return Query(spatial=Bbox(value - 0.25, value - 0.25, value + 0.25, value + 0.25))

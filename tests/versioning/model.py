@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from naksha.model.merge import Side, merge3, same
+from naksha.model.merge import ABSENT, Side, merge3, same
 
 Content = dict[str, Any]
 """Properties by feature id."""
@@ -64,6 +64,31 @@ class Model:
             base,
             version,
         )
+
+    def children(self, line: str) -> list[str]:
+        """What was made from a line."""
+        return [name for name, each in self.lines.items() if each.parent == line]
+
+    def ever(self, line: str, first: int, last: int, name: str, value: Any) -> list[str]:
+        """The features that had this value of a property at some version of a stretch."""
+        versions = [self.at(line, each) for each in range(first, last + 1)]
+        ids = {id_ for version in versions for id_ in version}
+        return sorted(
+            id_
+            for id_ in ids
+            if any(id_ in each and same(each[id_].get(name, ABSENT), value) for each in versions)
+        )
+
+    def steps(self, line: str, first: int, last: int) -> list[tuple[str, Any, Any]]:
+        """(feature, before, after) for every change in a stretch, by feature and time."""
+        found = [
+            (id_, number, *sides)
+            for number in range(first + 1, last + 1)
+            for id_, sides in self.difference(
+                self.at(line, number - 1), self.at(line, number)
+            ).items()
+        ]
+        return [(id_, old, new) for id_, _, old, new in sorted(found, key=lambda it: it[:2])]
 
     @staticmethod
     def difference(old: Content, new: Content) -> dict[str, tuple[Any, Any]]:
