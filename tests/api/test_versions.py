@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from naksha.api import Database
-from naksha.model.errors import InvalidArgument, MergeConflict, NotFound
+from naksha.model.collection import CollectionChange
+from naksha.model.errors import CollectionNotFound, InvalidArgument, MergeConflict, NotFound
 from naksha.versioning import Policy
 from tests.api.test_database import db, location  # noqa: F401  fixtures
 
@@ -112,3 +113,77 @@ def test_a_branch_may_have_a_capital_t(db: Database) -> None:  # noqa: F811
     fix["places"].update(place("a", n=2))
     (change,) = fix.versions.compare("2", "Test:HEAD", "places")
     assert change.id == "a"
+
+
+def test_a_collection_that_is_not_there_has_no_differences_either(
+    db: Database,  # noqa: F811
+) -> None:
+    places = db["places"]
+    places.create(place("a", n=1))
+    places.update(place("a", n=2))
+    versions = db.versions
+    for ask in (
+        lambda: versions.diff("2..HEAD", "plaecs"),
+        lambda: versions.compare("2", "HEAD", "plaecs"),
+        lambda: versions.history("*", "plaecs"),
+        lambda: versions.rollback("2", collections=["plaecs"]),
+        lambda: versions.revert("3", collections="plaecs"),
+    ):
+        with pytest.raises(CollectionNotFound) as caught:
+            ask()
+        assert caught.value.collection_id == "plaecs"
+    assert versions.rollback("2", collections="places", dry_run=True).updated == {"places": ["a"]}
+
+
+def test_a_revert_by_a_filter(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    places.create([place("a", n=1), place("b", n=1)])
+    places.update([place("a", n=2), place("b", n=2)])
+    assert db.versions.revert("3", ids="a", dry_run=True).updated == {"places": ["a"]}
+    assert db.versions.revert("3", collections="places", ids="a").updated == {"places": ["a"]}
+    assert [f["properties"]["n"] for f in places.query(limit=5)] == [1, 2]
+
+
+def test_a_tag_that_protects_nothing_goes_with_maintenance(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    places.create(place("a", n=1))
+    db.versions.tag("loose", protects=False)
+    db.maintain()
+    assert [each.name for each in db.versions.tags()] == ["loose"]
+    off = CollectionChange(history_enabled=False)
+    db.call(db.storage.run(lambda session: session.change_collection("places", off), "app"))
+    places.update(place("a", n=2))
+    db.versions.tag("now", protects=False)
+    db.maintain()
+    assert [each.name for each in db.versions.tags()] == ["now"]
+
+
+def test_a_rebase_is_tried_decided_and_given_up(db: Database) -> None:  # noqa: F811
+    places = db["places"]
+    places.create([place("a", n=1), place("b", n=1)])
+    fix = db.versions.create_branch("fix")
+    fix["places"].update([place("a", n=2), place("b", n=2)])
+    places.update([place("a", n=3), place("b", n=3)])
+    dry = db.versions.rebase("fix", dry_run=True)
+    assert [each.id for each in dry.conflicts] == ["a", "b"]
+    assert db.versions.conflicts() == []
+    with pytest.raises(MergeConflict) as caught:
+        db.versions.rebase("fix")
+    db.versions.give_up(caught.value.id or "")
+    assert db.versions.conflicts() == []
+    db.versions.rebase(
+        "fix",
+        policy=Policy.OURS,
+        choices={("places", "a"): Policy.THEIRS},
+        message="onto the new survey",
+    )
+    fix = db.branch("fix")
+    assert [f["properties"]["n"] for f in fix["places"].query(limit=5)] == [2, 3]
+    assert fix.versions.log(limit=1)[0].message == "onto the new survey"
+
+
+def test_a_log_with_a_filter_that_it_does_not_have(db: Database) -> None:  # noqa: F811
+    with pytest.raises(InvalidArgument, match="area"):
+        db.versions.log(bbox=(1, 2, 3, 4))
+    with pytest.raises(InvalidArgument, match="one line"):
+        db.versions.log(overlays=None)

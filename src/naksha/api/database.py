@@ -205,8 +205,10 @@ class Database:
         return found, place.at
 
     def maintain(self) -> None:
-        """Expire, merge, drop and refresh what is due."""
+        """Expire, merge, drop and refresh what is due, and the tags that protect nothing when
+        their versions are gone."""
         self._background.call(self.storage.maintain())
+        self.versions.drop_expired_tags()
 
     # ---- For collections and versions ----------------------------------------------------------
 

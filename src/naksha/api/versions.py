@@ -59,6 +59,15 @@ class Versions:
             return ref
         return f"{name}:{ref}"
 
+    def _known(self, collections: str | Sequence[str] | None) -> tuple[str, ...] | None:
+        """Of a name that is spelled wrong nothing has changed; that must not be the answer."""
+        if collections is None:
+            return None
+        names = (collections,) if isinstance(collections, str) else tuple(collections)
+        for name in names:
+            self._call(self._database.root.collection(name))
+        return names
+
     # ---- Looking -----------------------------------------------------------------------------
 
     def log(
@@ -97,18 +106,21 @@ class Versions:
     def diff(self, versions: str, collection: str, **query: Any) -> Iterator[Change]:
         """What differs between two versions (`3..7`), or what one version changed (`7`); with a
         query only what matched it in some state between."""
+        self._known(collection)
         ref = self._here(versions)
         old, new = self._call(versioning.range_of(self._database.root, ref))
         return self._database.iterate(versioning.diff(old, new, collection, query_of(**query)))
 
     def compare(self, old: str, new: str, collection: str, **query: Any) -> Iterator[Change]:
         """What differs between any two versions, also of different branches."""
+        self._known(collection)
         places = self.place(old), self.place(new)
         return self._database.iterate(versioning.diff(*places, collection, query_of(**query)))
 
     def history(self, versions: str, collection: str, **query: Any) -> Iterator[Step]:
         """Every state of features between two versions (`3..7`, `*` for all), with who, when and
         what; with a query only states that match it."""
+        self._known(collection)
         ref = self._here(versions)
         first, last = self._call(versioning.range_of(self._database.root, ref))
         return self._database.iterate(
@@ -121,7 +133,7 @@ class Versions:
         self,
         to: str,
         *,
-        collections: Sequence[str] | None = None,
+        collections: str | Sequence[str] | None = None,
         message: str | None = None,
         dry_run: bool = False,
         **query: Any,
@@ -133,17 +145,33 @@ class Versions:
                 self._line(),
                 place,
                 self._signed(message),
-                collections=collections,
+                collections=self._known(collections),
                 query=None if asked == Query() else asked,
                 dry_run=dry_run,
             )
         )
 
-    def revert(self, version: str, *, message: str | None = None, dry_run: bool = False) -> Written:
+    def revert(
+        self,
+        version: str,
+        *,
+        collections: str | Sequence[str] | None = None,
+        message: str | None = None,
+        dry_run: bool = False,
+        **query: Any,
+    ) -> Written:
         """Take back what one version changed, and leave what others did since."""
-        place = self.place(version)
-        signed = self._signed(message)
-        return self._call(versioning.revert(self._line(), place, signed, dry_run=dry_run))
+        place, asked = self.place(version), query_of(**query)
+        return self._call(
+            versioning.revert(
+                self._line(),
+                place,
+                self._signed(message),
+                collections=self._known(collections),
+                query=None if asked == Query() else asked,
+                dry_run=dry_run,
+            )
+        )
 
     # ---- Tags --------------------------------------------------------------------------------
 
@@ -160,6 +188,12 @@ class Versions:
     def untag(self, name: str) -> None:
         """Take a name away."""
         self._call(versioning.delete_tag(self._database.root, name, self._signed(None)))
+
+    def drop_expired_tags(self) -> int:
+        """Remove the tags that protect nothing and whose version is gone; how many there were."""
+        # No log tells of tags, so it does not matter who takes them away.
+        by = Signed("naksha")
+        return self._call(versioning.drop_expired_tags(self._database.root, by))
 
     # ---- Branches ----------------------------------------------------------------------------
 
@@ -206,12 +240,26 @@ class Versions:
         )
 
     def rebase(
-        self, name: str, onto: str | None = None, *, policy: Policy | str = Policy.FAIL
+        self,
+        name: str,
+        onto: str | None = None,
+        *,
+        policy: Policy | str = Policy.FAIL,
+        choices: Choices | None = None,
+        message: str | None = None,
+        dry_run: bool = False,
     ) -> Written:
         """Put a branch onto a newer version of what it was made from."""
-        signed = self._signed(None)
         return self._call(
-            versioning.rebase(self._database.root, name, signed, onto, policy=Policy(policy))
+            versioning.rebase(
+                self._database.root,
+                name,
+                self._signed(message),
+                onto,
+                policy=Policy(policy),
+                choices=choices,
+                dry_run=dry_run,
+            )
         )
 
     def conflicts(self) -> list[StoredConflict]:
@@ -229,3 +277,8 @@ class Versions:
         return self._call(
             versioning.resolve_conflict(self._database.root, conflict, choices, signed)
         )
+
+    def give_up(self, conflict: str) -> None:
+        """Forget a conflict; neither side is changed."""
+        signed = self._signed(None)
+        self._call(versioning.give_up_conflict(self._database.root, conflict, signed))
