@@ -39,7 +39,10 @@ class LogParameters(BaseModel):
     author: str = Field("", description="Authors, with commas between them.")
     start_time: int | None = Field(None, alias="startTime", ge=0, le=limits.INT8_MAX)
     end_time: int | None = Field(None, alias="endTime", ge=0, le=limits.INT8_MAX - 1)
-    squashed: bool = Field(False, description="Every feature once, as it was in the end.")
+    squashed: bool = Field(
+        False,
+        description="Every feature once, as it was in the end: all of the range, in one answer.",
+    )
     operation: list[Literal["I", "U", "D"]] = Field(
         [], description="Only what was inserted, updated or deleted."
     )
@@ -55,6 +58,25 @@ class LogParameters(BaseModel):
             )
         first = max(0, (self.start_version or 0) - 1)
         return f"{first}..{'HEAD' if self.end_version is None else self.end_version}"
+
+    @property
+    def is_about_one(self) -> bool:
+        """Whether one version is asked for, not a range."""
+        if self.start_version is not None:
+            return self.start_version == self.end_version
+        return self.version_ref.isdecimal()
+
+    def difference(self) -> ReadDiff:
+        """What is asked of the space when all is to be told together. Who changed a feature in
+        between, and when, cannot be told of that any more."""
+        for field, given in (
+            ("author", self.author),
+            ("startTime", self.start_time),
+            ("endTime", self.end_time),
+        ):
+            if given not in (None, ""):
+                raise InvalidArgument("It is not known of changes put together", field=field)
+        return ReadDiff(ref=self.ref)
 
     def request(self) -> ReadChangesets:
         """What is asked of the space."""
@@ -89,10 +111,10 @@ async def read_changesets(
 ) -> Response:
     """What was changed, by which version; one version alone is answered as a Changeset."""
     if parameters.squashed:
-        found = await realm.send(space_id, ReadDiff(ref=parameters.ref), context)
-        return streamed(squashed_bytes(found, "Changeset"), CHANGESET)
+        found = await realm.send(space_id, parameters.difference(), context)
+        return streamed(squashed_bytes(found, "Changeset", parameters.operation), CHANGESET)
     page = await realm.send(space_id, parameters.request(), context)
-    if parameters.version_ref.isdecimal() and len(page.changesets) == 1:
+    if parameters.is_about_one and len(page.changesets) == 1:
         only = changeset_bytes(page.changesets[0], page.after)
         return streamed(only, CHANGESET)
     return streamed(changesets_bytes(page), CHANGESETS)
@@ -158,8 +180,9 @@ async def read_history(
     """The older form of `changesets`; what is accepted decides between all of them and what they
     come to together."""
     if COMPACT in request.headers.get("Accept", ""):
-        found = await realm.send(space_id, ReadDiff(ref=parameters.ref), context)
-        return streamed(squashed_bytes(found, "CompactChangeset"), COMPACT)
+        found = await realm.send(space_id, parameters.difference(), context)
+        compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
+        return streamed(compact, COMPACT)
     page = await realm.send(space_id, parameters.request(), context)
     return streamed(changesets_bytes(page), CHANGESETS)
 
