@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from naksha.hub.context import Context
-from naksha.hub.handlers.authorization import Authorization, is_in, scope_in
+from naksha.hub.handlers.authorization import Authorization, is_in
 from naksha.hub.handlers.read_only import ReadOnlyHandler
 from naksha.hub.handlers.storage import StorageHandler
 from naksha.hub.objects import Space, StorageObject
-from naksha.hub.pipeline import Pipeline
-from naksha.hub.pipelines import Pipelines
+from naksha.hub.reach import ServingRealm, pipeline_of, reads_all, scope_in
 from naksha.hub.references import spaces_with_storage
-from naksha.hub.registry import Realm
 from naksha.hub.requests import ReadFeatures
 from naksha.hub.rights import Right
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound, Unavailable
@@ -38,12 +36,6 @@ _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
 
 
-class LookupRealm(Realm, Protocol):
-    """A realm with its pipelines."""
-
-    async def pipelines(self) -> Pipelines: ...
-
-
 class Found(NamedTuple):
     """A transaction, where it is, and who is stored in the collections that it is about."""
 
@@ -54,7 +46,7 @@ class Found(NamedTuple):
     """By collection, those that the actor may read."""
 
 
-async def find_state(realm: LookupRealm, id: str, context: Context) -> State:
+async def find_state(realm: ServingRealm, id: str, context: Context) -> State:
     """The state with a GUID or UUID, else NotFound."""
     ref = parse_state_id(id)
     search = _Search(realm)
@@ -74,7 +66,7 @@ async def find_state(realm: LookupRealm, id: str, context: Context) -> State:
 
 
 async def find_transaction(
-    realm: LookupRealm, id: str, storage_id: str | None, context: Context
+    realm: ServingRealm, id: str, storage_id: str | None, context: Context
 ) -> Found:
     """The transaction with a number or UUID, else NotFound. A number may be used by several
     storages: of several that the actor may read, one is to be said."""
@@ -134,7 +126,7 @@ def transaction_json(found: Found) -> dict[str, Any]:
 class _Search:
     """Asks the storages of a realm, and remembers who did not answer."""
 
-    def __init__(self, realm: LookupRealm) -> None:
+    def __init__(self, realm: ServingRealm) -> None:
         self._realm = realm
         self._silent: list[str] = []
 
@@ -177,27 +169,19 @@ def _transaction_number(id: str) -> int | Uuid:
 # ---- Who may see it ------------------------------------------------------------------------------
 
 
-async def _spaces_of(realm: LookupRealm, storage_id: str, collection: str) -> AsyncIterator[Space]:
+async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> AsyncIterator[Space]:
     """The spaces that are stored in a collection."""
     async for space, places in spaces_with_storage(await realm.registry.snapshot()):
         if any(each.place == (storage_id, collection) for each in places):
             yield space
 
 
-async def _pipeline(realm: LookupRealm, space: Space) -> Pipeline | None:
-    """None of a space that cannot serve."""
-    try:
-        return await (await realm.pipelines()).get(space.id)
-    except NakshaError:
-        return None
-
-
 async def _shown(
-    realm: LookupRealm, space: Space, storage: Storage, state: State, context: Context
+    realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
 ) -> State | None:
     """A state as a space shows it to who asks, if it does. One with handlers that may hide
     something, or show it otherwise, is asked for it."""
-    pipeline = await _pipeline(realm, space)
+    pipeline = await pipeline_of(realm, space.id)
     if pipeline is None:
         return None
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
@@ -228,15 +212,8 @@ def _is_same(shown: State, state: State) -> bool:
     return shown.id == state.id and namespace.get("uuid", state.uuid) == state.uuid
 
 
-async def _reads_all(realm: LookupRealm, space: Space, context: Context) -> bool:
-    pipeline = await _pipeline(realm, space)
-    if pipeline is None:
-        return False
-    return scope_in(pipeline, context.actor.rights, Right.READ_FEATURES).is_everything
-
-
 async def _readable(
-    realm: LookupRealm, storage_id: str, transaction: Transaction, context: Context
+    realm: ServingRealm, storage_id: str, transaction: Transaction, context: Context
 ) -> dict[str, list[str]]:
     touched = {
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)
@@ -247,7 +224,7 @@ async def _readable(
             id = each.collection.id
             is_touched = each.storage_id == storage_id and id in touched
             # What a transaction did is about all features.
-            if is_touched and await _reads_all(realm, space, context):
+            if is_touched and await reads_all(realm, space.id, context.actor.rights):
                 found.setdefault(id, []).append(space.id)
     return found
 

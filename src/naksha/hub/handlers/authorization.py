@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.objects import Space
-from naksha.hub.pipeline import Event, Pipeline
+from naksha.hub.pipeline import Event
 from naksha.hub.requests import ReadFeatures
 from naksha.hub.resources import Resource
 from naksha.hub.responses import Features, Written
@@ -132,13 +132,6 @@ class Authorization:
 
     def _reads(self, readable: Scope, head: dict[str, Any]) -> bool:
         return readable.allows(marks_in(head).among(self._features).attributes)
-
-
-def scope_in(pipeline: Pipeline, rights: Rights, right: Right) -> Scope:
-    """Which features of a space a right extends to."""
-    first = pipeline.stages[0].handler
-    assert isinstance(first, Authorization)
-    return first.scope(rights, right)
 
 
 def is_in(scope: Scope, state: State) -> bool:

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from naksha.hub.contents import content_updated_at
-from naksha.hub.handlers.authorization import scope_in
 from naksha.hub.language.content_time import content_time_tests
 from naksha.hub.objects import Space
 from naksha.hub.provenance import add_provenance
+from naksha.hub.reach import scope_in
 from naksha.hub.registry import new_space_id
 from naksha.hub.resources import features
 from naksha.hub.rights import Right, forbidden
