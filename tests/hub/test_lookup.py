@@ -1,6 +1,7 @@
 """States and transactions are found in whatever storage they are, by who may read them."""
 
 from collections.abc import AsyncIterator
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -140,9 +141,8 @@ async def test_versions_that_were_given_up_are_given_up(realm: RealmHub) -> None
     last = (await put(realm, "a", a_feature("x", n=3))).version
     assert last is not None
     for oldest, is_there in ((last - 1, True), (last, False)):
-        await realm.registry.change(
-            Space, "a", lambda space, v=oldest: space.without_versions_before(v), ADMIN
-        )
+        giving_up = methodcaller("without_versions_before", oldest)
+        await realm.registry.change(Space, "a", giving_up, ADMIN)
         with pytest.raises(NotFound):
             await find_state(realm, old.uuid, AS_ADMIN)
         if is_there:

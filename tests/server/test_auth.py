@@ -259,7 +259,7 @@ def test_a_list_tells_of_content_only_to_who_may_read_it(
     all_rights = bearer(minter())
     for id in ("counted", "hidden"):
         client.post("/spaces", json={"id": id}, headers=all_rights).raise_for_status()
-        feature = {"type": "Feature", "id": "a", "geometry": None, "properties": {}}
+        feature = {"type": "Feature", "id": "a", "geometry": None, "properties": {"n": 1}}
         sent = client.put(f"/spaces/{id}/features", json=feature, headers=all_rights)
         assert sent.is_success
     query = {"owner": "*", "includeCounts": "true", "includeRights": "true"}

@@ -244,6 +244,16 @@ def test_a_branch_is_written_and_merged(client: httpx.Client, space: str) -> Non
     put(client, space, feature("c", n=1))
     assert properties_at(client, space) == {"a": {"n": 1}, "b": {"n": 1}, "c": {"n": 1}}
     assert properties_at(client, space, "fix") == {"a": {"n": 2}, "b": {"n": 1}}
+    span = client.get(f"{space}/changesets/statistics", params={"versionRef": "fix"}).json()
+    head = span["maxVersion"]
+    assert head > base
+    for path, params in (
+        (f"changesets/{head}", {"versionRef": "fix"}),
+        ("changesets", {"versionRef": f"fix:{head}"}),
+    ):
+        one = client.get(f"{space}/{path}", params=params).json()
+        assert (one["version"], ids(one["updated"])) == (head, ["a"])
+    assert client.get(f"{space}/changesets/{head}").status_code == 404
     operation = {"type": "Merge", "targetBranchId": "main", "message": "it is built"}
     merged = client.post(f"{space}/branches/fix", json=operation)
     assert merged.status_code == 200, merged.text

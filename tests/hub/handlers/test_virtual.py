@@ -153,16 +153,14 @@ class TestMerged:
 
     async def test_what_is_hidden_from_somebody_hides_from_him(self, hub: HubUnderTest) -> None:
         await joined(hub)
-        rights = {
-            "useSpaces": [{}],
-            "readFeatures": [{"spaceId": "map"}, {"spaceId": SHAPES}],
-        }
-        somebody = Context(actor=an_actor(**rights), stream_id="test")
+        read = [{"spaceId": "map"}, {"spaceId": SHAPES}]
+        actor = an_actor(useSpaces=[{}], readFeatures=read)
+        somebody = Context(actor=actor, stream_id="test")
         with pytest.raises(Forbidden):
             await (await hub.realm.send("map", ReadFeatures(), somebody)).all()
         await hub.put(SHAPES, feature("x", tags=["open"]), feature("y"))
-        some = {"useSpaces": [{}], "readFeatures": [{"tags": "open"}]}
-        reader = Context(actor=an_actor(**some), stream_id="test")
+        actor = an_actor(useSpaces=[{}], readFeatures=[{"tags": "open"}])
+        reader = Context(actor=actor, stream_id="test")
         found = await (await hub.realm.send("map", ReadFeatures(), reader)).all()
         assert [state.id for state in found] == ["x"]
 
@@ -216,7 +214,7 @@ class TestOrigins:
 
     async def test_what_must_be_there_is_looked_for_everywhere(self, hub: HubUnderTest) -> None:
         await grouped(hub)
-        patch = {"e": IfExists.PATCH, "ne": IfNotExists.ERROR}
+        patch: Any = {"e": IfExists.PATCH, "ne": IfNotExists.ERROR}
         assert (await hub.write("ways", feature("b", m=1), **patch)).updated == ("b",)
         with pytest.raises(FeatureNotFound):
             await hub.write("ways", feature("nothing", m=1), **patch)

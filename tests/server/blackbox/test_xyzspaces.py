@@ -458,14 +458,14 @@ def test_a_group_of_spaces(parks: tuple[Space, Space], config: XYZConfig) -> Non
     group = both("group", parks, config)
     assert group.get_feature("FRA") == one.get_feature("FRA")
     assert group.get_feature("BP") == two.get_feature("BP")
-    assert ids(group.iter_feature()) == ["BP", "FRA", "LP"]
+    assert ids(group.iter_feature()) == {"BP", "FRA", "LP"}
     group.update_feature(feature_id="BP", data=group.get_feature("BP"), add_tags=["green"])
     assert two.get_feature("BP")["properties"][NS]["tags"] == ["green"]
     group.delete_feature("FRA")
     with pytest.raises(ApiError):
         one.get_feature("FRA")
     group.delete()
-    assert ids(one.iter_feature()) == ["LP"]
+    assert ids(one.iter_feature()) == {"LP"}
 
 
 @pytest.mark.parametrize("kind", ["merge", "override"])
@@ -478,10 +478,10 @@ def test_a_space_over_another(kind: str, parks: tuple[Space, Space], config: XYZ
     assert sorted(park["properties"][NS]["tags"]) == ["bar", "foo"]
     assert park["properties"]["name"] == "Large park"
     assert ("size" in park["properties"]) is (kind == "merge")
-    assert ids(top.search(tags=["foo"])) == ["LP"]
-    assert ids(top.features_in_bbox(bbox=[0, 0, 5, 5])) == ["LP"]
+    assert ids(top.search(tags=["foo"])) == {"LP"}
+    assert ids(top.features_in_bbox(bbox=[0, 0, 5, 5])) == {"LP"}
     top.delete_feature("FRA")
-    assert ids(top.iter_feature()) == ["LP"]
+    assert ids(top.iter_feature()) == {"LP"}
     assert one.get_feature("FRA")["properties"]["name"] == "France"
     top.delete()
 

@@ -203,8 +203,9 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
     result = dict(below)
     for name, value in above.items():
         old = result.get(name)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        result[name] = _laid_over(old, value) if both else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _laid_over(old, value)
+        result[name] = value
     return result
 
 

@@ -25,7 +25,6 @@ from naksha.versioning import (
     changesets,
     diff,
     history,
-    line_of,
     parse_ref,
     place_of,
     range_of,
@@ -143,7 +142,7 @@ async def read_version_span(
     target: Target, request: asked.ReadVersionSpan, event: Event
 ) -> told.VersionSpan:
     """From the oldest version that was not given up to the newest."""
-    line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
+    line = (await place_of(target.storage, request.ref, target.scope)).line
     where = LogFilter(collections=(target.collection.id,))
     last = (await changesets(line, where=where, limit=1)).changesets
     oldest = (await changesets(line, where=where, limit=1, newest_first=False)).changesets

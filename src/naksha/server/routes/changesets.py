@@ -13,10 +13,12 @@ from naksha.hub.objects import Space
 from naksha.hub.version_requests import ForgetVersions, ReadChangesets, ReadDiff, ReadVersionSpan
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.model.version import AtSeq
 from naksha.server import version_documents as documents
 from naksha.server.answers import streamed
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import changeset_bytes, changesets_bytes, squashed_bytes
+from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
 
 router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
@@ -64,7 +66,8 @@ class LogParameters(BaseModel):
         """Whether one version is asked for, not a range."""
         if self.start_version is not None:
             return self.start_version == self.end_version
-        return self.version_ref.isdecimal()
+        parsed = parse_ref(self.version_ref)
+        return isinstance(parsed, One) and isinstance(parsed.point, AtSeq)
 
     def difference(self) -> ReadDiff:
         """What is asked of the space when all is to be told together. Who changed a feature in
@@ -92,6 +95,14 @@ class LogParameters(BaseModel):
 
 
 Log = Annotated[LogParameters, Query()]
+OnBranch = Annotated[
+    str,
+    Query(
+        alias="versionRef",
+        description="The branch; main unless given.",
+        max_length=limits.VERSION_REF_LENGTH_MAX,
+    ),
+]
 
 
 _COLLECTION: Final = documents.answers(
@@ -125,9 +136,11 @@ async def read_changesets(
     response_model=None,
     responses=documents.answers("Versions.", documents.CHANGESET_STATISTICS),
 )
-async def changeset_statistics(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+async def changeset_statistics(
+    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+) -> dict[str, Any]:
     """The oldest and the newest version."""
-    span = await realm.send(space_id, ReadVersionSpan(), context)
+    span = await realm.send(space_id, ReadVersionSpan(ref=branch), context)
     return {
         "type": "ChangesetsStatisticsResponse",
         "minVersion": span.min_version,
@@ -140,11 +153,14 @@ async def changeset_statistics(space_id: str, realm: RealmDep, context: Ctx) -> 
     response_class=Response,
     responses=documents.answers("What it changed.", documents.CHANGESET, CHANGESET),
 )
-async def read_changeset(space_id: str, version: int, realm: RealmDep, context: Ctx) -> Response:
+async def read_changeset(
+    space_id: str, version: int, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+) -> Response:
     """What one version changed."""
     if not 1 <= version <= limits.INT8_MAX:
         raise InvalidArgument("A version is at least 1", field="version")
-    page = await realm.send(space_id, ReadChangesets(ref=str(version)), context)
+    name = branch.partition(":")[0] or MAIN_BRANCH
+    page = await realm.send(space_id, ReadChangesets(ref=f"{name}:{version}"), context)
     if not page.changesets:
         raise VersionNotFound(f"Version {version} changed nothing in this space", field="version")
     return streamed(changeset_bytes(page.changesets[0]), CHANGESET)
@@ -192,9 +208,11 @@ async def read_history(
     response_model=None,
     responses=documents.answers("Versions.", documents.HISTORY_STATISTICS),
 )
-async def history_statistics(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+async def history_statistics(
+    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+) -> dict[str, Any]:
     """How many versions there are."""
-    span = await realm.send(space_id, ReadVersionSpan(), context)
+    span = await realm.send(space_id, ReadVersionSpan(ref=branch), context)
     return {
         "type": "HistoryStatisticsResponse",
         "minVersion": {"value": span.min_version, "estimated": False},
