@@ -254,6 +254,13 @@ def test_a_branch_is_written_and_merged(client: httpx.Client, space: str) -> Non
         one = client.get(f"{space}/{path}", params=params).json()
         assert (one["version"], ids(one["updated"])) == (head, ["a"])
     assert client.get(f"{space}/changesets/{head}").status_code == 404
+    for ref in ("fix", "fix:HEAD", "fix:*"):
+        log = client.get(f"{space}/changesets", params={"versionRef": ref}).json()
+        assert [*log["versions"]] == [str(head)]
+        made = client.get(f"{space}/diff", params={"versionRef": ref}).json()
+        assert [change["id"] for change in made["changes"]] == ["a", "b"]
+        steps = client.get(f"{space}/features/a/history", params={"versionRef": ref}).json()
+        assert [step["feature"]["properties"]["n"] for step in steps["steps"]] == [1, 2]
     operation = {"type": "Merge", "targetBranchId": "main", "message": "it is built"}
     merged = client.post(f"{space}/branches/fix", json=operation)
     assert merged.status_code == 200, merged.text

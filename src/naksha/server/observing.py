@@ -32,6 +32,9 @@ class Observing:
             await self._app(scope, receive, send)
             return
         visit = Visit.begin(scope)
+        is_head = scope["method"] == "HEAD"
+        # The same answer without its body, which the server leaves out by itself.
+        asked = {**scope, "method": "GET"} if is_head else scope
         fields = [*ALLOWED, (_STREAM_ID, visit.stream_id.encode())]
 
         async def sending(message: Message) -> None:
@@ -39,14 +42,14 @@ class Observing:
                 visit.status = message["status"]
                 info = (_STREAM_INFO, _info(visit))
                 message["headers"] = [*message.get("headers", ()), *fields, info]
-            else:
+            elif not is_head:
                 visit.bytes_out += len(message.get("body", b""))
             await send(message)
 
         try:
-            await (preflight(scope, visit) or self._app)(scope, receive, sending)
+            await (preflight(scope, visit) or self._app)(asked, receive, sending)
         finally:
-            line = _line(scope, visit)
+            line = _line(asked, scope["method"], visit)
             log_request(line)
             count_request(line)
 
@@ -58,9 +61,8 @@ def _info(visit: Visit) -> bytes:
     return b"STime=%d;QTime=%d" % (taken, visit.seconds_queued * 1000)
 
 
-def _line(scope: Scope, visit: Visit) -> RequestLine:
+def _line(scope: Scope, method: str, visit: Visit) -> RequestLine:
     actor = visit.actor
-    method = scope["method"]
     return RequestLine(
         stream_id=visit.stream_id,
         method=method if method in _METHODS else "OTHER",
