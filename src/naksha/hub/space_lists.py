@@ -12,7 +12,7 @@ from naksha.hub.context import Actor
 from naksha.hub.language.content_time import Test
 from naksha.hub.objects import Space
 from naksha.hub.permissions import is_seen
-from naksha.hub.reach import ServingRealm, pipeline_of, reads_all, scope_in
+from naksha.hub.reach import ServingRealm, pipeline_of, scope_in
 from naksha.hub.references import connectors_of
 from naksha.hub.registry import Realm
 from naksha.hub.rights import Right
@@ -85,10 +85,19 @@ async def listed(
 
 
 async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[Size]:
-    """How much spaces hold; of those whose features an actor may not read, nothing."""
-    shown = [space for space in spaces if await reads_all(realm, space.id, actor.rights)]
+    """How much spaces hold; nothing of those whose features an actor may not read, or that hide
+    some of what is stored."""
+    shown = [space for space in spaces if await _shows_all(realm, space, actor)]
     known = dict(zip([space.id for space in shown], await sizes(realm, shown), strict=True))
     return [known.get(space.id, UNKNOWN) for space in spaces]
+
+
+async def _shows_all(realm: ServingRealm, space: Space, actor: Actor) -> bool:
+    pipeline = await pipeline_of(realm, space.id)
+    hides = pipeline is None or any(
+        getattr(stage.handler, "hides_features", False) for stage in pipeline.stages
+    )
+    return not hides and scope_in(pipeline, actor.rights, Right.READ_FEATURES).is_everything
 
 
 async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[str]:
