@@ -151,10 +151,14 @@ async def test_a_space_that_hides_features_tells_of_those_that_it_shows_or_showe
     await hub.put("all", feature("a", n=3, tags=["closed"]))
     await hub.put("all", feature("a", n=4, tags=["closed"]))
     page = await changes(hub, "some")
-    assert told(page) == [("CREATE", "a", 1), ("UPDATE", "a", 3)]
+    # What it is by then is not for those who see only this space.
+    assert told(page) == [("CREATE", "a", 1), ("DELETE", "a", None)]
+    assert all(b"closed" not in one.state.raw for item in page.items for one in item.changes)
     # Nor does it tell how many others there were, and where.
     (touched,) = page.items[0].changeset.touched
     assert (touched.created, touched.bbox) == (1, None)
+    (left,) = page.items[1].changeset.touched
+    assert (left.updated, left.deleted) == (0, 1)
     assert (await changes(hub, "all")).items[0].changeset.touched[0].created == 3
 
 

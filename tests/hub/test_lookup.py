@@ -1,6 +1,7 @@
 """States and transactions are found in whatever storage they are, by who may read them."""
 
 from collections.abc import AsyncIterator
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,59 @@ async def test_a_space_that_hides_features_hides_their_states(realm: RealmHub) -
     assert (await find_state(realm, public.uuid, reader)).id == "y"
     with pytest.raises(NotFound):
         await find_state(realm, secret.uuid, reader)
+
+
+async def test_a_space_that_shows_features_otherwise_shows_their_states_so(
+    realm: RealmHub,
+) -> None:
+    (state,) = (await put(realm, "a", a_feature("x", name="Main", secret="s3cret"))).states
+    hides = {"onRead": [{"op": "remove", "path": "properties.secret"}]}
+    await realm.registry.create(
+        Connector(id="hides", class_name="transform", properties=hides), ADMIN
+    )
+    await realm.registry.create(
+        Connector(id="store", class_name="storage", properties={"collection": "a"}), ADMIN
+    )
+    await create_space(realm, Space(id="public", event_handler_ids=("hides", "store")), ADMIN)
+    reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "public"}]))
+    found = await find_state(realm, state.uuid, reader)
+    assert found.feature["properties"]["name"] == "Main"
+    assert b"s3cret" not in found.raw
+
+
+async def test_rights_are_those_that_the_space_asks_for(realm: RealmHub) -> None:
+    """Also by storage and collection, and to some features."""
+    (opened,) = (await put(realm, "a", a_feature("x", "open"))).states
+    (closed,) = (await put(realm, "a", a_feature("y"))).states
+    for right in ({"storageId": "default"}, {"collectionId": "a"}):
+        reader = acting(an_actor(useSpaces=[{}], readFeatures=[right]))
+        assert (await find_state(realm, closed.uuid, reader)).id == "y"
+        assert await find_transaction(realm, str(closed.txn), "default", reader)
+    elsewhere = acting(an_actor(useSpaces=[{}], readFeatures=[{"storageId": "other"}]))
+    with pytest.raises(NotFound):
+        await find_state(realm, closed.uuid, elsewhere)
+    some = acting(an_actor(useSpaces=[{}], readFeatures=[{"tags": "open"}]))
+    assert (await find_state(realm, opened.uuid, some)).id == "x"
+    with pytest.raises(NotFound):
+        await find_state(realm, closed.uuid, some)
+    with pytest.raises(NotFound):
+        await find_transaction(realm, str(opened.txn), "default", some)
+
+
+async def test_versions_that_were_given_up_are_given_up(realm: RealmHub) -> None:
+    (old,) = (await put(realm, "a", a_feature("x", n=1))).states
+    (new,) = (await put(realm, "a", a_feature("x", n=2))).states
+    last = (await put(realm, "a", a_feature("x", n=3))).version
+    assert last is not None
+    for oldest, is_there in ((last - 1, True), (last, False)):
+        giving_up = methodcaller("without_versions_before", oldest)
+        await realm.registry.change(Space, "a", giving_up, ADMIN)
+        with pytest.raises(NotFound):
+            await find_state(realm, old.uuid, AS_ADMIN)
+        if is_there:
+            assert (await find_state(realm, new.uuid, AS_ADMIN)).uuid == new.uuid
+    with pytest.raises(NotFound):
+        await find_state(realm, new.uuid, AS_ADMIN)
 
 
 async def test_a_space_that_is_split_shows_its_states(realm: RealmHub) -> None:

@@ -250,3 +250,38 @@ def test_no_more_features_are_written_than_the_token_allows(
     answer = client.put("/spaces/few/features/two", json=feature, headers=few)
     assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
     assert client.get("/spaces/few/features/two", headers=few).status_code == 404
+
+
+def test_a_list_tells_of_content_only_to_who_may_read_it(
+    client: httpx.Client, minter: Minter
+) -> None:
+    """And names rights as requests are decided: also those by storage and collection."""
+    all_rights = bearer(minter())
+    for id in ("counted", "hidden"):
+        client.post("/spaces", json={"id": id}, headers=all_rights).raise_for_status()
+        feature = {"type": "Feature", "id": "a", "geometry": None, "properties": {"n": 1}}
+        sent = client.put(f"/spaces/{id}/features", json=feature, headers=all_rights)
+        assert sent.is_success
+    query = {"owner": "*", "includeCounts": "true", "includeRights": "true"}
+    for right in ({"spaceId": "counted"}, {"storageId": "default", "collectionId": "counted"}):
+        rights = {"naksha": {"useSpaces": [{}], "readFeatures": [right]}}
+        answer = client.get("/spaces", params=query, headers=bearer(minter(urm=rights)))
+        told = {space["id"]: space for space in answer.json()}
+        assert told["counted"]["featureCount"] == 1
+        assert told["counted"]["rights"] == ["useSpaces", "readFeatures"]
+        assert told["hidden"]["featureCount"] is None
+        assert told["hidden"]["rights"] == ["useSpaces"]
+
+
+def test_who_may_not_use_a_space_notes_no_load(client: httpx.Client, minter: Minter) -> None:
+    client.post("/spaces", json={"id": "loaded"}, headers=bearer(minter())).raise_for_status()
+    rights: dict[str, Any] = {"createFeatures": [{}]}
+    for more, status in (({}, 403), ({"useSpaces": [{"id": "loaded"}]}, 200)):
+        token = bearer(minter(urm={"naksha": {**rights, **more}}))
+        entry = {"source": "roads.gpkg"}
+        answer = client.post("/spaces/loaded/provenance", json=entry, headers=token)
+        assert answer.status_code == status, answer.text
+    by_storage = {"useSpaces": [{}], "createFeatures": [{"storageId": "default"}]}
+    token = bearer(minter(urm={"naksha": by_storage}))
+    answer = client.post("/spaces/loaded/provenance", json={"source": "x"}, headers=token)
+    assert answer.status_code == 200, answer.text

@@ -108,12 +108,33 @@ def test_a_stream_id_that_is_not_fit_is_replaced(client: httpx.Client, stream_id
     assert len(set(ids)) == 2
 
 
+@pytest.mark.parametrize("path", ["/health-status", "/spaces", "/spaces/head/iterate", "/nothing"])
+def test_who_wants_only_the_head_gets_it(client: httpx.Client, path: str) -> None:
+    client.post("/spaces", json={"id": "head"})
+    whole = client.get(path)
+    for _ in range(2):  # the connection is good for more
+        head = client.head(path)
+        assert (head.status_code, head.content) == (whole.status_code, b"")
+        for name in ("Content-Type", "Content-Length", "ETag"):
+            if name != "Content-Length" or path != "/nothing":  # it has the stream id in it
+                assert head.headers.get(name) == whole.headers.get(name)
+
+
+def test_an_answer_says_how_long_it_took(client: httpx.Client) -> None:
+    for path in ("/spaces", "/nothing"):
+        told = client.get(path).headers["Stream-Info"]
+        figures = dict(part.split("=") for part in told.split(";"))
+        assert figures.keys() == {"STime", "QTime"}
+        assert 0 <= int(figures["QTime"]) <= int(figures["STime"]) < 60_000
+
+
 def test_pages_of_any_origin_may_ask(client: httpx.Client) -> None:
     # Without a token this is so only for pages of this machine.
     origin = {"Origin": "http://localhost:3000"}
     answer = client.get("/nothing", headers=origin)
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
-    assert "Stream-Id" in answer.headers["Access-Control-Expose-Headers"]
+    exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+    assert {"ETag", "Retry-After", "Stream-Id", "Stream-Info"} <= {*exposed}
     asked = {
         "Origin": "https://maps.example.com",
         "Access-Control-Request-Method": "PATCH",

@@ -1,5 +1,7 @@
 """Features by their ids: read, written, deleted."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -169,6 +171,14 @@ def test_who_wants_no_body_gets_none(client: httpx.Client) -> None:
         answer = send(f"{space}/features", json=point("a"), headers=headers)
         assert (answer.status_code, answer.content) == (204, b"")
     assert client.get(f"{space}/features/a").status_code == 200
+    put_one = client.put(f"{space}/features/b", json=point("b", size=1), headers=headers)
+    patched = client.patch(f"{space}/features/b", json={"properties": {"n": 1}}, headers=headers)
+    for answer in (put_one, patched):
+        assert (answer.status_code, answer.content) == (204, b"")
+    both = client.get(f"{space}/features/b").json()["properties"]
+    assert (both["size"], both["n"]) == (1, 1)
+    missing = client.patch(f"{space}/features/none", json={"properties": {}}, headers=headers)
+    assert error(missing, 404)["errorMessage"] == MISSING
 
 
 def test_the_id_in_the_path_counts(client: httpx.Client) -> None:
@@ -233,6 +243,36 @@ def test_a_list_of_modifications_has_rules_of_its_own(client: httpx.Client) -> N
     body["modifications"][1]["onFeatureExists"] = "explode"  # type: ignore[index]
     wrong = client.post(f"{space}/features", json=body, headers=headers)
     error(wrong, 400, "modifications[1].onFeatureExists")
+
+
+@pytest.mark.parametrize(
+    ("rule", "size"), [(None, None), ("error", None), ("retain", 2), ("replace", 3)]
+)
+def test_a_merge_has_a_rule_for_conflicts(
+    client: httpx.Client, rule: str | None, size: int | None
+) -> None:
+    """By the query string, and in a list of modifications."""
+    space = new_space(client)
+    for id in ("a", "b"):
+        (old,) = put(client, space, point(id, size=1, kept=1))["features"]
+        put(client, space, point(id, size=2, kept=1, theirs=1))
+        old["properties"] |= {"size": 3, "ours": 1}
+        one: dict[str, Any] = {"onFeatureExists": "merge", "featureData": collection(old)}
+        body: dict[str, Any] = {"type": "FeatureModificationList", "modifications": [one]}
+        if id == "a":
+            if rule is not None:
+                one["onMergeConflict"] = rule
+            answer = client.post(f"{space}/features", json=body)
+        else:
+            query = {"e": "merge"} if rule is None else {"e": "merge", "cr": rule}
+            answer = client.post(f"{space}/features", json=old, params=query)
+        if size is None:
+            error(answer, 409)
+            continue
+        assert answer.status_code == 200, answer.text
+        merged = client.get(f"{space}/features/{id}").json()["properties"]
+        merged.pop(XYZ)
+        assert merged == {"size": size, "kept": 1, "theirs": 1, "ours": 1}
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,22 @@ def test_pages_show_the_version_of_the_first_one(client: httpx.Client) -> None:
         assert f"4-new-{more}" not in together
 
 
+def test_pages_of_a_view_show_the_version_of_the_first_one(client: httpx.Client) -> None:
+    below = new_space(client)
+    view = new_space(client, extends={"spaceId": id_of(below)})
+    put(client, below, *(point(f"{n}") for n in range(3)))
+    put(client, view, *(point(f"{n}") for n in range(3, 6)))
+    for more in ({}, {"sort": "f.id:desc"}, {"part": "1,1"}, {"sort": "f.id", "part": "1,1"}):
+        first = client.get(f"{view}/iterate", params={"limit": 3, **more}).json()
+        put(client, below, point(f"0-new-{more}"), point(f"4-new-{more}"))
+        put(client, view, point(f"1-new-{more}"), point(f"5-new-{more}"))
+        rest = {"limit": 100, "handle": first["handle"], **more}
+        second = client.get(f"{view}/iterate", params=rest).json()
+        together = ids_of(first["features"]) + ids_of(second["features"])
+        assert not [id for id in together if id.endswith(f"-new-{more}")]
+        assert {f"{n}" for n in range(6)} <= {*together}
+
+
 def test_some_features_are_iterated(client: httpx.Client, town: str) -> None:
     assert all_ids(client, town, limit=3, **{"p.size": 2}) == ALL[2::5]
 

@@ -117,6 +117,12 @@ def test_a_list_says_more_when_asked(client: httpx.Client) -> None:
     assert told["connectors"] == []
     assert full["l-connected"]["connectors"][0]["className"] == "storage"
     assert full["l-connected"]["featureCount"] == 0
+    hides = {"id": "l-f", "className": "tag-filter", "properties": {"contains": ["open"]}}
+    client.post("/connectors", json=hides)
+    stored = {"collection": id_of(space)}
+    client.post("/connectors", json={"id": "l-s", "className": "storage", "properties": stored})
+    client.post("/spaces", json={"id": "l-some", "eventHandlerIds": ["l-f", "l-s"]})
+    assert listed(client, query)["l-some"]["featureCount"] is None
 
 
 def test_it_is_told_when_content_was_changed(client: httpx.Client) -> None:

@@ -1,6 +1,7 @@
 """Versions over REST: the log, tags, branches and merges, differences, and going back."""
 
 import itertools
+import time
 from typing import Any
 
 import httpx
@@ -102,6 +103,39 @@ def test_the_log_of_a_range_an_author_and_an_operation(client: httpx.Client, spa
     assert (ids(only["updated"]), ids(only["inserted"])) == (["a"], [])
 
 
+def test_versions_from_one_to_the_same_are_one_changeset(client: httpx.Client, space: str) -> None:
+    put(client, space, feature("a", n=1))
+    version = put(client, space, feature("a", n=2))
+    last = put(client, space, feature("a", n=3))
+    one = client.get(f"{space}/changesets/{version}").json()
+    params = {"startVersion": version, "endVersion": version}
+    assert client.get(f"{space}/changesets", params=params).json() == one
+    params["endVersion"] = last
+    assert [*client.get(f"{space}/changesets", params=params).json()["versions"]] == [
+        *(str(version), str(last))
+    ]
+
+
+def test_the_log_of_a_time(client: httpx.Client, space: str) -> None:
+    """After its start, until and with its end."""
+    first = put(client, space, feature("a", n=1))
+    time.sleep(0.01)
+    last = put(client, space, feature("a", n=2))
+    times = [
+        client.get(f"{space}/changesets/{version}").json()["createdAt"] for version in (first, last)
+    ]
+
+    def versions(**params: int) -> list[int]:
+        found = client.get(f"{space}/changesets", params=params)
+        assert found.status_code == 200, found.text
+        return [int(version) for version in found.json()["versions"]]
+
+    assert versions(startTime=times[0]) == [last]
+    assert versions(endTime=times[0]) == [first]
+    assert versions(startTime=times[0] - 1, endTime=times[1]) == [first, last]
+    assert versions(startTime=times[0], endTime=times[1] - 1) == []
+
+
 def test_squashed_changesets_and_the_compact_history(client: httpx.Client, space: str) -> None:
     first = put(client, space, feature("a", n=1), feature("b", n=1))
     put(client, space, feature("a", n=2), feature("c", n=1))
@@ -115,6 +149,11 @@ def test_squashed_changesets_and_the_compact_history(client: httpx.Client, space
         ["b"],
     )
     assert found["updated"]["features"][0]["properties"]["n"] == 3
+    some = client.get(f"{space}/changesets", params={**params, "operation": ["I", "D"]}).json()
+    assert (ids(some["inserted"]), ids(some["updated"]), ids(some["deleted"])) == (["c"], [], ["b"])
+    for name, value in (("author", "anonymous"), ("startTime", 1), ("endTime", 1)):
+        refused = client.get(f"{space}/changesets", params={**params, name: value})
+        assert (refused.status_code, refused.json()["field"]) == (400, name)
     compact = client.get(
         f"{space}/history",
         params={"startVersion": first + 1, "endVersion": last},
@@ -133,6 +172,8 @@ def test_versions_that_were_given_up_cannot_be_read(client: httpx.Client, space:
     span = client.get(f"{space}/changesets/statistics").json()
     assert (span["minVersion"], span["maxVersion"]) == (last, last)
     assert [*client.get(f"{space}/changesets").json()["versions"]] == [str(last)]
+    every = client.get(f"{space}/features/a", params={"version": "*"}).json()
+    assert [one["properties"]["n"] for one in every["features"]] == [2]
     for wrong in ("", "?version>3", "?version=7", "?version<0", "?version<1&version<2"):
         assert client.delete(f"{space}/changesets{wrong}").status_code == 400
 
@@ -162,6 +203,24 @@ def test_a_tag_names_a_version(client: httpx.Client, space: str) -> None:
     assert client.get(f"{space}/tags/summer").status_code == 404
 
 
+def test_tags_of_programs_are_listed_on_request(client: httpx.Client, space: str) -> None:
+    version = put(client, space, feature("a", n=1))
+    client.post(f"{space}/tags", json={"id": "mine"})
+    made = client.post(f"{space}/tags", json={"id": "job-7", "system": True})
+    assert made.json()["system"] is True
+
+    def listed(**params: bool) -> list[str]:
+        return [tag["id"] for tag in client.get(f"{space}/tags", params=params).json()]
+
+    assert listed() == listed(includeSystemTags=False) == ["mine"]
+    assert listed(includeSystemTags=True) == ["job-7", "mine"]
+    later = put(client, space, feature("a", n=2))
+    moved = client.patch(f"{space}/tags/job-7", json={"version": later}).json()
+    assert (moved["version"], moved["system"]) == (later, True)
+    assert version < later
+    assert client.get(f"{space}/tags/job-7").json() == moved
+
+
 @pytest.mark.parametrize("name", ["main", "HEAD", "*", "7up", "a b", "a:b", ""])
 def test_names_that_no_version_can_have(client: httpx.Client, space: str, name: str) -> None:
     assert client.post(f"{space}/tags", json={"id": name}).status_code == 400
@@ -185,6 +244,23 @@ def test_a_branch_is_written_and_merged(client: httpx.Client, space: str) -> Non
     put(client, space, feature("c", n=1))
     assert properties_at(client, space) == {"a": {"n": 1}, "b": {"n": 1}, "c": {"n": 1}}
     assert properties_at(client, space, "fix") == {"a": {"n": 2}, "b": {"n": 1}}
+    span = client.get(f"{space}/changesets/statistics", params={"versionRef": "fix"}).json()
+    head = span["maxVersion"]
+    assert head > base
+    for path, params in (
+        (f"changesets/{head}", {"versionRef": "fix"}),
+        ("changesets", {"versionRef": f"fix:{head}"}),
+    ):
+        one = client.get(f"{space}/{path}", params=params).json()
+        assert (one["version"], ids(one["updated"])) == (head, ["a"])
+    assert client.get(f"{space}/changesets/{head}").status_code == 404
+    for ref in ("fix", "fix:HEAD", "fix:*"):
+        log = client.get(f"{space}/changesets", params={"versionRef": ref}).json()
+        assert [*log["versions"]] == [str(head)]
+        made = client.get(f"{space}/diff", params={"versionRef": ref}).json()
+        assert [change["id"] for change in made["changes"]] == ["a", "b"]
+        steps = client.get(f"{space}/features/a/history", params={"versionRef": ref}).json()
+        assert [step["feature"]["properties"]["n"] for step in steps["steps"]] == [1, 2]
     operation = {"type": "Merge", "targetBranchId": "main", "message": "it is built"}
     merged = client.post(f"{space}/branches/fix", json=operation)
     assert merged.status_code == 200, merged.text
@@ -258,6 +334,22 @@ def test_a_branch_is_rebased_and_renamed(client: httpx.Client, space: str) -> No
     assert moved.status_code == 200, moved.text
     assert properties_at(client, space, "mended") == {"a": {"n": 2}, "b": {"n": 1}}
     assert client.get(f"{space}/branches/fix").status_code == 404
+
+
+def test_a_branch_is_described_anew(client: httpx.Client, space: str) -> None:
+    put(client, space, feature("a", n=1))
+    client.post(f"{space}/branches", json={"id": "fix", "description": "first"})
+    put(client, space, feature("a", n=2), versionRef="fix")
+    changed = client.patch(f"{space}/branches/fix", json={"description": "second"})
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["description"] == "second"
+    renamed = client.patch(f"{space}/branches/fix", json={"id": "mended", "description": "third"})
+    assert (renamed.json()["id"], renamed.json()["description"]) == ("mended", "third")
+    assert client.get(f"{space}/branches/mended").json() == renamed.json()
+    assert properties_at(client, space, "mended") == {"a": {"n": 2}}
+    assert client.patch(f"{space}/branches/none", json={"description": "x"}).status_code == 404
+    long = client.patch(f"{space}/branches/mended", json={"description": "x" * 1000})
+    assert (long.status_code, long.json()["field"]) == (400, "description")
 
 
 def test_a_difference_names_the_places(client: httpx.Client, space: str) -> None:

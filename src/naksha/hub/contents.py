@@ -32,6 +32,9 @@ class Size(msgspec.Struct, frozen=True, rename="camel"):
     estimated: bool
 
 
+UNKNOWN: Final = Size(None, None, estimated=True)
+
+
 async def content_updated_at(realm: Realm, space: Space) -> int:
     """When a feature of the space was last created, changed or deleted (epoch milliseconds); of
     one that never had any, when the space was made. What is not published yet does not count."""
@@ -83,7 +86,7 @@ def _size(
     exact: dict[tuple[str, str], int] | None,
 ) -> Size:
     if not places or exact is None or any(info is None for info in infos):
-        return Size(None, None, estimated=True)
+        return UNKNOWN
     count, size, has_size, estimated = 0, 0, True, False
     for each, info in zip(places, infos, strict=True):
         assert info is not None

@@ -2,45 +2,38 @@
 
 An id says which storage it is of, by a name or a number that only the storage knows, so the
 storages of the realm are asked who they are. What is found is shown to who may read the features of
-a space that is stored in that collection; for all others it is not there.
+a space that is stored in that collection, as that space shows it; for all others it is not there.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from naksha.hub.context import Context
-from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.handlers.authorization import Authorization, is_in
 from naksha.hub.handlers.read_only import ReadOnlyHandler
 from naksha.hub.handlers.storage import StorageHandler
 from naksha.hub.objects import Space, StorageObject
-from naksha.hub.pipelines import Pipelines
+from naksha.hub.reach import ServingRealm, pipeline_of, reads_all, scope_in
 from naksha.hub.references import spaces_with_storage
-from naksha.hub.registry import Realm
 from naksha.hub.requests import ReadFeatures
-from naksha.hub.resources import features
 from naksha.hub.rights import Right
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound, Unavailable
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 from naksha.model.transaction import MAIN, Signal, Transaction
 from naksha.model.txn import parse_txn
 from naksha.model.uuids import TYPE_TRANSACTION, StateRef, Uuid, is_uuid, parse_state_id
+from naksha.model.version import AtTxn
 from naksha.spi.storage import Storage
 
 _SHOWING_ALL: Final = (Authorization, ReadOnlyHandler, StorageHandler)
 """Handlers behind which a space shows all that is in its collection."""
 _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
-
-
-class LookupRealm(Realm, Protocol):
-    """A realm with its pipelines."""
-
-    async def pipelines(self) -> Pipelines: ...
 
 
 class Found(NamedTuple):
@@ -53,7 +46,7 @@ class Found(NamedTuple):
     """By collection, those that the actor may read."""
 
 
-async def find_state(realm: LookupRealm, id: str, context: Context) -> State:
+async def find_state(realm: ServingRealm, id: str, context: Context) -> State:
     """The state with a GUID or UUID, else NotFound."""
     ref = parse_state_id(id)
     search = _Search(realm)
@@ -66,13 +59,14 @@ async def find_state(realm: LookupRealm, id: str, context: Context) -> State:
             continue
         collection = Guid.parse(state.uuid).collection_id
         async for space in _spaces_of(realm, thing.id, collection):
-            if await _shows(realm, space, state, context):
-                return state
+            shown = await _shown(realm, space, storage, state, context)
+            if shown is not None:
+                return shown
     raise search.not_found("state", id)
 
 
 async def find_transaction(
-    realm: LookupRealm, id: str, storage_id: str | None, context: Context
+    realm: ServingRealm, id: str, storage_id: str | None, context: Context
 ) -> Found:
     """The transaction with a number or UUID, else NotFound. A number may be used by several
     storages: of several that the actor may read, one is to be said."""
@@ -132,7 +126,7 @@ def transaction_json(found: Found) -> dict[str, Any]:
 class _Search:
     """Asks the storages of a realm, and remembers who did not answer."""
 
-    def __init__(self, realm: LookupRealm) -> None:
+    def __init__(self, realm: ServingRealm) -> None:
         self._realm = realm
         self._silent: list[str] = []
 
@@ -175,39 +169,51 @@ def _transaction_number(id: str) -> int | Uuid:
 # ---- Who may see it ------------------------------------------------------------------------------
 
 
-async def _spaces_of(realm: LookupRealm, storage_id: str, collection: str) -> AsyncIterator[Space]:
+async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> AsyncIterator[Space]:
     """The spaces that are stored in a collection."""
     async for space, places in spaces_with_storage(await realm.registry.snapshot()):
         if any(each.place == (storage_id, collection) for each in places):
             yield space
 
 
-def _may_read(space: Space, context: Context) -> bool:
-    """As the space itself would decide about all of its features."""
-    rights, resource = context.actor.rights, space.resource()
-    may_use = rights.allows(Right.USE_SPACES, resource)
-    may_read = rights.allows(Right.READ_FEATURES, features(resource))
-    return space.active and (space.shared or (may_use and may_read))
-
-
-async def _shows(realm: LookupRealm, space: Space, state: State, context: Context) -> bool:
-    """Whether a space shows a state to who asks. One with handlers that may hide something is asked
-    for it."""
-    if not _may_read(space, context):
-        return False
+async def _shown(
+    realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
+) -> State | None:
+    """A state as a space shows it to who asks, if it does. One with handlers that may hide
+    something, or show it otherwise, is asked for it."""
+    pipeline = await pipeline_of(realm, space.id)
+    if pipeline is None:
+        return None
+    readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
+    if readable.is_nothing or await _is_given_up(space, storage, state):
+        return None
+    if all(isinstance(stage.handler, _SHOWING_ALL) for stage in pipeline.stages):
+        return state if is_in(readable, state) else None
+    query = Query(ids=(state.id,), states=States.ALL, txn_from=state.txn, txn_to=state.txn + 1)
     try:
-        pipeline = await (await realm.pipelines()).get(space.id)
-        if all(isinstance(stage.handler, _SHOWING_ALL) for stage in pipeline.stages):
-            return True
-        query = Query(ids=(state.id,), states=States.ALL, txn_from=state.txn, txn_to=state.txn + 1)
-        answer = await pipeline.run(ReadFeatures(query=query), context)
-        return any(shown.uuid == state.uuid for shown in await answer.all())
+        found = await (await pipeline.run(ReadFeatures(query=query), context)).all()
     except NakshaError:
+        return None
+    return next((shown for shown in found if _is_same(shown, state)), None)
+
+
+async def _is_given_up(space: Space, storage: Storage, state: State) -> bool:
+    """Whether a state was over before the oldest version that a space keeps."""
+    end = int(state.xyz.get("txn_next") or 0)
+    if not space.min_version or not end:
         return False
+    return (await storage.resolve(AtTxn(end))).seq_number <= space.min_version
+
+
+def _is_same(shown: State, state: State) -> bool:
+    """Whether a state is the one that was asked for; a handler may have taken its name away, and
+    only that one was asked for."""
+    namespace = shown.feature.get("properties", {}).get(XYZ, {})
+    return shown.id == state.id and namespace.get("uuid", state.uuid) == state.uuid
 
 
 async def _readable(
-    realm: LookupRealm, storage_id: str, transaction: Transaction, context: Context
+    realm: ServingRealm, storage_id: str, transaction: Transaction, context: Context
 ) -> dict[str, list[str]]:
     touched = {
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)
@@ -216,7 +222,9 @@ async def _readable(
     async for space, places in spaces_with_storage(await realm.registry.snapshot()):
         for each in places:
             id = each.collection.id
-            if each.storage_id == storage_id and id in touched and _may_read(space, context):
+            is_touched = each.storage_id == storage_id and id in touched
+            # What a transaction did is about all features.
+            if is_touched and await reads_all(realm, space.id, context.actor.rights):
                 found.setdefault(id, []).append(space.id)
     return found
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from naksha.hub.objects import Connector, Space
 from naksha.hub.setting_up import DEFAULT_STORAGE
+from naksha.model.errors import InvalidArgument
+
+VIRTUAL: Final = "virtualspace"
+"""The storage, and the parameter, of a space that is made of others."""
 
 
 def own_connectors(space: Space) -> list[Connector]:
-    """What a space has that names no connectors: a collection, over the space that it extends."""
+    """What a space has that names no connectors: a collection, over the space that it extends; or
+    what it is made of."""
     connectors = space_rules(space)
+    if is_virtual(space):
+        connectors.append(Connector(id=VIRTUAL, class_name="view", properties=_view_of(space)))
+        return connectors
     if space.extends is not None:
         connectors.append(
             Connector(
@@ -25,6 +35,34 @@ def own_connectors(space: Space) -> list[Connector]:
         )
     )
     return connectors
+
+
+def is_virtual(space: Space) -> bool:
+    """Whether a space is made of others, in the words of the Data Hub: no storage is meant."""
+    choice = space.storage
+    return choice is not None and choice.id == VIRTUAL and VIRTUAL in choice.params
+
+
+def _view_of(space: Space) -> dict[str, Any]:
+    """The view that is meant. There, the last space is the one on top."""
+    assert space.storage is not None
+    told = space.storage.params[VIRTUAL]
+    kind = next(iter(told)) if isinstance(told, dict) and len(told) == 1 else None
+    if kind not in _VIEWS or not isinstance(told[kind], list | tuple):
+        raise InvalidArgument(
+            f"It has one of {', '.join(_VIEWS)}, with an array of ids of spaces; for anything else"
+            " name a connector in eventHandlerIds",
+            field=f"storage.params.{VIRTUAL}",
+        )
+    ids = [*told[kind]]
+    return {**_VIEWS[kind], "spaceIds": ids if kind == "group" else ids[::-1]}
+
+
+_VIEWS: Final[dict[str, dict[str, str]]] = {
+    "group": {"viewType": "UNION", "writes": "origin"},
+    "merge": {"viewType": "MERGED"},
+    "override": {"viewType": "LAYERED"},
+}
 
 
 def space_rules(space: Space) -> list[Connector]:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from naksha.catalog.entities import Edit, Snapshot
 from naksha.hub.collections import Stored
 from naksha.hub.objects import Connector, HubObject, Role, Space, StorageObject, key_of
-from naksha.hub.own_pipeline import own_connectors
+from naksha.hub.own_pipeline import is_virtual, own_connectors
 from naksha.hub.registered import found_class
 from naksha.hub.subscription_objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
@@ -65,7 +65,7 @@ def _names_of_space(space: Space) -> list[Reference]:
         Reference("connector", id, f"eventHandlerIds[{place}]")
         for place, id in enumerate(space.event_handler_ids)
     ]
-    if space.storage is not None:
+    if space.storage is not None and not is_virtual(space):
         names.append(Reference("storage", space.storage.id, "storage.id"))
     if space.extends is not None:
         names.append(Reference("space", space.extends.space_id, "extends.spaceId"))

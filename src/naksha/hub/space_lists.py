@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from naksha.hub.contents import contents_updated_at, sizes
+from naksha.hub.contents import UNKNOWN, Size, contents_updated_at, sizes
 from naksha.hub.context import Actor
 from naksha.hub.language.content_time import Test
 from naksha.hub.objects import Space
 from naksha.hub.permissions import is_seen
+from naksha.hub.reach import ServingRealm, pipeline_of, scope_in
 from naksha.hub.references import connectors_of
 from naksha.hub.registry import Realm
-from naksha.hub.resources import features
 from naksha.hub.rights import Right
 
 _SPACE_RIGHTS: Final = (Right.USE_SPACES, Right.MANAGE_SPACES, Right.ADMIN_SPACES)
@@ -54,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 async def listed(
-    realm: Realm, where: SpaceFilter, wanted: Wanted, actor: Actor
+    realm: ServingRealm, where: SpaceFilter, wanted: Wanted, actor: Actor
 ) -> list[dict[str, Any]]:
     """The spaces that an actor may see, as JSON, in the order of their ids."""
     spaces = [
@@ -73,23 +74,42 @@ async def listed(
         ]
         spaces, told = [space for space, _ in kept], [dict(more) for _, more in kept]
     if wanted.counts:
-        for more, size in zip(told, await sizes(realm, spaces), strict=True):
+        for more, size in zip(told, await _sizes(realm, spaces, actor), strict=True):
             more.update(msgspec.to_builtins(size))
     for space, more in zip(spaces, told, strict=True):
         if wanted.rights:
-            more["rights"] = rights_on(space, actor)
+            more["rights"] = await _rights_on(realm, space, actor)
         if wanted.connectors:
             more["connectors"] = await _connectors(realm, space, actor)
     return [{**space.to_json(), **more} for space, more in zip(spaces, told, strict=True)]
 
 
-def rights_on(space: Space, actor: Actor) -> list[str]:
+async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[Size]:
+    """How much spaces hold; nothing of those whose features an actor may not read, or that hide
+    some of what is stored."""
+    shown = [space for space in spaces if await _shows_all(realm, space, actor)]
+    known = dict(zip([space.id for space in shown], await sizes(realm, shown), strict=True))
+    return [known.get(space.id, UNKNOWN) for space in spaces]
+
+
+async def _shows_all(realm: ServingRealm, space: Space, actor: Actor) -> bool:
+    pipeline = await pipeline_of(realm, space.id)
+    hides = pipeline is None or any(
+        getattr(stage.handler, "hides_features", False) for stage in pipeline.stages
+    )
+    return not hides and scope_in(pipeline, actor.rights, Right.READ_FEATURES).is_everything
+
+
+async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[str]:
     """What an actor may do with a space, or with some of its features."""
-    resource = space.resource()
-    inside = features(resource)
+    resource, pipeline = space.resource(), await pipeline_of(realm, space.id)
     return [
         *(right for right in _SPACE_RIGHTS if actor.rights.allows(right, resource)),
-        *(right for right in _FEATURE_RIGHTS if not actor.rights.scope(right, inside).is_nothing),
+        *(
+            right
+            for right in _FEATURE_RIGHTS
+            if not scope_in(pipeline, actor.rights, right).is_nothing
+        ),
     ]
 
 

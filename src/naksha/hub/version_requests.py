@@ -169,6 +169,7 @@ class PutTag(_Managing, frozen=True, kw_only=True, tag="PutTag"):
 
     name: str
     description: str | None = None
+    system: bool = False
     moves: bool = False
 
 
@@ -200,6 +201,13 @@ class RenameBranch(_Managing, frozen=True, kw_only=True, tag="RenameBranch"):
 
     name: str
     new_name: str
+
+
+class DescribeBranch(_Managing, frozen=True, kw_only=True, tag="DescribeBranch"):
+    """Say anew what a branch is for."""
+
+    name: str
+    description: str
 
 
 class DropBranch(_Managing, frozen=True, kw_only=True, tag="DropBranch"):

@@ -40,7 +40,7 @@ PARAMETERS: Final = {
     "type": "How the tile is named: `web` (`8_134_86`), `tms`, `quadkey` (`12020321`) or `here`.",
     "version": "The number of the version.",
     "versionRef": "A version, or a range such as `3..9`; `*` means all.",
-    "includeSystemTags": "The hub has none, so this changes nothing.",
+    "includeSystemTags": "Also those that programs have given for themselves.",
     "context": "Of a space that extends another one: where to write; `super` cannot be written.",
     "startVersion": "The first version.",
     "endVersion": "The last version.",

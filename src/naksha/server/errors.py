@@ -176,7 +176,8 @@ def _allowed(request: Request) -> str:
     app = request.app  # whose own list has routers, not what is in them
     routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
     matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+    methods = {method for route in matching for method in route.methods or ()}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 _SENTENCES: Final = {

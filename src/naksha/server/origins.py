@@ -9,13 +9,16 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from naksha.server.answers import FAILED
-from naksha.server.visits import STREAM_ID, Visit
+from naksha.server.visits import STREAM_ID, STREAM_INFO, Visit
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _SECONDS: Final = 86_400
 ALLOWED: Final = [
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", f"ETag, {FAILED}, Retry-After, {STREAM_ID}".encode()),
+    (
+        b"access-control-expose-headers",
+        f"ETag, {FAILED}, Retry-After, {STREAM_ID}, {STREAM_INFO}".encode(),
+    ),
 ]
 """Fields of every answer."""
 

@@ -158,7 +158,11 @@ class AreaParameters(FilterParameters):
         description="The older name: of hexagons the absolute, of quads the relative resolution.",
     )
     absolute_resolution: int | None = Field(
-        None, alias="clustering.absoluteResolution", ge=0, le=30, description="Hexagons: 0 to 15."
+        None,
+        alias="clustering.absoluteResolution",
+        ge=0,
+        le=30,
+        description="Hexagons: 0 to 15, quads: 0 to 30.",
     )
     relative_resolution: int | None = Field(
         None,
@@ -275,7 +279,7 @@ class IterateParameters(FilterParameters):
         None,
         max_length=limits.PROPERTY_PATH_LENGTH_MAX,
         description="An order other than that of the ids, such as `p.name:asc,p.height:desc`. "
-        "Each page reads the whole space.",
+        "For each page the database looks at all features, and gives out those of the page.",
     )
     part: str | None = Field(
         None,

@@ -18,6 +18,7 @@ from naksha.hub.language.selection import selection_of
 from naksha.hub.requests import GetVersion, ReadFeatures
 from naksha.hub.responses import Features
 from naksha.hub.shaping import Shaping
+from naksha.model.errors import NotImplementedHere
 from naksha.server.answers import etag_of, feature_collection, is_known
 from naksha.server.parameters import ShapeParameters, raw_query
 from naksha.server.state import Ctx, RealmDep
@@ -67,10 +68,12 @@ class Asked:
         return feature_collection(found, shaping)
 
     async def pinned(self, ref: str) -> str:
-        """A reference that means the same all the time, if the space has versions of its own."""
-        if not await self.is_plain():
+        """A reference that means the same all the time, if the space has versions of its own, or
+        its parts have them in common."""
+        try:
+            version = await self.send(GetVersion(ref=ref, published=True))
+        except NotImplementedHere:
             return ref
-        version = await self.send(GetVersion(ref=ref, published=True))
         return ref if version is None else version.ref
 
     async def is_plain(self) -> bool:

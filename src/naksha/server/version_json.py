@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ def tag_json(tag: Tag, space_id: str) -> dict[str, Any]:
         "branchId": tag.branch,
         "version": version,
         "versionRef": str(version) if tag.branch == MAIN_BRANCH else f"{tag.branch}:{version}",
-        "system": False,
+        "system": tag.system,
         "description": tag.description or "",
         "author": tag.author or tag.app_id,
         "createdAt": tag.created_ms,
@@ -173,14 +173,22 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
     yield b"]}"
 
 
-async def squashed_bytes(found: Differences, kind: str) -> AsyncIterator[bytes]:
-    """The same as one changeset: every feature once, as it was in the end."""
+_LETTERS: Final = {Action.CREATED: "I", Action.UPDATED: "U", Action.DELETED: "D"}
+
+
+async def squashed_bytes(
+    found: Differences, kind: str, operations: Collection[str] = ()
+) -> AsyncIterator[bytes]:
+    """The same as one changeset: every feature once, as it was in the end; of all operations,
+    unless some are given."""
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
     with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
         later = {Action.UPDATED: updated, Action.DELETED: deleted}
         yield _encode(head)[:-1] + b',"inserted":{"type":"FeatureCollection","features":['
         separator = b""
         async for change in found.changes:
+            if operations and _LETTERS[change.action] not in operations:
+                continue
             state = change.new or change.old
             assert state is not None
             if change.action is Action.CREATED:

@@ -16,6 +16,7 @@ from naksha.model import limits
 from naksha.server.turns import Turn
 
 STREAM_ID: Final = "Stream-Id"
+STREAM_INFO: Final = "Stream-Info"
 _KEY: Final = "naksha.visit"
 _STREAM_ID: Final = re.compile(rf"[A-Za-z0-9_.:/+=-]{{1,{limits.STREAM_ID_LENGTH_MAX}}}")
 

@@ -4,6 +4,7 @@ from naksha.versioning.branches import (
     branches,
     create_branch,
     delete_branch,
+    describe_branch,
     open_branch,
     rename_branch,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "create_tag",
     "delete_branch",
     "delete_tag",
+    "describe_branch",
     "diff",
     "diff_all",
     "drop_expired_tags",

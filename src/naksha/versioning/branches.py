@@ -123,6 +123,20 @@ async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> Non
         await session.keep(REF, told.scope.key(told.name), plain(told), expected=expected)
 
 
+async def describe_branch(
+    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+) -> Branch:
+    """Say anew, as message, what a branch is for."""
+
+    async def work(session: WriteSession) -> Branch:
+        branch, revision = await branch_of(session, scope, name)
+        described = msgspec.structs.replace(branch, description=signed.message)
+        await change_branch(session, described, revision)
+        return described
+
+    return await storage.run(work, signed.app_id, signed.author)
+
+
 async def delete_branch(
     storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> None:

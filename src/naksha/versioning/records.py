@@ -69,6 +69,8 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
     branch_number: int | None = None
     """The number of that branch, whatever its name; None: main."""
     protects: bool = True
+    system: bool = False
+    """Whether a program has given it for itself; people are shown it when they ask."""
     description: str | None = None
     author: str | None = None
     app_id: str

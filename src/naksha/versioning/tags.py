@@ -31,6 +31,7 @@ async def create_tag(
     *,
     scope: Scope = STORAGE,
     protects: bool = True,
+    system: bool = False,
     force: bool = False,
 ) -> Tag:
     """Give a version a name.
@@ -43,6 +44,7 @@ async def create_tag(
         scope: All collections (of the storage, or of a space), or some.
         protects: Keep what is tagged from expiring, and its collections from being dropped and
             losing their history. Otherwise the tag goes when its version goes.
+        system: Whether it is of a program, and of no interest to people.
         force: Move a tag that is there.
     """
     check_name(name)
@@ -55,6 +57,7 @@ async def create_tag(
         branch=place.line.name,
         branch_number=place.line.number,
         protects=protects,
+        system=system,
         description=signed.message,
         author=signed.author,
         app_id=signed.app_id,

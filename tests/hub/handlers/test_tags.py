@@ -6,10 +6,12 @@ import pytest
 
 from naksha.hub.handlers.source_id import PATH, implied, narrowed, source_tag
 from naksha.hub.requests import DeleteFeatures, IfExists
-from naksha.hub.version_requests import ReadChangesets
+from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory
 from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere
 from naksha.model.query import And, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
+from naksha.model.state import State
+from naksha.versioning import Change
 from tests.hub.handlers.support import CONTEXT, Feature, HubUnderTest, feature
 
 STORED = ("storage", {"collection": "things"})
@@ -17,6 +19,10 @@ STORED = ("storage", {"collection": "things"})
 
 async def tags(hub: HubUnderTest, space: str = "things") -> dict[str, list[str]]:
     return {state.id: sorted(state.xyz["tags"]) for state in await hub.states(space)}
+
+
+def sides(change: Change) -> tuple[State | None, State | None]:
+    return change.old, change.new
 
 
 class TestTagFilter:
@@ -52,6 +58,32 @@ class TestTagFilter:
         assert deleted.ids == ("a",)
         with pytest.raises(NotImplementedHere):
             await hub.realm.send("shown", ReadChangesets(), CONTEXT)
+
+    async def test_versions_tell_of_what_was_seen_only(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.filtered(hub)
+        await hub.put("things", feature("a", tags=["public"], n=1), feature("b", n="secret"))
+        for n, tag in (("secret", "private"), ("secrets", "private"), (2, "public")):
+            await hub.put("things", feature("a", tags=[tag], n=n, **{f"key-{n}": n}))
+        await hub.put("things", feature("b", tags=["public"], n=3))
+
+        async def diff(ref: str) -> list[tuple[str, Any, Any]]:
+            found = await hub.realm.send("shown", ReadDiff(ref=ref), CONTEXT)
+            return [
+                (change.id, *(side and side.feature["properties"]["n"] for side in sides(change)))
+                async for change in found.changes
+            ]
+
+        assert await diff("0..1") == [("a", None, 1)]
+        assert await diff("1..2") == [("a", 1, None)]
+        assert await diff("2..3") == []
+        assert await diff("3..4") == [("a", None, 2)]
+        assert await diff("1..5") == [("a", 1, 2), ("b", None, 3)]
+        request = ReadHistory(ref="*", query=Query(ids=("a",)))
+        told = await hub.realm.send("shown", request, CONTEXT)
+        steps = [step async for step in told.steps]
+        assert [step.state.feature["properties"]["n"] for step in steps] == [1, 2]
+        assert "secret" not in str([step.patch() for step in steps])
 
     @pytest.mark.parametrize("rules", [{"add": "x"}, {"contains": [1]}, {"add": ["x" * 999]}])
     async def test_what_are_no_tags_is_refused(

@@ -76,6 +76,11 @@ _POINT = {"type": "Point", "coordinates": [1, 1]}
 _ONE = "{subscription_id}"
 _SUBSCRIPTION = {"id": "WORD-subscription", "eventHandlerIds": ["WORD-connector"]}
 
+
+def _virtual(kind: str, space: str) -> dict[str, Any]:
+    return {"id": "virtualspace", "params": {"virtualspace": {kind: [space]}}}
+
+
 _ASKED = [
     Ask("GET /hub"),
     Ask("GET /hub/health-status", {"detailed": "true"}),
@@ -86,6 +91,10 @@ _ASKED = [
     Ask("POST /hub/spaces", body={"id": "one", "extends": {"spaceId": "WORD-space"}}),
     Ask("POST /hub/spaces", body={"id": "two", "eventHandlerIds": ["WORD-connector"]}),
     Ask("POST /hub/spaces", body={"id": "three", "storage": {"id": "WORD-storage"}}),
+    *(
+        Ask("POST /hub/spaces", body={"id": kind, "storage": _virtual(kind, "WORD-space")})
+        for kind in ("group", "merge", "override")
+    ),
     Ask("POST /hub/spaces", body={"id": "WORD-space", "title": "x"}),
     Ask(f"GET {_SPACE}"),
     Ask(f"PATCH {_SPACE}", body={"title": "y"}),
@@ -196,6 +205,7 @@ _ASKED = [
     Ask(f"PATCH {_SPACE}/tags/{{tag_id}}", body={"description": "y"}),
     Ask(f"DELETE {_SPACE}/tags/{{tag_id}}"),
     Ask(f"POST {_SPACE}/branches", body={"id": "WORD-branch"}),
+    Ask(f"PATCH {_SPACE}/branches/{{branch_id}}", body={"description": "y"}),
     Ask(f"PATCH {_SPACE}/branches/{{branch_id}}", body={"id": "WORD-renamed"}),
     Ask(f"POST {_SPACE}/branches/{{branch_id}}", body={"type": "Merge"}),
     Ask(f"DELETE {_SPACE}/branches/{{branch_id}}"),

@@ -300,6 +300,10 @@ def ask_in_bodies(client: httpx.Client, text: str) -> None:
     clean(client.post("/spaces", content=text.encode("utf-16")))
 
 
+def virtual(made_of: Any) -> dict[str, Any]:
+    return {"id": "virtualspace", "params": {"virtualspace": made_of}}
+
+
 @pytest.mark.usefixtures("features_unchanged")
 def test_in_configurations(client: httpx.Client) -> None:
     for text in NASTY.values():
@@ -322,6 +326,9 @@ def ask_in_configurations(client: httpx.Client, text: str) -> None:
         ("/spaces", {"id": "x", "eventHandlerIds": [text]}),
         ("/spaces", {"id": "x", "storage": {"id": text}}),
         ("/spaces", {"id": "x", "extends": {"spaceId": text}}),
+        ("/spaces", {"id": "x", "storage": virtual({"merge": [text]})}),
+        ("/spaces", {"id": "x", "storage": virtual({text: ["roads"]})}),
+        ("/spaces", {"id": "x", "storage": virtual(text)}),
     ):
         answer = client.post(path, json=body)
         if answer.is_success:  # a name that is one, such as `$1` is not

@@ -435,6 +435,57 @@ def test_a_space_extends_another(countries: Space, api: HubApi, config: XYZConfi
     assert len([*countries.iter_feature()]) == 180
 
 
+@pytest.fixture
+def parks(xyz: XYZ, config: XYZConfig) -> Iterator[tuple[Space, Space]]:
+    """Countries and parks, as the examples of the package put them together."""
+    some = [feature("FRA", 2, 46, name="France"), feature("LP", 1, 1, name="Park", size=1)]
+    spaces = (xyz.spaces.new("one", "x", config=config), xyz.spaces.new("two", "x", config=config))
+    spaces[0].add_features(features={"type": "FeatureCollection", "features": some})
+    yield spaces
+    for space in spaces:
+        space.delete()
+
+
+def both(kind: str, spaces: tuple[Space, Space], config: XYZConfig) -> Space:
+    """A virtual space."""
+    names = [space.info["id"] for space in spaces]
+    return Space.virtual("both", "of two", config=config, virtualspace={kind: names})
+
+
+def test_a_group_of_spaces(parks: tuple[Space, Space], config: XYZConfig) -> None:
+    one, two = parks
+    two.add_feature(data=feature("BP", 3, 3, name="Other park"), feature_id="BP")
+    group = both("group", parks, config)
+    assert group.get_feature("FRA") == one.get_feature("FRA")
+    assert group.get_feature("BP") == two.get_feature("BP")
+    assert ids(group.iter_feature()) == {"BP", "FRA", "LP"}
+    group.update_feature(feature_id="BP", data=group.get_feature("BP"), add_tags=["green"])
+    assert two.get_feature("BP")["properties"][NS]["tags"] == ["green"]
+    group.delete_feature("FRA")
+    with pytest.raises(ApiError):
+        one.get_feature("FRA")
+    group.delete()
+    assert ids(one.iter_feature()) == {"LP"}
+
+
+@pytest.mark.parametrize("kind", ["merge", "override"])
+def test_a_space_over_another(kind: str, parks: tuple[Space, Space], config: XYZConfig) -> None:
+    one, two = parks
+    changed = feature("LP", 1, 1, name="Large park")
+    two.add_feature(data=changed, feature_id="LP", add_tags=["foo", "bar"])
+    top = both(kind, parks, config)
+    park = top.get_feature("LP")
+    assert sorted(park["properties"][NS]["tags"]) == ["bar", "foo"]
+    assert park["properties"]["name"] == "Large park"
+    assert ("size" in park["properties"]) is (kind == "merge")
+    assert ids(top.search(tags=["foo"])) == {"LP"}
+    assert ids(top.features_in_bbox(bbox=[0, 0, 5, 5])) == {"LP"}
+    top.delete_feature("FRA")
+    assert ids(top.iter_feature()) == {"LP"}
+    assert one.get_feature("FRA")["properties"]["name"] == "France"
+    top.delete()
+
+
 # ---- Who may -------------------------------------------------------------------------------------
 
 

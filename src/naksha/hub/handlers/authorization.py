@@ -23,6 +23,7 @@ from naksha.model.errors import Conflict, Forbidden, Inactive
 from naksha.model.state import State
 
 EVERYTHING: Final = Scope(((),))
+NOTHING: Final = Scope(())
 
 
 class Authorization:
@@ -36,7 +37,7 @@ class Authorization:
 
     async def process(self, event: Event) -> Any:
         rights = event.context.actor.rights
-        if not (self._is_shared or rights.allows(Right.USE_SPACES, self._space)):
+        if not self._may_use(rights):
             raise forbidden(Right.USE_SPACES, self._space)
         scopes = self._scopes(event)
         if not self._is_active:
@@ -50,6 +51,15 @@ class Authorization:
         if partial and event.request.tells_features:
             return await self._narrowed(event, partial)
         return await event.send_upstream()
+
+    def scope(self, rights: Rights, right: Right) -> Scope:
+        """Which features a right extends to, for who asks without an event; none of a space that
+        may not be used, or is not active."""
+        usable = self._is_active and self._may_use(rights)
+        return self._scope(rights, right) if usable else NOTHING
+
+    def _may_use(self, rights: Rights) -> bool:
+        return self._is_shared or rights.allows(Right.USE_SPACES, self._space)
 
     def _scopes(self, event: Event) -> dict[Right, Scope]:
         """The features that each right extends to which the request needs."""
@@ -116,15 +126,15 @@ class Authorization:
         own = {*answer.inserted, *answer.updated}
         return msgspec.structs.replace(
             answer,
-            states=tuple(one for one in answer.states if one.id in own or _is_in(readable, one)),
-            tombstones=tuple(one for one in answer.tombstones if _is_in(readable, one)),
+            states=tuple(one for one in answer.states if one.id in own or is_in(readable, one)),
+            tombstones=tuple(one for one in answer.tombstones if is_in(readable, one)),
         )
 
     def _reads(self, readable: Scope, head: dict[str, Any]) -> bool:
         return readable.allows(marks_in(head).among(self._features).attributes)
 
 
-def _is_in(scope: Scope, state: State) -> bool:
+def is_in(scope: Scope, state: State) -> bool:
     """Whether a state is of a scope."""
     marks = marks_of(state)
     return scope.allows(
@@ -134,7 +144,7 @@ def _is_in(scope: Scope, state: State) -> bool:
 
 def _readable(answer: Features, scope: Scope) -> Features:
     """Those of an answer that are of a scope."""
-    return _changed(answer, lambda states: [state for state in states if _is_in(scope, state)])
+    return _changed(answer, lambda states: [state for state in states if is_in(scope, state)])
 
 
 def _only_ids(answer: Features) -> Features:

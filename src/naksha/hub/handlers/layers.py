@@ -93,10 +93,10 @@ class Stack(NamedTuple):
         """Those of the ids that no layer has, live or deleted."""
         left = set(ids)
         for layer in self.layers:
-            left -= await self._hidden_by(layer, left)
+            left -= await self.hidden_by(layer, left)
         return left
 
-    async def _hidden_by(self, layer: Layer, ids: Collection[str]) -> set[str]:
+    async def hidden_by(self, layer: Layer, ids: Collection[str]) -> set[str]:
         """Those of the ids that a layer has, live or deleted, whoever may read them."""
         left = set(ids)
         for states in (States.LIVE, States.DELETED):
@@ -111,7 +111,7 @@ class Stack(NamedTuple):
             live = await self.find(layer, left)
             heads |= {state.id: (place, state) for state in live}
             left -= {state.id for state in live}
-            left -= await self._hidden_by(layer, left)
+            left -= await self.hidden_by(layer, left)
         return heads
 
     async def find(self, layer: Layer, ids: Collection[str]) -> list[State]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from naksha.hub.handlers.layers import Layer
 from naksha.hub.handlers.paths import Path, get_at
 from naksha.hub.handlers.write_parts import (
     Order,
@@ -21,6 +22,7 @@ from naksha.hub.handlers.write_parts import (
     unlocked,
 )
 from naksha.hub.merging import patched
+from naksha.hub.pipeline import Event
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
 from naksha.hub.responses import Written
 from naksha.hub.writing.namespaces import with_namespace, without_namespace
@@ -72,13 +74,63 @@ Heads = Mapping[str, tuple[int, State]]
 class Plan:
     """The parts of a write, in the order in which they are to be carried out."""
 
-    def __init__(self, types: Types, heads: Heads, request: WriteFeatures) -> None:
-        self._types = types
-        self._heads = heads
+    def __init__(self, request: WriteFeatures) -> None:
         self._request = request
         self._moved: set[str] = set()
         self.parts: list[Part] = []
         self.refusals = Refusals(request)
+
+    def _tell(
+        self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
+    ) -> None:
+        """What moves is not there yet, whatever is to be done with what is not there."""
+        moving = tuple(f for f in features if f.get("id") in self._moved)
+        staying = tuple(f for f in features if f.get("id") not in self._moved)
+        if moving:
+            made = msgspec.structs.replace(
+                one, features=moving, ids=(), if_not_exists=IfNotExists.CREATE
+            )
+            self.parts.append(Part(place, made, moves=True))
+        if staying or ids:
+            told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
+            self.parts.append(Part(place, told))
+
+    def told(self, answers: Iterable[Written]) -> Written:
+        """What happened to the whole: what moved was changed."""
+        every = list(answers)
+        order = Order(self._request)
+        inserted = {id for each in every for id in each.inserted}
+        deleted = {id for each in every for id in each.deleted}
+        updated = {id for each in every for id in each.updated}
+        changed = self._moved & (inserted | updated)
+        states = {state.id: state for each in every for state in each.states}
+        tombstones = {state.id: state for each in every for state in each.tombstones}
+        told = Written(
+            inserted=order.ids(inserted - changed),
+            updated=order.ids(updated | changed),
+            deleted=order.ids(deleted - changed),
+            retained=order.ids(id for each in every for id in each.retained),
+            states=tuple(states[id] for id in order.ids(states)),
+            tombstones=tuple(tombstones[id] for id in order.ids(tombstones) if id not in changed),
+            failed=tuple(
+                order.placed(one)
+                for one in [f for each in every for f in each.failed] + self.refusals.failed
+            ),
+            notices=tuple(order.placed(one) for each in every for one in each.notices),
+            txn=next((each.txn for each in every if each.txn is not None), None),
+            violations=tuple(one for each in every for one in each.violations),
+            version=max((each.version for each in every if each.version is not None), default=None),
+        )
+        return self.refusals.check(told)
+
+
+class TypePlan(Plan):
+    """The parts of a write by type."""
+
+    def __init__(self, types: Types, heads: Heads, request: WriteFeatures) -> None:
+        super().__init__(request)
+        self._types = types
+        self._heads = heads
 
     def add(self, one: Modification) -> None:
         """Split a modification."""
@@ -128,49 +180,6 @@ class Plan:
         if is_locked and not says(feature, state):
             raise changed_since(state)
 
-    def _tell(
-        self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
-    ) -> None:
-        """What moves is not there yet, whatever is to be done with what is not there."""
-        moving = tuple(f for f in features if f.get("id") in self._moved)
-        staying = tuple(f for f in features if f.get("id") not in self._moved)
-        if moving:
-            made = msgspec.structs.replace(
-                one, features=moving, ids=(), if_not_exists=IfNotExists.CREATE
-            )
-            self.parts.append(Part(place, made, moves=True))
-        if staying or ids:
-            told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
-            self.parts.append(Part(place, told))
-
-    def told(self, answers: Iterable[Written]) -> Written:
-        """What happened to the whole: what moved was changed."""
-        every = list(answers)
-        order = Order(self._request)
-        inserted = {id for each in every for id in each.inserted}
-        deleted = {id for each in every for id in each.deleted}
-        updated = {id for each in every for id in each.updated}
-        changed = self._moved & (inserted | updated)
-        states = {state.id: state for each in every for state in each.states}
-        tombstones = {state.id: state for each in every for state in each.tombstones}
-        told = Written(
-            inserted=order.ids(inserted - changed),
-            updated=order.ids(updated | changed),
-            deleted=order.ids(deleted - changed),
-            retained=order.ids(id for each in every for id in each.retained),
-            states=tuple(states[id] for id in order.ids(states)),
-            tombstones=tuple(tombstones[id] for id in order.ids(tombstones) if id not in changed),
-            failed=tuple(
-                order.placed(one)
-                for one in [f for each in every for f in each.failed] + self.refusals.failed
-            ),
-            notices=tuple(order.placed(one) for each in every for one in each.notices),
-            txn=next((each.txn for each in every if each.txn is not None), None),
-            violations=tuple(one for each in every for one in each.violations),
-            version=max((each.version for each in every if each.version is not None), default=None),
-        )
-        return self.refusals.check(told)
-
 
 def _patched(state: State, feature: Feature) -> Feature:
     """What a patch makes of a state, to be made anew elsewhere."""
@@ -178,3 +187,29 @@ def _patched(state: State, feature: Feature) -> Feature:
     kept = {name: head[name] for name in ("tags", "crid") if head.get(name)}
     whole = patched(without_namespace(state.feature), without_namespace(feature))
     return with_namespace(whole, {**kept, **sent})
+
+
+def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
+    """What one place is asked."""
+    return msgspec.structs.replace(
+        request,
+        modifications=(part.modification,),
+        transactional=request.transactional or part.moves,
+    )
+
+
+async def carry_out(
+    plan: Plan, event: Event, spaces: Sequence[Layer], request: WriteFeatures
+) -> Written:
+    """Write to several spaces. First what is made and changed, then what is deleted: a feature that
+    moves is in both for a moment rather than in none. Each is a transaction of its own, so a
+    delivery that comes twice is written twice, but none that comes late."""
+    if request.fence is not None:
+        fence = msgspec.structs.replace(request.fence, is_repeatable=True)
+        request = msgspec.structs.replace(request, fence=fence)
+    parts = sorted(plan.parts, key=lambda part: not part.modification.features)
+    answers = [
+        await plan.refusals.of(spaces[part.place].ask(event, part_of(request, part)))
+        for part in parts
+    ]
+    return plan.told(answers)

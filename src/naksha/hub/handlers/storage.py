@@ -28,9 +28,9 @@ from naksha.hub.targets import Target, check_version, place
 from naksha.hub.writing import delete_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
-from naksha.model.query import Query
+from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.model.version import VersionSelector
+from naksha.model.version import AtSeq, VersionSelector
 from naksha.spi import chunks
 from naksha.spi.storage import Reader
 from naksha.versioning import Scope
@@ -103,6 +103,8 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
     read: Read = _pages if request.paged else _some
     if is_for_solving(request.ref):
         read = _marked(read)
+    if query.states is States.ALL and target.min_version:
+        read = _kept(read, (await target.storage.resolve(AtSeq(target.min_version))).txn)
     try:
         return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
     except CollectionNotFound:
@@ -149,6 +151,20 @@ def _marked(read: Read) -> Read:
                 yield [shown(state) for state in states]
 
     return states_shown
+
+
+def _kept(read: Read, oldest_txn: int) -> Read:
+    """The same without states that were over before the oldest version that is kept."""
+
+    async def states_kept(
+        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+    ) -> AsyncIterator[Sequence[State]]:
+        async with closing(read(answer, reader, collection, query, at)) as found:
+            async for states in found:
+                ends = [(int(state.xyz.get("txn_next") or 0), state) for state in states]
+                yield [state for end, state in ends if end == 0 or end > oldest_txn]
+
+    return states_kept
 
 
 async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:

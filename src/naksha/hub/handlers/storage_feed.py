@@ -30,10 +30,10 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
     found = await next_changes(source, request, check)
     if not where.is_about_features:
         return found
-    return found._replace(items=[_only_found(item) for item in found.items])
+    return found._replace(items=[only_found(item) for item in found.items])
 
 
-def _only_found(item: Published) -> Published:
+def only_found(item: Published) -> Published:
     """An item that tells no more of a transaction than the features that were found: whoever put
     a filter there may want to hide the rest."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in item.without_states}

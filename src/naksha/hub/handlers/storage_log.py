@@ -25,13 +25,13 @@ from naksha.versioning import (
     changesets,
     diff,
     history,
-    line_of,
     parse_ref,
     place_of,
     range_of,
 )
 from naksha.versioning.places import line_of_branch
-from naksha.versioning.refs import Everything, One, Range
+from naksha.versioning.records import Branch, find
+from naksha.versioning.refs import MAIN_BRANCH, Everything, Named, One, Range, Ref
 
 CHANGESETS_AT_ONCE: Final = 100
 """Changesets of one answer at most, however few features they have."""
@@ -143,7 +143,7 @@ async def read_version_span(
     target: Target, request: asked.ReadVersionSpan, event: Event
 ) -> told.VersionSpan:
     """From the oldest version that was not given up to the newest."""
-    line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
+    line = (await place_of(target.storage, request.ref, target.scope)).line
     where = LogFilter(collections=(target.collection.id,))
     last = (await changesets(line, where=where, limit=1)).changesets
     oldest = (await changesets(line, where=where, limit=1, newest_first=False)).changesets
@@ -189,8 +189,20 @@ async def read_history(
 async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
     """Everything of a branch since the oldest version, unless a version or a range is given."""
     parsed = parse_ref(ref or "*")
-    if isinstance(parsed, One) and parsed.point == HEAD:
-        parsed = Everything(parsed.branch)
+    branch = await _branch_alone(target, parsed)
+    if branch is not None:
+        parsed = Everything(branch)
     if isinstance(parsed, Everything) and target.min_version:
         parsed = Range(parsed.branch, AtSeq(oldest), HEAD)
     return await range_of(target.storage, parsed, target.scope)
+
+
+async def _branch_alone(target: Target, parsed: Ref) -> str | None:
+    """The branch, if nothing but one is said: by its name, or by its head."""
+    if not isinstance(parsed, One):
+        return None
+    if isinstance(parsed.point, Named) and parsed.branch == MAIN_BRANCH:
+        known = await find(target.storage, target.scope, parsed.point.name)
+        is_branch = known is not None and isinstance(known.record, Branch)
+        return parsed.point.name if is_branch else None
+    return parsed.branch if parsed.point == HEAD else None

@@ -20,6 +20,7 @@ from naksha.versioning import (
     create_tag,
     delete_branch,
     delete_tag,
+    describe_branch,
     rename_branch,
     tag_of,
     tags,
@@ -48,6 +49,7 @@ async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
         signed_by(event, request.description),
         request.ref or "HEAD",
         scope=target.scope,
+        system=request.system,
         force=request.moves,
     )
 
@@ -92,6 +94,15 @@ async def name_branch(
     branch = await rename_branch(
         target.storage, request.name, request.new_name, signed_by(event), scope=target.scope
     )
+    return await _branch_state(target, branch)
+
+
+async def tell_branch(
+    target: Target, request: asked.DescribeBranch, event: Event
+) -> told.BranchState:
+    """Another description."""
+    signed = signed_by(event, request.description)
+    branch = await describe_branch(target.storage, request.name, signed, scope=target.scope)
     return await _branch_state(target, branch)
 
 

@@ -33,5 +33,6 @@ VERSION_ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], A
     asked.GetBranch: storage_names.get_branch,
     asked.MakeBranch: storage_names.make_branch,
     asked.RenameBranch: storage_names.name_branch,
+    asked.DescribeBranch: storage_names.tell_branch,
     asked.DropBranch: storage_names.drop_branch,
 }

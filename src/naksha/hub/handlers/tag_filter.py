@@ -3,7 +3,8 @@
     {"add": ["checked"], "removeWithPrefixes": ["tmp_"], "contains": ["public"]}
 
 On write, tags that begin with one of `removeWithPrefixes` are taken away, then those of `add` are
-given. On read, only features with all tags of `contains` are seen.
+given. On read, only features with all tags of `contains` are seen; in differences and in the feed,
+one that loses them is deleted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from naksha.hub.handlers.passing import Feature, with_features, with_query
+from naksha.hub.handlers.seen import seen_only
 from naksha.hub.handlers.write_parts import namespace_of
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.requests import Modification, WriteFeatures
@@ -32,12 +34,18 @@ class TagFilterHandler:
         self._contains = tags_of(properties, "contains")
         self._prefixes = tuple(map(normalise_tag, _texts(properties, "removeWithPrefixes")))
 
+    @property
+    def hides_features(self) -> bool:
+        """Whether the collection has more than is seen, so that its size is not told."""
+        return bool(self._contains)
+
     async def process(self, event: Event) -> Any:
         if isinstance(event.request, WriteFeatures):
             return await self._write(event, event.request)
         if not self._contains:
             return await event.send_upstream()
-        return await event.send_upstream(with_query(event.request, self._narrowed))
+        answer = await event.send_upstream(with_query(event.request, self._narrowed))
+        return seen_only(answer, lambda state: self._sees(state.feature))
 
     def _narrowed(self, query: Query) -> Query:
         groups = query.tags if query.tags is not None else ((),)

@@ -22,11 +22,11 @@ from naksha.hub.collections import Stored
 from naksha.hub.handlers import layered_reads
 from naksha.hub.handlers.layers import Layer, SpaceLayer, Stack
 from naksha.hub.handlers.paths import path_of
-from naksha.hub.handlers.splitting import Heads, Part, Plan, Types
+from naksha.hub.handlers.splitting import Heads, TypePlan, Types, carry_out, part_of
 from naksha.hub.handlers.storage import ANSWERS, StorageHandler
 from naksha.hub.handlers.view import check_version, is_head
 from naksha.hub.handlers.view_pins import storages_of
-from naksha.hub.handlers.write_parts import deleted_by, deletion_of, ids_of, with_ids
+from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
@@ -150,8 +150,8 @@ class TypeSplitterHandler:
             return await self._write_collections(event, request)
         return await self._write_spaces(event, request)
 
-    def _plan(self, heads: Heads, request: WriteFeatures) -> Plan:
-        plan = Plan(self._types, heads, request)
+    def _plan(self, heads: Heads, request: WriteFeatures) -> TypePlan:
+        plan = TypePlan(self._types, heads, request)
         for one in request.modifications:
             plan.add(one)
         return plan
@@ -164,13 +164,13 @@ class TypeSplitterHandler:
             if not await is_news(session, request):
                 return Written()
             await session.close_gates(await self._present(session))
-            plan = self._plan(await self._heads(session, _all_ids(request)), request)
+            plan = self._plan(await self._heads(session, all_ids_of(request)), request)
             answers = [
                 await plan.refusals.of(
                     write_in(
                         session,
                         targets[part.place],
-                        _told(request, part),
+                        part_of(request, part),
                         event.context,
                         event.space.id,
                     )
@@ -211,26 +211,15 @@ class TypeSplitterHandler:
         return heads
 
     async def _write_spaces(self, event: Event, request: WriteFeatures) -> Written:
-        """First what is made and changed, then what is deleted: a feature that moves is in both
-        spaces for a moment rather than in none. Each is a transaction of its own, so a delivery
-        that comes twice is written twice, but none that comes late."""
-        if request.fence is not None:
-            fence = msgspec.structs.replace(request.fence, is_repeatable=True)
-            request = msgspec.structs.replace(request, fence=fence)
+        """Each space by itself; see `carry_out`."""
         stack = Stack(event, self._layers, "")
-        ids = _all_ids(request)
+        ids = all_ids_of(request)
         heads = {
             state.id: (place, state)
             for place, layer in enumerate(self._layers)
             for state in await stack.find(layer, ids)
         }
-        plan = self._plan(heads, request)
-        parts = sorted(plan.parts, key=lambda part: not part.modification.features)
-        answers = [
-            await plan.refusals.of(self._layers[part.place].ask(event, _told(request, part)))
-            for part in parts
-        ]
-        return plan.told(answers)
+        return await carry_out(self._plan(heads, request), event, self._layers, request)
 
 
 def config_of(properties: dict[str, Any]) -> Config:
@@ -287,15 +276,3 @@ def _properties_for(properties: dict[str, Any], collection: str) -> dict[str, An
 def _connector_for(setup: Setup, collection: str) -> Any:
     properties = _properties_for(setup.connector.properties, collection)
     return msgspec.structs.replace(setup.connector, properties=properties)
-
-
-def _all_ids(request: WriteFeatures) -> list[str]:
-    return list(dict.fromkeys(id for one in request.modifications for id in ids_of(one)))
-
-
-def _told(request: WriteFeatures, part: Part) -> WriteFeatures:
-    return msgspec.structs.replace(
-        request,
-        modifications=(part.modification,),
-        transactional=request.transactional or part.moves,
-    )

@@ -3,9 +3,12 @@
     {"spaceIds": ["edits", "corrections", "base"], "viewType": "LAYERED"}
 
 LAYERED (the default): the first space is on top, and what it has hides what the others have under
-the same id; a feature that was deleted there does not come back. UNION: everything of all spaces;
-where several have a feature under one id all of them are given, and `space` in the namespace says
-whose it is. Writes go to the top.
+the same id; a feature that was deleted there does not come back. MERGED: the same, but what the
+first space has lies over what the others have, property by property. UNION: everything of all
+spaces; where several have a feature under one id all of them are given, and `space` in the
+namespace says whose it is.
+
+Writes go to the top. With `"writes": "origin"` those to a union go to where a feature is.
 
 With `extends` instead of `spaceIds` the handlers behind the view are the top: the space has
 features of its own, over those of the space that it extends.
@@ -19,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.handlers import layered_reads, layered_writes
+from naksha.hub.handlers import layered_reads, layered_writes, merged_reads, origins
 from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
 from naksha.hub.handlers.view_pins import pins_of, storages_of
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
@@ -48,12 +51,15 @@ from naksha.versioning.refs import MAIN_BRANCH, Named, One, parse_ref
 DEFAULT: Final = "default"
 EXTENSION: Final = "extension"
 SUPER: Final = "super"
+TOP: Final = "top"
+ORIGIN: Final = "origin"
 
 
 class ViewType(StrEnum):
     """How layers are put together."""
 
     LAYERED = "LAYERED"
+    MERGED = "MERGED"
     UNION = "UNION"
 
 
@@ -63,7 +69,14 @@ class ViewHandler:
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
         self._layers = layers_of(properties)
-        self._is_layered = view_type_of(properties) is ViewType.LAYERED
+        kind = view_type_of(properties)
+        self._is_layered = kind is not ViewType.UNION
+        self._is_merged = kind is ViewType.MERGED
+        self._writes_to_origin = writes_to_origin(properties)
+
+    @property
+    def _space_ids(self) -> list[str]:
+        return [layer.space_id for layer in self._layers if isinstance(layer, SpaceLayer)]
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -104,11 +117,15 @@ class ViewHandler:
             stack = await self._at_once(stack)
         elif request.paged and is_head(request.ref):
             stack = stack.pinned(await pins_of(stack, query.cursor))
+        if self._is_merged and query.states is States.LIVE and not request.only_ids:
+            return await merged_reads.read(stack, query, paged=request.paged)
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
 
     async def _count(self, event: Event, request: CountFeatures) -> Count:
         stack = await self._at_once(await self._stack(event, request.context, request.ref))
         query = self._query(event, request.query)
+        if self._is_merged and query.states is States.LIVE:
+            return Count(await merged_reads.count(stack, query))
         return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
 
     async def _at_once(self, stack: Stack) -> Stack:
@@ -147,6 +164,8 @@ class ViewHandler:
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
         stack = await self._written(event, request)
         plain = msgspec.structs.replace(request, context=DEFAULT)
+        if len(stack.layers) > 1 and not self._is_layered:
+            return await origins.write(event, stack.layers, self._space_ids, plain)
         return await layered_writes.write(stack, plain)
 
     async def _delete(self, event: Event, request: DeleteFeatures) -> Deleted:
@@ -154,15 +173,13 @@ class ViewHandler:
         if len(stack.layers) == 1:
             plain = msgspec.structs.replace(request, context=DEFAULT)
             return await stack.layers[0].ask(event, plain)
-        query = self._query(event, request.query)
-        found = await layered_reads.read(
-            await self._at_once(stack), query, hiding=True, paged=False
-        )
+        found = await self._read(event, ReadFeatures(query=request.query, context=request.context))
         deletion = await deletion_of(found, request.message)
-        return deleted_by(await layered_writes.write(stack, deletion))
+        return deleted_by(await self._write(event, deletion))
 
     async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
-        """The layers that a write is about. In a union it is the top one, as it hides nothing."""
+        """The layers that a write is about. In a union it is the top one, as it hides nothing, if
+        it does not go to where features are."""
         if request.context == SUPER:
             raise Forbidden(
                 f"What {event.space.id!r} extends cannot be changed by its name; write to the "
@@ -174,7 +191,8 @@ class ViewHandler:
                 "A view has no branches to write to; write to the space that has the branch",
                 field="versionRef",
             )
-        context = request.context if self._is_layered else EXTENSION
+        is_whole = self._is_layered or self._writes_to_origin
+        context = request.context if is_whole else EXTENSION
         return await self._stack(event, context, request.ref)
 
     async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
@@ -218,9 +236,23 @@ def view_type_of(properties: dict[str, Any]) -> ViewType:
         return ViewType(told)
     except ValueError:
         raise InvalidArgument(
-            f"{told!r:.40} is no type of view; it is LAYERED or UNION",
+            f"{told!r:.40} is no type of view; it is {', '.join(ViewType)}",
             field="properties.viewType",
         ) from None
+
+
+def writes_to_origin(properties: dict[str, Any]) -> bool:
+    """Whether what is in a space is written there, not to the top."""
+    told = properties.get("writes", TOP)
+    if told not in (TOP, ORIGIN):
+        raise InvalidArgument(f"It is {TOP} or {ORIGIN}", field="properties.writes")
+    is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
+    if told == ORIGIN and not is_union:
+        raise InvalidArgument(
+            "In layers only the top one is written; it is for a UNION of spaceIds",
+            field="properties.writes",
+        )
+    return bool(told == ORIGIN)
 
 
 def is_head(ref: str) -> bool:

@@ -80,6 +80,11 @@ def ids_of(modification: Modification) -> Iterable[str]:
             yield feature["id"]
 
 
+def all_ids_of(request: WriteFeatures) -> list[str]:
+    """The same of all modifications, each once."""
+    return list(dict.fromkeys(id for one in request.modifications for id in ids_of(one)))
+
+
 class Order:
     """Where each id of a request stands: features and ids counted through, in each modification
     the features first."""

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from naksha.hub.version_requests import (
+    DescribeBranch,
     DropBranch,
     GetBranch,
     GiveUpConflict,
@@ -52,10 +53,12 @@ class NewBranch(Body):
 
 
 class BranchChange(Body):
-    """Another name, or another base: what was changed on the branch is put onto that."""
+    """Another name or description, or another base: what was changed on the branch is put onto
+    that."""
 
     id: str | None = None
     base_ref: str | None = Field(None, alias="baseRef")
+    description: Message = None
     policy: Policy = Policy.FAIL
 
 
@@ -156,10 +159,13 @@ async def get_branch(
 async def change_branch(
     space_id: str, branch_id: str, change: BranchChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
-    """Put a branch onto another base, or give it another name."""
+    """Put a branch onto another base, or give it another name or description."""
     if change.base_ref is not None:
         request = Rebase(branch=branch_id, onto=change.base_ref or None, policy=change.policy)
         await realm.send(space_id, request, context)
+    if change.description is not None:
+        described = DescribeBranch(name=branch_id, description=change.description)
+        await realm.send(space_id, described, context)
     if change.id is not None and change.id != branch_id:
         await realm.send(space_id, RenameBranch(name=branch_id, new_name=change.id), context)
         branch_id = change.id

@@ -13,10 +13,12 @@ from naksha.hub.objects import Space
 from naksha.hub.version_requests import ForgetVersions, ReadChangesets, ReadDiff, ReadVersionSpan
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.model.version import AtSeq
 from naksha.server import version_documents as documents
 from naksha.server.answers import streamed
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import changeset_bytes, changesets_bytes, squashed_bytes
+from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
 
 router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
@@ -39,7 +41,10 @@ class LogParameters(BaseModel):
     author: str = Field("", description="Authors, with commas between them.")
     start_time: int | None = Field(None, alias="startTime", ge=0, le=limits.INT8_MAX)
     end_time: int | None = Field(None, alias="endTime", ge=0, le=limits.INT8_MAX - 1)
-    squashed: bool = Field(False, description="Every feature once, as it was in the end.")
+    squashed: bool = Field(
+        False,
+        description="Every feature once, as it was in the end: all of the range, in one answer.",
+    )
     operation: list[Literal["I", "U", "D"]] = Field(
         [], description="Only what was inserted, updated or deleted."
     )
@@ -56,6 +61,26 @@ class LogParameters(BaseModel):
         first = max(0, (self.start_version or 0) - 1)
         return f"{first}..{'HEAD' if self.end_version is None else self.end_version}"
 
+    @property
+    def is_about_one(self) -> bool:
+        """Whether one version is asked for, not a range."""
+        if self.start_version is not None:
+            return self.start_version == self.end_version
+        parsed = parse_ref(self.version_ref)
+        return isinstance(parsed, One) and isinstance(parsed.point, AtSeq)
+
+    def difference(self) -> ReadDiff:
+        """What is asked of the space when all is to be told together. Who changed a feature in
+        between, and when, cannot be told of that any more."""
+        for field, given in (
+            ("author", self.author),
+            ("startTime", self.start_time),
+            ("endTime", self.end_time),
+        ):
+            if given not in (None, ""):
+                raise InvalidArgument("It is not known of changes put together", field=field)
+        return ReadDiff(ref=self.ref)
+
     def request(self) -> ReadChangesets:
         """What is asked of the space."""
         return ReadChangesets(
@@ -70,6 +95,14 @@ class LogParameters(BaseModel):
 
 
 Log = Annotated[LogParameters, Query()]
+OnBranch = Annotated[
+    str,
+    Query(
+        alias="versionRef",
+        description="The branch; main unless given.",
+        max_length=limits.VERSION_REF_LENGTH_MAX,
+    ),
+]
 
 
 _COLLECTION: Final = documents.answers(
@@ -89,10 +122,10 @@ async def read_changesets(
 ) -> Response:
     """What was changed, by which version; one version alone is answered as a Changeset."""
     if parameters.squashed:
-        found = await realm.send(space_id, ReadDiff(ref=parameters.ref), context)
-        return streamed(squashed_bytes(found, "Changeset"), CHANGESET)
+        found = await realm.send(space_id, parameters.difference(), context)
+        return streamed(squashed_bytes(found, "Changeset", parameters.operation), CHANGESET)
     page = await realm.send(space_id, parameters.request(), context)
-    if parameters.version_ref.isdecimal() and len(page.changesets) == 1:
+    if parameters.is_about_one and len(page.changesets) == 1:
         only = changeset_bytes(page.changesets[0], page.after)
         return streamed(only, CHANGESET)
     return streamed(changesets_bytes(page), CHANGESETS)
@@ -103,9 +136,11 @@ async def read_changesets(
     response_model=None,
     responses=documents.answers("Versions.", documents.CHANGESET_STATISTICS),
 )
-async def changeset_statistics(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+async def changeset_statistics(
+    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+) -> dict[str, Any]:
     """The oldest and the newest version."""
-    span = await realm.send(space_id, ReadVersionSpan(), context)
+    span = await realm.send(space_id, ReadVersionSpan(ref=branch), context)
     return {
         "type": "ChangesetsStatisticsResponse",
         "minVersion": span.min_version,
@@ -118,11 +153,14 @@ async def changeset_statistics(space_id: str, realm: RealmDep, context: Ctx) -> 
     response_class=Response,
     responses=documents.answers("What it changed.", documents.CHANGESET, CHANGESET),
 )
-async def read_changeset(space_id: str, version: int, realm: RealmDep, context: Ctx) -> Response:
+async def read_changeset(
+    space_id: str, version: int, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+) -> Response:
     """What one version changed."""
     if not 1 <= version <= limits.INT8_MAX:
         raise InvalidArgument("A version is at least 1", field="version")
-    page = await realm.send(space_id, ReadChangesets(ref=str(version)), context)
+    name = branch.partition(":")[0] or MAIN_BRANCH
+    page = await realm.send(space_id, ReadChangesets(ref=f"{name}:{version}"), context)
     if not page.changesets:
         raise VersionNotFound(f"Version {version} changed nothing in this space", field="version")
     return streamed(changeset_bytes(page.changesets[0]), CHANGESET)
@@ -158,8 +196,9 @@ async def read_history(
     """The older form of `changesets`; what is accepted decides between all of them and what they
     come to together."""
     if COMPACT in request.headers.get("Accept", ""):
-        found = await realm.send(space_id, ReadDiff(ref=parameters.ref), context)
-        return streamed(squashed_bytes(found, "CompactChangeset"), COMPACT)
+        found = await realm.send(space_id, parameters.difference(), context)
+        compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
+        return streamed(compact, COMPACT)
     page = await realm.send(space_id, parameters.request(), context)
     return streamed(changesets_bytes(page), CHANGESETS)
 
@@ -169,9 +208,11 @@ async def read_history(
     response_model=None,
     responses=documents.answers("Versions.", documents.HISTORY_STATISTICS),
 )
-async def history_statistics(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+async def history_statistics(
+    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+) -> dict[str, Any]:
     """How many versions there are."""
-    span = await realm.send(space_id, ReadVersionSpan(), context)
+    span = await realm.send(space_id, ReadVersionSpan(ref=branch), context)
     return {
         "type": "HistoryStatisticsResponse",
         "minVersion": {"value": span.min_version, "estimated": False},

@@ -207,6 +207,8 @@ async def _write_one(
     result = await _write(asked, parameters, (modification,))
     if not result.states:
         raise FeatureNotFound(MISSING, feature_id=id)
+    if wants_no_body(asked.request):
+        return Response(status_code=204)
     return Response(result.states[0].raw, media_type=GEO_JSON)
 
 

@@ -13,9 +13,10 @@ from naksha.hub.contents import content_updated_at
 from naksha.hub.language.content_time import content_time_tests
 from naksha.hub.objects import Space
 from naksha.hub.provenance import add_provenance
+from naksha.hub.reach import scope_in
 from naksha.hub.registry import new_space_id
 from naksha.hub.resources import features
-from naksha.hub.rights import Right
+from naksha.hub.rights import Right, forbidden
 from naksha.hub.space_changes import change_space, create_space, remove_space
 from naksha.hub.space_lists import SpaceFilter, Wanted, listed
 from naksha.model.errors import NakshaError
@@ -130,7 +131,8 @@ async def delete_space(
 )
 async def post_provenance(space_id: str, asked: AskedDep) -> Response:
     """Note where data of a space came from. Whoever may create features may say so."""
-    space = await asked.realm.registry.get(Space, space_id)
-    asked.actor.rights.check(Right.CREATE_FEATURES, features(space.resource()))
+    pipeline = await (await asked.realm.pipelines()).get(space_id)
+    if not scope_in(pipeline, asked.actor.rights, Right.CREATE_FEATURES).is_everything:
+        raise forbidden(Right.CREATE_FEATURES, features(pipeline.space.resource()))
     kept = await add_provenance(asked.realm, space_id, await asked.body(), asked.actor)
     return Response(msgspec.json.encode(kept), media_type=JSON)

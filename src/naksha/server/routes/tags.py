@@ -28,6 +28,9 @@ class NewTag(BaseModel):
     version: int | None = Field(None, ge=0)
     version_ref: str | None = Field(None, alias="versionRef")
     description: Description = None
+    system: bool = Field(
+        False, description="Whether a program has given it for itself: it is listed on request."
+    )
 
     @property
     def ref(self) -> str:
@@ -56,14 +59,15 @@ async def list_tags(
     context: Ctx,
     include_system_tags: Annotated[bool, Query(alias="includeSystemTags")] = False,
 ) -> list[dict[str, Any]]:
-    """All tags. The hub makes none of its own, so system tags change nothing."""
-    return [tag_json(tag, space_id) for tag in await realm.send(space_id, ListTags(), context)]
+    """All tags; those with `system`, which programs have given for themselves, on request."""
+    found = await realm.send(space_id, ListTags(), context)
+    return [tag_json(tag, space_id) for tag in found if include_system_tags or not tag.system]
 
 
 @router.post("", response_model=None, responses=_CHANGED)
 async def create_tag(space_id: str, tag: NewTag, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Give a version a name; what it names is kept from expiring."""
-    request = PutTag(ref=tag.ref, name=tag.id, description=tag.description)
+    request = PutTag(ref=tag.ref, name=tag.id, description=tag.description, system=tag.system)
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
@@ -85,7 +89,7 @@ async def change_tag(
     if change.version_ref is None and change.version is None and old.branch:
         ref = f"{old.branch}:{ref}"
     description = old.description if change.description is None else change.description
-    request = PutTag(ref=ref, name=tag_id, description=description, moves=True)
+    request = PutTag(ref=ref, name=tag_id, description=description, system=old.system, moves=True)
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 

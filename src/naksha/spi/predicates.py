@@ -1,0 +1,79 @@
+"""Property predicates tested on a feature itself, for who has no database that can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from naksha.model.merge import ABSENT, same
+from naksha.model.query import And, Not, Op, Or, Predicate
+
+
+def holds(feature: Mapping[str, Any], predicate: Predicate) -> bool:
+    """Whether a predicate is true of a feature; on what is absent nothing is."""
+    match predicate:
+        case And(parts):
+            return all(holds(feature, part) for part in parts)
+        case Or(parts):
+            return any(holds(feature, part) for part in parts)
+        case Not(part):
+            return not holds(feature, part)
+    found = member_at(feature, predicate.path)
+    return found is not ABSENT and compare(found, predicate.op, predicate.value)
+
+
+def member_at(value: Any, path: tuple[str, ...]) -> Any:
+    """What is at a path through objects, else ABSENT."""
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return ABSENT
+        value = value[key]
+    return value
+
+
+def compare(found: Any, op: Op, value: Any) -> bool:
+    """Whether `found op value`."""
+    match op:
+        case Op.EXISTS:
+            return True
+        case Op.IS_NULL:
+            return found is None
+        case Op.EQ:
+            return same(found, value)
+        case Op.NE:
+            return not same(found, value)
+        case Op.CONTAINS:
+            return contains(found, value)
+        case Op.STARTS_WITH:
+            return isinstance(found, str) and isinstance(value, str) and found.startswith(value)
+        case Op.ANY_STARTS_WITH:
+            return isinstance(found, list) and any(
+                isinstance(one, str) and one.startswith(value) for one in found
+            )
+        case _:
+            return _ordered(found, op, value)
+
+
+def _ordered(found: Any, op: Op, value: Any) -> bool:
+    if isinstance(value, str) != isinstance(found, str) or isinstance(found, bool):
+        return False
+    if not isinstance(found, str | int | float) or isinstance(value, bool):
+        return False
+    if same(found, value):
+        return op in (Op.LTE, Op.GTE)
+    return bool(found < value) == (op in (Op.LT, Op.LTE))
+
+
+def contains(whole: Any, part: Any) -> bool:
+    """JSON containment: objects by key, arrays as sets, and an array contains a bare scalar."""
+    if isinstance(whole, list) and not isinstance(part, list | dict):
+        return any(same(member, part) for member in whole)
+    return _contains(whole, part)
+
+
+def _contains(whole: Any, part: Any) -> bool:
+    if isinstance(whole, dict) and isinstance(part, dict):
+        return all(key in whole and _contains(whole[key], part[key]) for key in part)
+    if isinstance(whole, list) and isinstance(part, list):
+        return all(any(_contains(member, wanted) for member in whole) for wanted in part)
+    return same(whole, part)
