@@ -34,6 +34,8 @@ class Receiver:
         self.url = url
         self.taken: list[Delivery] = []
         self.refused = 0
+        self.asked = 0
+        """Deliveries that came, answered or not."""
         self.answers: Callable[[Delivery], int] = lambda _: 200
         """The status that a delivery is answered with; only what is below 300 is kept."""
         self._line = threading.Condition()
@@ -50,6 +52,9 @@ class Receiver:
 
     def take(self, delivery: Delivery) -> int:
         """Keep a delivery, if it is to be kept."""
+        with self._line:
+            self.asked += 1
+            self._line.notify_all()
         status = self.answers(delivery)
         with self._line:
             if status < 300:
