@@ -281,7 +281,7 @@ def pulled(hub: HubServer) -> list[tuple[int, Any]]:
     found: list[tuple[int, Any]] = []
     since, last = "0", None
     while since != last:
-        query = {"since": since, "limit": 50}
+        query: dict[str, str | int] = {"since": since, "limit": 50}
         page = httpx.get(f"{hub.url}/hub/spaces/roads/changes", params=query, timeout=60).json()
         found += [(item["version"], item["features"]) for item in page["items"]]
         since, last = page["next"], str(page["last"])

@@ -333,8 +333,8 @@ def test_what_one_hub_configures_the_other_knows_within_a_second(pair: Pair) -> 
     one.patch("/spaces/roads", json={"readOnly": True}).raise_for_status()
     time.sleep(limits.CONFIG_SECONDS_MAX)
     assert two.get("/spaces/new").status_code == 200
-    feature = {"type": "Feature", "id": "refused", "geometry": None, "properties": {}}
-    body = {"type": "FeatureCollection", "features": [feature]}
+    body: dict[str, Any] = {"type": "FeatureCollection", "features": []}
+    body["features"] = [{"type": "Feature", "id": "no", "geometry": None, "properties": {}}]
     assert two.put("/spaces/roads/features", json=body).status_code == 403
     two.patch("/spaces/roads", json={"readOnly": False}).raise_for_status()
     two.patch("/subscriptions/roads", json={"active": False}).raise_for_status()

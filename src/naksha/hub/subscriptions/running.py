@@ -57,6 +57,7 @@ class Runner:
 
     async def run(self) -> None:
         """For ever, until it is Lost."""
+        await self._keep_pin()
         while True:
             page = await self._persistently(self._read)
             for item in page.items:
