@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from naksha.catalog.catalog import Tuning
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import Connector, StorageObject
 from naksha.hub.pipeline import Event
@@ -36,10 +37,12 @@ async def test_who_is_reset_is_delivered_by_one_at_a_time(
 ) -> None:
     """There is another instance that would like to, and whoever has it does not know yet."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_SAVE_SECONDS", 60)
+    is_open = asyncio.Event()
     under_way: list[Any] = []
     together: list[list[Any]] = []
 
     async def slow(event: Event) -> None:
+        await is_open.wait()
         under_way.append(event.request)
         together.append([one.fence for one in under_way])
         try:
@@ -51,13 +54,14 @@ async def test_who_is_reset_is_delivered_by_one_at_a_time(
     with database_factory.fresh() as dsn:
         async with (
             a_delivering_hub(dsn, tmp_path, catalog=dsn) as hub,
-            a_delivering_hub(dsn, tmp_path, catalog=dsn),
+            a_delivering_hub(dsn, tmp_path, catalog=dsn, tuning=Tuning(pointer_seconds=0.1)),
         ):
             await hub.space("roads")
             to = await hub.connector("to", "tests:chosen")
             found = await hub.subscribe("s", **OF_ROADS, eventHandlerIds=[to])
             for number in range(100):
                 await hub.put("roads", feature("a", n=number))
+            is_open.set()
             await eventually(_has_taken(chosen, 20))
             first = chosen.taken[0].fence.life
             await reset_subscription(hub.realm, "s", found.started_after, ACTOR)
