@@ -81,11 +81,14 @@ def test_pages_go_on_from_where_the_one_before_ended(client: httpx.Client) -> No
 def test_filters(
     client: httpx.Client, query: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
+    begin = feed(client, "/storages/default")["next"]
     space = new_space(client)
     put(client, space, point("a", 1, 1, n=1, tags=["red"]), point("b", 9, 9, n=1))
     put(client, space, point("a", 8, 8, n=2, tags=["blue"]))
     delete(client, space, "b")
     assert told(feed(client, space, since="0", **query)["items"]) == expected
+    of_storage = feed(client, "/storages/default", since=begin, collection=id_of(space), **query)
+    assert told(of_storage["items"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -207,16 +210,21 @@ def test_a_stream_tells_what_was_and_what_comes(client: httpx.Client) -> None:
     assert items == pulled
 
 
-def test_a_stream_goes_on_after_the_last_event_that_was_seen(client: httpx.Client) -> None:
+@pytest.mark.parametrize("of", ["space", "collection"])
+def test_a_stream_goes_on_after_the_last_event_that_was_seen(client: httpx.Client, of: str) -> None:
+    begin = feed(client, "/storages/default")["next"]
     space = new_space(client)
+    place, query = space, {"since": begin}
+    if of == "collection":
+        place, query = "/storages/default", {**query, "collection": id_of(space)}
     for n in range(4):
         put(client, space, point("a", n=n))
-    with stream(client, space, since="0") as events:
+    with stream(client, place, **query) as events:
         told_of = named(events)
         seen = [next(told_of) for _ in range(4)]
     for number, event in enumerate(seen[:-1]):
         # What the client says it saw goes before what the address says.
-        with stream(client, space, {"Last-Event-ID": event["id"]}, since="0") as events:
+        with stream(client, place, {"Last-Event-ID": event["id"]}, **query) as events:
             assert next(named(events)) == seen[number + 1]
 
 

@@ -24,12 +24,13 @@ HUBS = 3
 WRITERS = 3
 
 
-class Acknowledged(NamedTuple):
-    """A write that a hub has answered."""
+class Write(NamedTuple):
+    """What somebody wrote; of those that a hub has acknowledged, the version if it was told."""
 
     feature: str
     value: int
-    version: int | None
+    is_deletion: bool
+    version: int | None = None
 
 
 class Cluster:
@@ -76,7 +77,8 @@ class Writer(threading.Thread):
 
     def __init__(self, number: int, cluster: Cluster) -> None:
         super().__init__(daemon=True)
-        self.acknowledged: list[Acknowledged] = []
+        self.asked: list[Write] = []
+        self.acknowledged: list[Write] = []
         self.ended = threading.Event()
         self._number = number
         self._cluster = cluster
@@ -89,18 +91,32 @@ class Writer(threading.Thread):
             # Nobody else writes it, so that it is known what must be there in the end.
             id = f"w{self._number}-{self._chance.randrange(20)}"
             hub = self._chance.choice(self._cluster.hubs)
-            feature = {"type": "Feature", "geometry": None, "properties": {"value": value}}
+            write = Write(id, value, self._chance.random() < 0.2)
+            self.asked.append(write)
             try:
-                answer = httpx.put(
-                    f"{hub.url}/hub/spaces/roads/features",
-                    json={"type": "FeatureCollection", "features": [{**feature, "id": id}]},
-                    timeout=2,
-                )
+                answer = _send(f"{hub.url}/hub/spaces/roads/features", write)
             except httpx.HTTPError:
                 continue
-            if answer.status_code == 200:
-                version = answer.json().get("version")
-                self.acknowledged.append(Acknowledged(id, value, version))
+            if answer.is_success:
+                version = None if write.is_deletion else answer.json().get("version")
+                self.acknowledged.append(write._replace(version=version))
+
+    def check(self, found: dict[str, int]) -> None:
+        """What it wrote last is there. What nobody has acknowledged may have come true, too."""
+        for id, last in {one.feature: one for one in self.acknowledged}.items():
+            later = [one for one in self.asked if one.feature == id and one.value >= last.value]
+            if id in found:
+                assert found[id] in [one.value for one in later if not one.is_deletion]
+            else:
+                assert any(one.is_deletion for one in later)
+
+
+def _send(url: str, write: Write) -> httpx.Response:
+    if write.is_deletion:
+        return httpx.delete(f"{url}/{write.feature}", timeout=2)
+    feature = {"type": "Feature", "id": write.feature, "geometry": None}
+    features = [{**feature, "properties": {"value": write.value}}]
+    return httpx.put(url, json={"type": "FeatureCollection", "features": features}, timeout=2)
 
 
 def set_up(url: str, receiver: Receiver) -> None:
@@ -191,8 +207,6 @@ def check_all(dsn: str, cluster: Cluster, receiver: Receiver, writers: list[Writ
     wanted = [each.seq_number for each in log if touches(each, "roads")]
     acknowledged = [one for writer in writers for one in writer.acknowledged]
     assert len(acknowledged) > 10
-    versions = {one.version for one in acknowledged if one.version is not None}
-    assert versions <= {*wanted}
 
     def has_all(found: Receiver) -> bool:
         return {*wanted} <= {one.version for one in found.taken if one.subscription == "hooked"}
@@ -200,22 +214,20 @@ def check_all(dsn: str, cluster: Cluster, receiver: Receiver, writers: list[Writ
     receiver.wait(has_all, 90)
     hooked = once([one for one in receiver.taken if one.subscription == "hooked"])
     assert [one.version for one in hooked if one.changes["features"]] == wanted
-    told = {
-        change["feature"]["id"]: change["feature"]["properties"]["value"]
-        for one in hooked
-        for change in one.changes["features"]
-    }
+    check_told(hooked, acknowledged)
     with httpx.Client(base_url=f"{cluster.hubs[0].url}/hub", timeout=60) as client:
         roads = features_of(client, "roads")
-        # A write that nobody has acknowledged may have come true; an acknowledged one is there.
         for writer in writers:
-            last = {one.feature: one.value for one in writer.acknowledged}
-            assert all(roads[id] >= value for id, value in last.items())
-        assert told == roads
+            writer.check(roads)
+        assert told_in_the_end(hooked) == roads
         deadline = time.monotonic() + 90
         while features_of(client, "copy") != roads:
             assert time.monotonic() < deadline
             time.sleep(0.2)
+    # Each delivery is one transaction of the copy: all of them, once, and in order.
+    assert copied(asyncio.run(whole_log(dsn))) == wanted
+    for hub in cluster.hubs:
+        assert pulled(hub) == [(one.version, one.changes["features"]) for one in hooked]
     expected = [
         (one.version, change["feature"]["id"])
         for one in hooked
@@ -224,6 +236,56 @@ def check_all(dsn: str, cluster: Cluster, receiver: Receiver, writers: list[Writ
     ]
     receiver.wait(lambda found: len(updated(found)) >= len(expected), 90)
     assert updated(receiver) == expected
+
+
+def check_told(hooked: list[Delivery], acknowledged: list[Write]) -> None:
+    """Each acknowledged write was told, by the version that its writer was told."""
+    changes: dict[tuple[str, int], int] = {}
+    for one in hooked:
+        for change in one.changes["features"]:
+            if change["action"] != "DELETE":
+                feature = change["feature"]
+                changes[feature["id"], feature["properties"]["value"]] = one.version
+    for write in acknowledged:
+        if not write.is_deletion:
+            version = changes[write.feature, write.value]
+            assert write.version in (version, None)
+
+
+def told_in_the_end(hooked: list[Delivery]) -> dict[str, int]:
+    """What somebody has who has listened."""
+    found: dict[str, int] = {}
+    for one in hooked:
+        for change in one.changes["features"]:
+            feature = change["feature"]
+            if change["action"] == "DELETE":
+                del found[feature["id"]]
+            else:
+                found[feature["id"]] = feature["properties"]["value"]
+    return found
+
+
+def copied(log: list[Transaction]) -> list[int]:
+    """The versions that were written to the copy, as its transactions tell."""
+    return [
+        int((signal.text or "").split()[1])
+        for each in log
+        if touches(each, "copy")
+        for signal in each.signals
+        if signal.action == "MESSAGE"
+    ]
+
+
+def pulled(hub: HubServer) -> list[tuple[int, Any]]:
+    """What a client is told by a hub who pulls."""
+    found: list[tuple[int, Any]] = []
+    since, last = "0", None
+    while since != last:
+        query: dict[str, str | int] = {"since": since, "limit": 50}
+        page = httpx.get(f"{hub.url}/hub/spaces/roads/changes", params=query, timeout=60).json()
+        found += [(item["version"], item["features"]) for item in page["items"]]
+        since, last = page["next"], str(page["last"])
+    return found
 
 
 def updated(receiver: Receiver) -> list[tuple[int, str]]:

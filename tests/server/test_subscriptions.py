@@ -13,12 +13,18 @@ import httpx
 import pytest
 
 from naksha.hub.signing import check_signature
+from naksha.model import limits
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.hub_server import HubServer
 from tests.hub.subscriptions.receiver import SECRET, Delivery, Receiver, a_receiver
 
 LEASE = 2
 SECONDS_MAX = 60
+TAKEN_OVER_SECONDS = (
+    LEASE + limits.SUBSCRIPTION_DRIFT_SECONDS + 2 * limits.SUBSCRIPTION_LOOK_SECONDS + 5
+)
+"""After a death: the rest of the lease, the difference of clocks, and how often others look; and
+some time for a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +293,7 @@ def test_another_process_goes_on_after_one_was_killed(pair: Pair, receiver: Rece
     pair.hubs[dead].kill()
     other = pair.clients[1 - dead]
     versions += [write(other, "roads", f"b{n}") for n in range(5)]
-    receiver.wait(lambda found: {*versions} <= {*found.versions()}, SECONDS_MAX)
+    receiver.wait(lambda found: {*versions} <= {*found.versions()}, TAKEN_OVER_SECONDS)
     _check_order(receiver, versions)
     assert status(other, "roads")["instance"] == pair.names[1 - dead]
 
@@ -316,6 +322,25 @@ def test_one_that_was_stopped_and_wakes_up_late_moves_nothing(
     assert status(other, "roads")["term"] == term
     _check_order(receiver, versions)
     assert {each.term for each in receiver.taken[1:]} == {term}
+
+
+def test_what_one_hub_configures_the_other_knows_within_a_second(pair: Pair) -> None:
+    """Also where it has made something from the configuration of before, as pipelines are."""
+    one, two = pair.clients
+    for name, client in zip(pair.names, pair.clients, strict=True):
+        write(client, "roads", name)  # both have it in their memory
+    one.post("/spaces", json={"id": "new"}).raise_for_status()
+    one.patch("/spaces/roads", json={"readOnly": True}).raise_for_status()
+    time.sleep(limits.CONFIG_SECONDS_MAX)
+    assert two.get("/spaces/new").status_code == 200
+    body: dict[str, Any] = {"type": "FeatureCollection", "features": []}
+    body["features"] = [{"type": "Feature", "id": "no", "geometry": None, "properties": {}}]
+    assert two.put("/spaces/roads/features", json=body).status_code == 405
+    two.patch("/spaces/roads", json={"readOnly": False}).raise_for_status()
+    two.patch("/subscriptions/roads", json={"active": False}).raise_for_status()
+    time.sleep(limits.CONFIG_SECONDS_MAX)
+    write(one, "roads", "after")
+    assert status(one, "roads")["state"] == "paused"
 
 
 def test_it_is_moved_on_demand(pair: Pair, receiver: Receiver) -> None:

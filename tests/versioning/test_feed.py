@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from naksha.model.errors import Expired, InvalidArgument, NotYetPublished
 from naksha.model.query import Bbox, Op, Query, States
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
-from naksha.testing.suite_support import SUITE_CHECKS_OFF, fresh_name, published
+from naksha.testing.suite_support import DAY_MS, SUITE_CHECKS_OFF, fresh_name, published
 from naksha.versioning import (
     FeedFilter,
     FeedPosition,
@@ -374,6 +375,50 @@ async def test_a_version_that_is_gone_is_expired(storage: Storage) -> None:
         await whole(line)
     assert caught.value.oldest == 2
     assert [told.seq_number for told in joined(await whole(line, after=1))] == [2]
+
+
+@pytest.mark.parametrize("features_max", [10_000, 1])
+async def test_what_is_too_old_in_a_collection_is_expired_though_the_log_has_it(
+    storage: Storage, features_max: int
+) -> None:
+    """Whoever goes on with the oldest version that he is told gets everything from there on."""
+    now_ms = time.time_ns() // 1_000_000
+    async with storage.write("setup", at_ms=now_ms - 40 * DAY_MS) as session:
+        await session.create_collection(CollectionInfo(id="places", max_age=1))
+    for days in (30, 20, 10):
+        async with storage.write("app", at_ms=now_ms - days * DAY_MS) as session:
+            await session.upsert("places", [place("x", n=days), place("y", n=days)])
+    await put(storage, place("x", n=0))
+    await storage.maintain(now_ms)
+    line, everything = await main_of(storage), Query(where=q.Test(("id",), Op.NE, "z"))
+    for where, oldest in ((ALL, [4]), (FeedFilter(query=everything), [4, 5])):
+        after = 0
+        for version in oldest:
+            with pytest.raises(Expired) as caught:
+                await whole(line, where, after=after, features_max=features_max)
+            assert caught.value.oldest == version
+            after = version - 1
+        found = joined(await whole(line, where, after=after, features_max=features_max))
+        assert [each.seq_number for each in found] == list(range(oldest[-1], 6))
+        assert all(each.changes and not each.without for each in found)
+
+
+async def test_what_was_written_without_history_is_told_as_signals(storage: Storage) -> None:
+    """Also when it is on again: it is not too old, it has never been kept."""
+    await make(storage)
+    for enabled, n in ((True, 1), (False, 2), (False, 3), (True, 4), (True, 5)):
+
+        async def switch(session: WriteSession, enabled: bool = enabled) -> None:
+            await session.change_collection("places", CollectionChange(history_enabled=enabled))
+
+        await storage.run(switch, "app")
+        await put(storage, place("x", n=n))
+    items = joined(await whole(await main_of(storage)))
+    told = [(each.without, [n for *_, n in each.changes]) for each in items]
+    with_features = [each for each in told if each != ([], [])]
+    # What is oldest was written without history too, but it is still there.
+    lost: tuple[list[str], list[int]] = (["places"], [])
+    assert with_features == [lost, lost, ([], [3]), ([], [4]), ([], [5])]
 
 
 async def test_positions_that_are_none(storage: Storage) -> None:

@@ -42,7 +42,14 @@ class Caller:
         """How long a call takes at the most."""
         return self._patience.total_seconds
 
-    async def post(self, body: bytes, headers: Mapping[str, str], context: Context) -> bytes:
+    async def post(
+        self,
+        body: bytes,
+        headers: Mapping[str, str],
+        context: Context,
+        *,
+        is_delivery: bool = False,
+    ) -> bytes:
         """What is answered to a body, as `Remotes.post`; no later than whoever asks waits."""
         sent = {"Stream-Id": context.stream_id, **headers}
         if self._secret is not None:
@@ -52,7 +59,7 @@ class Caller:
             patience = Patience(
                 min(patience.connect_seconds, left), min(patience.total_seconds, left)
             )
-        return await self._remotes.post(self._target, body, sent, patience)
+        return await self._remotes.post(self._target, body, sent, patience, is_delivery=is_delivery)
 
 
 def _seconds(properties: dict[str, Any], name: str, default: float) -> float:

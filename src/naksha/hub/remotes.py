@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
 import httpcore
@@ -45,7 +46,7 @@ class Remotes:
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self.targets: Final = Targets(allowed)
-        self._pool: httpcore.AsyncConnectionPool | None = None
+        self._pools: dict[bool, httpcore.AsyncConnectionPool] = {}
         self._turns_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
 
     def _turns(self, target: Target) -> asyncio.Semaphore:
@@ -57,9 +58,16 @@ class Remotes:
         return turns
 
     async def post(
-        self, target: Target, body: bytes, headers: Mapping[str, str], patience: Patience
+        self,
+        target: Target,
+        body: bytes,
+        headers: Mapping[str, str],
+        patience: Patience,
+        *,
+        is_delivery: bool = False,
     ) -> bytes:
-        """What a handler answers to a body.
+        """What a handler answers to a body. Deliveries of subscriptions wait for nobody, and nobody
+        waits for them: each has one connection, however many of them hang.
 
         Raises:
             Unreached, Broken, Slow: It does not answer.
@@ -75,8 +83,9 @@ class Remotes:
         }
         try:
             async with asyncio.timeout(patience.total_seconds):
-                async with self._turns(target):
-                    return await self._exchange(target, body, sent, patience)
+                async with nullcontext() if is_delivery else self._turns(target):
+                    pool = self._opened(is_delivery=is_delivery)
+                    return await _exchange(pool, target, body, sent, patience)
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
             raise Slow(f"It did not answer within {patience.total_seconds:.1f} s") from error
         except _UNREACHED as error:
@@ -86,45 +95,52 @@ class Remotes:
         except httpcore.PoolTimeout as error:
             raise Unreached("Too many calls wait for remote handlers") from error
 
-    async def _exchange(
-        self, target: Target, body: bytes, headers: Mapping[str, str], patience: Patience
-    ) -> bytes:
-        times = {
-            "connect": patience.connect_seconds,
-            "read": patience.total_seconds,
-            "write": patience.total_seconds,
-            "pool": patience.total_seconds,
-        }
-        async with self._opened().stream(
-            "POST",
-            target.url,
-            headers=[*headers.items()],
-            content=body,
-            extensions={"timeout": times},
-        ) as response:
-            if not 200 <= response.status < 300:
-                _log.warning("%s answered with the status %d", target.url, response.status)
-                raise RemoteFailed(f"It answered with the status {response.status}")
-            headers_told = {name.lower(): value for name, value in response.headers}
-            encoding = headers_told.get(b"content-encoding", b"identity")
-            if encoding.lower() != b"identity":
-                raise RemoteFailed("It packed its answer, although nobody asked for that")
-            return await _bounded(response)
-
-    def _opened(self) -> httpcore.AsyncConnectionPool:
-        if self._pool is None:
-            self._pool = httpcore.AsyncConnectionPool(
+    def _opened(self, *, is_delivery: bool) -> httpcore.AsyncConnectionPool:
+        pool = self._pools.get(is_delivery)
+        if pool is None:
+            pool = self._pools[is_delivery] = httpcore.AsyncConnectionPool(
                 ssl_context=httpcore.default_ssl_context(),
-                max_connections=limits.REMOTE_CONNECTIONS_MAX,
+                max_connections=None if is_delivery else limits.REMOTE_CONNECTIONS_MAX,
+                max_keepalive_connections=limits.REMOTE_CONNECTIONS_MAX,
                 keepalive_expiry=limits.REMOTE_KEEPALIVE_SECONDS,
                 network_backend=_Looking(self.targets),
             )
-        return self._pool
+        return pool
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._pool is not None:
-            await self._pool.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
+
+
+async def _exchange(
+    pool: httpcore.AsyncConnectionPool,
+    target: Target,
+    body: bytes,
+    headers: Mapping[str, str],
+    patience: Patience,
+) -> bytes:
+    times = {
+        "connect": patience.connect_seconds,
+        "read": patience.total_seconds,
+        "write": patience.total_seconds,
+        "pool": patience.total_seconds,
+    }
+    async with pool.stream(
+        "POST",
+        target.url,
+        headers=[*headers.items()],
+        content=body,
+        extensions={"timeout": times},
+    ) as response:
+        if not 200 <= response.status < 300:
+            _log.warning("%s answered with the status %d", target.url, response.status)
+            raise RemoteFailed(f"It answered with the status {response.status}")
+        headers_told = {name.lower(): value for name, value in response.headers}
+        encoding = headers_told.get(b"content-encoding", b"identity")
+        if encoding.lower() != b"identity":
+            raise RemoteFailed("It packed its answer, although nobody asked for that")
+        return await _bounded(response)
 
 
 async def _bounded(response: httpcore.Response) -> bytes:

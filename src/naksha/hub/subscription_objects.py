@@ -12,7 +12,6 @@ XYZ's form (`source` and `destination` as texts, `config.type`) is understood to
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
@@ -135,12 +134,6 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
         """Without where its progress is kept, which is nobody's business."""
         hidden = ("progressId", "startedIn")
         return {name: value for name, value in self.whole_json().items() if name not in hidden}
-
-    @property
-    def cut(self) -> str:
-        """Another one when transactions are cut into deliveries in another way."""
-        plain = msgspec.json.encode((self.filter, self.granularity), order="sorted")
-        return hashlib.sha256(plain).hexdigest()[:16]
 
     def resource(self) -> Resource:
         return resources.subscription(

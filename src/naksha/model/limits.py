@@ -660,7 +660,8 @@ REMOTE_PAUSE_SECONDS: Final = 0.1
 """Between two such calls; twice as long every time."""
 
 REMOTE_CONNECTIONS_MAX: Final = 100
-"""Open connections of a hub to remote handlers; a call waits for one."""
+"""Open connections of a hub to remote handlers; a call waits for one. Deliveries of subscriptions
+have others: as many as there are subscriptions, and so many that nobody uses."""
 
 REMOTE_CONNECTIONS_PER_TARGET_MAX: Final = 25
 """The same to one host and port, so that one which does not answer leaves some to the others."""

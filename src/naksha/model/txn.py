@@ -7,7 +7,7 @@ later days are greater.  In JSON a txn is a decimal string: it exceeds 2⁵³.
 from __future__ import annotations
 
 import re
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from naksha.model.errors import InvalidArgument
@@ -57,6 +57,16 @@ def day_bounds(day: date) -> tuple[int, int]:
     if day == LAST_DAY:
         return first, first + DAY_FACTOR
     return first, txn_of(day + timedelta(days=1), 0)
+
+
+def first_kept(now_ms: int, days: int) -> int:
+    """The first number of the first day that is kept at a time, of what is kept for so many days
+    before the present one; 0: everything."""
+    today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    try:
+        return txn_of(today - timedelta(days=days), 0)
+    except OverflowError:
+        return 0
 
 
 def parse_txn(value: str | int) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
-from naksha.model.txn import txn_of
+from naksha.model.txn import first_kept
 from naksha.sqlite import overlays
 from naksha.sqlite.collections import remove
 from naksha.sqlite.rows import Collection
@@ -69,15 +68,6 @@ def _value(connection: sqlite3.Connection, name: str, *values: Any, **slots: str
     return connection.execute(sql(name, **slots), values).fetchone()[0]
 
 
-def _cutoff(now_ms: int, days: int) -> int:
-    """The first transaction number of the first day that is kept."""
-    today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
-    try:
-        return txn_of(today - timedelta(days=days), 0)
-    except OverflowError:
-        return 0
-
-
 def _lowest_pin(connection: sqlite3.Connection, collection: str | None) -> int:
     pin = _value(connection, "lowest_pin", collection)
     return INT8_MAX if pin is None else pin
@@ -89,7 +79,7 @@ def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int
     c = _find(connection, name, overlay)
     if c is None:
         return False
-    below = min(_cutoff(now_ms, c.max_age), _lowest_pin(connection, name) + 1)
+    below = min(first_kept(now_ms, c.max_age), _lowest_pin(connection, name) + 1)
     rows = connection.execute(sql("history_too_old", **c.tables), (below, ROWS_MAX)).fetchall()
     if not rows:
         return False
@@ -109,7 +99,7 @@ def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
     What the floor of a collection without history is read from is kept in its row."""
     last, _, published = connection.execute(queries()["counters"]).fetchone()
     days = _value(connection, "log_days")
-    below = min(_cutoff(now_ms, days), _lowest_pin(connection, None), published)
+    below = min(first_kept(now_ms, days), _lowest_pin(connection, None), published)
     unpublished = _value(connection, "first_unpublished")
     if unpublished is not None:
         below = min(below, unpublished)

@@ -15,6 +15,7 @@ import msgspec
 import shapely
 
 from naksha.model import limits
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument, NotYetPublished
 from naksha.model.query import Intersects
 from naksha.model.transaction import LogFilter
@@ -64,7 +65,8 @@ async def read_feed(
         space: See `Query.space`.
 
     Raises:
-        Expired: The log does not go back that far; it names the oldest version.
+        Expired: The log does not go back that far, or a collection does not keep for so long what
+            was done to it; it names the oldest version.
         NotYetPublished: The position is behind the last version.
     """
     for name, number, most in (
@@ -163,22 +165,22 @@ class _Feed:
                 return found[:position]
         return found
 
-    async def _without_history(self) -> set[str]:
-        """Collections of which no more than signals are given."""
-        infos = await self._line.storage.collections()
-        return {info.id for info in infos if not info.history_enabled}
+    async def _infos(self) -> dict[str, CollectionInfo]:
+        """Of the collections that there are."""
+        return {info.id: info for info in await self._line.storage.collections()}
 
     async def _items(self, batch: Sequence[Changeset]) -> list[Published]:
         """What some transactions did. TooMany when that is more than is wanted."""
         changes: dict[int, list[FeatureChange]] = {}
         without: dict[int, set[str]] = {}
-        left, off = self._features_max, await self._without_history()
+        left, infos = self._features_max, await self._infos()
         for overlay, group in groupby(batch, key=lambda each: each.overlay):
             for name, transactions in self._by_collection(group).items():
                 gone = {each.txn for each in transactions}
-                if name not in off:
+                if _has_history(infos.get(name)):
                     feed = self._feed(overlay, name)
                     found, gone = await feed.changes(transactions, left)
+                    await feed.check_age([e for e in transactions if e.txn in gone], infos[name])
                     left -= len(found)
                     for each in found:
                         changes.setdefault(each.txn, []).append(each.change(name))
@@ -231,7 +233,7 @@ class _Feed:
         collection and cursor to go on with, if there is more."""
         changes: list[FeatureChange] = []
         without: list[str] = []
-        left, off = self._features_max, await self._without_history()
+        left, infos = self._features_max, await self._infos()
         for touched in touched_in(changeset, self._where):
             name, cursor = touched.collection, ""
             if mark is not None and name <= mark.collection:
@@ -240,12 +242,14 @@ class _Feed:
                 cursor = mark.cursor
             if left == 0:
                 return changes, without, (name, "")
-            feed = self._feed(changeset.overlay, name)
+            if not _has_history(infos.get(name)):
+                without.append(name)
+                continue
+            feed, transaction = self._feed(changeset.overlay, name), touching(changeset, touched)
             try:
-                if name in off:
-                    raise Expired("History is off", collection_id=name)
-                page = await feed.page(touching(changeset, touched), cursor, left)
+                page = await feed.page(transaction, cursor, left)
             except (CollectionNotFound, Expired):
+                await feed.check_age([transaction], infos[name])
                 without.append(name)
                 continue
             changes += [each.change(name) for each in page.found]
@@ -253,6 +257,12 @@ class _Feed:
             if page.cursor is not None:
                 return changes, without, (name, page.cursor)
         return changes, without, None
+
+
+def _has_history(info: CollectionInfo | None) -> bool:
+    """Whether more than signals are given of a collection: of one that is gone, nothing else is
+    known."""
+    return info is not None and info.history_enabled
 
 
 def _in_order(changes: Iterable[FeatureChange]) -> tuple[FeatureChange, ...]:

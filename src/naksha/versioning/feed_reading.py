@@ -3,15 +3,18 @@ made the states. With a filter the cost follows what it finds, not what was chan
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Expired
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
+from naksha.model.txn import first_kept
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
 from naksha.versioning.changesets import Changeset, Touched
@@ -142,6 +145,23 @@ class CollectionFeed:
             txns = {each.txn for each in kept}
             return [each for each in found if each.txn in txns], gone
         return [], {each.txn for each in transactions}
+
+    async def check_age(self, gone: Sequence[Touching], info: CollectionInfo) -> None:
+        """Expired when something that nobody can tell any more is older than what the collection
+        keeps. What is younger was changed while its history was off: that has never been kept."""
+        kept_from = first_kept(time.time_ns() // 1_000_000, info.max_age)
+        for each in gone:
+            if each.txn < kept_from:
+                try:
+                    await self._storage.resolve(AtSeq(each.seq_number), self._collection)
+                except CollectionNotFound:  # it has just been dropped
+                    return
+                # It is there, but what it replaced is not.
+                raise Expired(
+                    f"What version {each.seq_number} replaced is gone",
+                    oldest=each.seq_number + 1,
+                    collection_id=self._collection,
+                )
 
     async def page(self, transaction: Touching, cursor: str, limit: int) -> Some:
         """Some changes of one transaction, ordered by id: of at most so many features those that

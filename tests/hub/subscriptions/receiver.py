@@ -1,9 +1,10 @@
 """A web server that takes deliveries, as somebody who subscribes would run it."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class Receiver:
         self.url = url
         self.taken: list[Delivery] = []
         self.refused = 0
+        self.asked = 0
+        """Deliveries that came, answered or not."""
         self.answers: Callable[[Delivery], int] = lambda _: 200
         """The status that a delivery is answered with; only what is below 300 is kept."""
         self._line = threading.Condition()
@@ -50,6 +53,9 @@ class Receiver:
 
     def take(self, delivery: Delivery) -> int:
         """Keep a delivery, if it is to be kept."""
+        with self._line:
+            self.asked += 1
+            self._line.notify_all()
         status = self.answers(delivery)
         with self._line:
             if status < 300:
@@ -61,11 +67,17 @@ class Receiver:
 
 
 @contextmanager
-def a_receiver() -> Iterator[Receiver]:
+def a_receiver(port: int = 0) -> Iterator[Receiver]:
     """One that listens on loopback."""
+
+    connections: list[socket.socket] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            connections.append(self.connection)
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -80,7 +92,7 @@ def a_receiver() -> Iterator[Receiver]:
         def log_message(self, *_: Any) -> None:
             """Nobody wants to know."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     receiver = Receiver(f"http://127.0.0.1:{server.server_address[1]}/changes")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -91,3 +103,7 @@ def a_receiver() -> Iterator[Receiver]:
         server.shutdown()
         thread.join()
         server.server_close()
+        # They are kept open by who posts, and would be answered still.
+        for connection in connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)

@@ -30,6 +30,7 @@ AROUND_FRANKFURT = {
     "coordinates": [[[8, 50], [9, 50], [9, 51], [8, 51], [8, 50]]],
 }
 OF_ROADS = {"source": {"spaceId": "roads"}}
+DAY_MS = 86_400_000
 
 
 async def test_what_is_published_is_told_in_order(hub: DeliveringHub) -> None:
@@ -323,10 +324,10 @@ async def test_without_history_there_are_signals_only(hub: DeliveringHub) -> Non
     await hub.put("roads", feature("a", speed=1))
     await hub.put("roads", feature("a", speed=2))
     await hub.caught_up(found)
-    told = [line for line in hub.lines("s") if line["collections"]]
-    changed = [line for line in told if line["collections"][0].get("updated")]
-    assert changed
-    assert all(not line["collections"][0]["statesKept"] for line in changed[:-1])
+    changed = [line for line in hub.lines("s") if line["collections"][0].get("updated")]
+    assert len(changed) == 2
+    for line in changed:
+        assert (line["collections"][0]["statesKept"], line["features"]) == (False, [])
 
 
 async def test_what_is_gone_is_not_skipped(
@@ -365,6 +366,36 @@ async def test_what_is_gone_is_not_skipped(
         await session.create("c10", [feature("b")])
     await hub.caught_up(found)
     assert hub.told("s") == [[("CREATE", "b")]]
+
+
+@pytest.mark.parametrize("active", [True, False])
+async def test_what_a_collection_does_not_keep_for_so_long_is_not_skipped(
+    hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch, active: bool
+) -> None:
+    """The log still has it, and tells how much was changed; a copy would lack all of it. Who is
+    paused is told so, too."""
+    monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_PIN_SECONDS", 0.05)
+    storage = await hub.realm.storage("default")
+    now = time.time_ns() // 1_000_000
+    async with storage.write("tests", at_ms=now - 40 * DAY_MS) as session:
+        await session.create_collection(CollectionInfo(id="roads", max_age=1))
+    for days in (30, 20, 10):
+        async with storage.write("tests", at_ms=now - days * DAY_MS) as session:
+            await session.upsert("roads", [feature("a", n=days), feature(f"b{days}")])
+    await storage.maintain(now)
+    await hub.space("roads")
+    await hub.space("copy")
+    to = await hub.connector("to-copy", "to-space", spaceId="copy")
+    found = await hub.subscribe(
+        "s", **OF_ROADS, start="beginning", keepDays=0, active=active, eventHandlerIds=[to]
+    )
+    told = await hub.comes_to(found, "expired")
+    assert "gone" in told["stateReason"]
+    assert await hub.read("copy") == {}
+    if active:
+        await reset_subscription(hub.realm, "s", 3, ACTOR)
+        await hub.caught_up(found)
+        assert await hub.read("copy") == {"a": {"n": 10}, "b10": {}}
 
 
 async def test_nothing_is_left_of_one_that_is_removed(

@@ -172,6 +172,38 @@ async def test_what_was_put_elsewhere_is_lost() -> None:
         assert (await kept_in(table)).value.position == FeedPosition(1)
 
 
+async def test_who_has_it_ends_before_another_one_begins_elsewhere(clocks: Clocks) -> None:
+    """Nothing is done under the new life with what is known of the old one."""
+    async with a_table() as table:
+        holding = await taken(table, "a")
+
+        def reset(old: Progress) -> Progress:
+            return msgspec.structs.replace(old, position=FeedPosition(1), life=old.life + 1)
+
+        await table.change(ID, reset)
+        assert not (await kept_in(table)).value.is_free(table.now_ms, 1_000)
+        for _ in range(2):
+            with pytest.raises(Lost):
+                await holding.save(moved(9))
+        with pytest.raises(Lost):
+            holding.check()
+        assert holding.progress.life == ID
+        await holding.release()
+        now = (await kept_in(table)).value
+        assert (now.position, now.life, now.holder) == (FeedPosition(1), ID + 1, "")
+
+
+async def test_what_is_given_back_is_given_back_though_it_was_just_put_elsewhere() -> None:
+    async with a_table() as table:
+        holding = await taken(table, "a")
+        await table.change(ID, lambda old: msgspec.structs.replace(old, life=old.life + 1))
+        await holding.release()
+        assert (await kept_in(table)).value.holder == ""
+        other = await taken(table, "b")
+        await holding.release()
+        assert (await kept_in(table)).value == other.progress
+
+
 async def test_what_was_removed_is_lost() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
@@ -179,6 +211,25 @@ async def test_what_was_removed_is_lost() -> None:
         with pytest.raises(Lost, match="removed"):
             await holding.save()
         assert await table.get(ID) is None
+
+
+async def test_a_catalog_that_does_not_answer_ends_it_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is under way ends with it, before another one has it."""
+    times = LeaseTimes(lease_seconds=0.4, renew_seconds=0.3, drift_seconds=1, retry_seconds=0.02)
+    async with a_table() as table:
+        holding = await take(table, await kept_in(table), "a", times)
+        assert holding is not None
+
+        async def hangs(old: Kept, new: Progress) -> Kept | None:
+            await asyncio.Event().wait()
+            return None
+
+        monkeypatch.setattr(table, "swap", hangs)
+        async with asyncio.timeout(20):
+            with pytest.raises(Lost):
+                await holding.keep()
 
 
 async def test_it_is_kept_while_the_catalog_is_away_for_a_moment(

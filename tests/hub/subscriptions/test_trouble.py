@@ -260,12 +260,11 @@ async def test_another_way_of_cutting_begins_the_transaction_anew(
     def changed(old: Subscription) -> Subscription:
         return msgspec.structs.replace(old, granularity=Granularity.PER_TRANSACTION)
 
-    new = await hub.realm.registry.change(Subscription, "s", changed, ACTOR)
-    table = ProgressTable(hub.realm.opened.persistence)
+    old = await progress_of(hub, found)
+    await hub.realm.registry.change(Subscription, "s", changed, ACTOR)
 
     async def is_cut_anew() -> bool:
-        kept = await table.get(found.progress_id)
-        return kept is not None and kept.value.cut == new.cut
+        return (await progress_of(hub, found)).cut != old.cut
 
     await eventually(is_cut_anew)
     chosen.behaviour = staticmethod(lambda _: asyncio.sleep(0))
@@ -273,6 +272,13 @@ async def test_another_way_of_cutting_begins_the_transaction_anew(
     (whole,) = chosen.taken[3:]
     assert len(whole.read().features) == 5
     assert whole.fence.passes(taken[-1].fence)
+
+
+async def progress_of(hub: DeliveringHub, subscription: Subscription) -> Progress:
+    """How far it is, as it is kept."""
+    kept = await ProgressTable(hub.realm.opened.persistence).get(subscription.progress_id)
+    assert kept is not None
+    return kept.value
 
 
 async def test_two_subscriptions_do_not_go_round_in_circles(file_hub: DeliveringHub) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.calls import Caller
+from naksha.hub.delivering import DeliverChanges
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.remotes import Broken, Slow, Unreached
 from naksha.hub.requests import Request
@@ -113,9 +114,12 @@ class RemoteHandler:
                 "send less at once"
             )
         is_repeatable = posted.continuation is None and not event.request.changes
+        is_delivery = isinstance(event.request, DeliverChanges)
         for attempt in range(limits.REMOTE_ATTEMPTS):
             try:
-                return self._reply(await self._caller.post(body, {}, event.context))
+                return self._reply(
+                    await self._caller.post(body, {}, event.context, is_delivery=is_delivery)
+                )
             except (Unreached, Broken) as error:
                 is_last = attempt == limits.REMOTE_ATTEMPTS - 1
                 if is_last or not (isinstance(error, Unreached) or is_repeatable):

@@ -36,7 +36,10 @@ class WebhookHandler:
             return await event.send_upstream()
         try:
             await self._caller.post(
-                bytes(request.body), {HEADER: delivery_of(request.fence)}, event.context
+                bytes(request.body),
+                {HEADER: delivery_of(request.fence)},
+                event.context,
+                is_delivery=True,
             )
         except RemoteFailed as error:
             error.message = f"The webhook {self._name!r} failed: {error.message}"

@@ -84,7 +84,7 @@ async def reset_subscription(
     realm: RealmHub, id: str, since: str | int, actor: Actor
 ) -> Subscription:
     """Go on after another version: an earlier one, to get everything since then again, or a later
-    one, to leave something out."""
+    one, to leave something out. Whoever delivers it now ends first, and gives it back."""
     subscription = await _managed(realm, id, actor)
     check_start(since, field="since")
     storage_id = await _storage_id(realm, subscription)
@@ -98,10 +98,8 @@ async def reset_subscription(
             old,
             position=FeedPosition(start.seq_number),
             storage_id=storage_id,
+            storage_number=storage.number,
             life=max(life, old.life + 1),
-            term=old.term + 1,
-            holder="",
-            until_ms=0,
             condition=Condition.ACTIVE,
             reason="",
             since_ms=table.now_ms,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -85,6 +85,7 @@ class Holding:
         self._times = times
         self._valid_until = began + times.lease_seconds
         self._line = asyncio.Lock()
+        self._is_over = False
 
     @property
     def progress(self) -> Progress:
@@ -98,6 +99,8 @@ class Holding:
 
     def check(self) -> None:
         """Lost when somebody else may have it by now; asked before every delivery."""
+        if self._is_over:
+            raise Lost("It was put elsewhere")
         if self.seconds_left <= 0:
             raise Lost("It was not prolonged in time")
 
@@ -109,6 +112,8 @@ class Holding:
             NakshaError: The catalog cannot be asked now; it is still held for `seconds_left`.
         """
         async with self._line:
+            if self._is_over:
+                raise Lost("It was put elsewhere")
             began = boot_seconds()
             kept = await self._table.swap(self._kept, self._prolonged(changed))
             while kept is None:
@@ -119,13 +124,18 @@ class Holding:
         if kept.value.wanted:
             raise Lost(f"It shall go to {kept.value.wanted}")
 
-    async def release(self, **changes: Any) -> None:
+    async def release(self) -> None:
         """Give it back, so that others need not wait. What was not saved is delivered again."""
         async with self._line:
             self._valid_until = 0.0
-            free = msgspec.structs.replace(self._kept.value, holder="", until_ms=0, **changes)
+            kept: Kept | None = self._kept
             with contextlib.suppress(NakshaError):
-                await self._table.swap(self._kept, free)
+                while kept is not None and kept.value.term == self._kept.value.term:
+                    free = msgspec.structs.replace(kept.value, holder="", until_ms=0)
+                    if await self._table.swap(kept, free) is not None:
+                        return
+                    # Somebody has said who shall have it next, or where it shall go on.
+                    kept = await self._table.get(kept.id)
 
     async def keep(self) -> None:
         """Prolong it for ever; ends with Lost."""
@@ -133,9 +143,11 @@ class Holding:
         while True:
             await asyncio.sleep(pause)
             try:
-                await self.save()
+                # A catalog that does not answer must not let a delivery go on for longer than this.
+                async with asyncio.timeout(max(self.seconds_left, self._times.retry_seconds)):
+                    await self.save()
                 pause = self._times.lease_seconds - self._times.renew_seconds
-            except NakshaError:
+            except (NakshaError, TimeoutError):
                 self.check()
                 pause = self._times.retry_seconds
 
@@ -146,10 +158,15 @@ class Holding:
         return msgspec.structs.replace(new, until_ms=max(until_ms, old.until_ms))
 
     async def _look(self) -> None:
-        """Lost, unless somebody has only said where it shall go."""
+        """Lost, unless somebody has only said who shall have it next."""
         now, ours = await self._table.get(self._kept.id), self._kept.value
         if now is None:
             raise Lost("It was removed")
-        if (now.value.life, now.value.term) != (ours.life, ours.term):
-            raise Lost("It is somebody else's, or was put elsewhere")
+        if now.value.term != ours.term:
+            raise Lost("It is somebody else's")
+        if now.value.life != ours.life:
+            # It is still ours, so that nobody else begins before we have ended. But all that we
+            # know is of the life before: nothing is done in the new one but to give it back.
+            self._is_over = True
+            raise Lost("It was put elsewhere")
         self._kept = now

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from naksha.model import limits
-from naksha.model.errors import NakshaError
+from naksha.model.errors import Expired, NakshaError
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
 from naksha.versioning import FeedPosition
@@ -32,6 +32,8 @@ class Pinning:
         self._keep_ms = keep_days * _DAY_MS
         self._pinned: int | None = None
         self._looked_at = 0.0
+        self.is_given_up = False
+        """Nothing is kept for it: it is too far behind."""
 
     async def keep_up(self, position: FeedPosition, moved_ms: int) -> None:
         """The pin follows, now and then: what it covers beyond the position does no harm.
@@ -55,13 +57,17 @@ class Pinning:
     async def _follow(self, position: FeedPosition, moved_ms: int) -> None:
         at = position.seq_number
         last = await self._storage.wait_beyond(0, 0)
-        if at < last and await self._is_given_up(at + 1, moved_ms):
+        self.is_given_up = at < last and await self._is_too_late(at + 1, moved_ms)
+        if self.is_given_up:
             await self.drop()
         elif self._pinned != at:
             await self._storage.pin(self._name, await self._storage.resolve(AtSeq(at)))
             self._pinned = at
 
-    async def _is_given_up(self, waiting: int, moved_ms: int) -> bool:
+    async def _is_too_late(self, waiting: int, moved_ms: int) -> bool:
         """Whether it stands still for longer than it may, with something to deliver."""
-        published_ms = (await self._storage.resolve(AtSeq(waiting))).published_ms
+        try:
+            published_ms = (await self._storage.resolve(AtSeq(waiting))).published_ms
+        except Expired:
+            return True
         return time.time_ns() // 1_000_000 - max(published_ms, moved_ms) > self._keep_ms

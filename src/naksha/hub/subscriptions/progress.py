@@ -40,8 +40,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """All up to here was delivered."""
     storage_id: str = ""
     """The storage that the position is one of: another one has other versions."""
+    storage_number: int | None = None
+    """The number of that storage: another one may be put in its place, under the same id."""
     cut: str = ""
-    """How transactions are cut into deliveries: when that changes, their parts are others."""
+    """How transactions are cut into deliveries: when that changes, their parts are others. Empty:
+    nothing was delivered yet."""
     life: int
     """Greater each time that somebody puts it somewhere else, when it may go back; and greater
     than that of a former subscription of the same name."""

@@ -57,6 +57,7 @@ class Runner:
 
     async def run(self) -> None:
         """For ever, until it is Lost."""
+        await self._keep_pin()
         while True:
             page = await self._persistently(self._read)
             for item in page.items:
@@ -71,9 +72,12 @@ class Runner:
                 await self._rest()
 
     async def stay(self) -> None:
-        """For ever, without delivering anything: it is paused."""
+        """For ever, without delivering anything: it is paused. When nothing is kept for it any more
+        it is looked at, too, so that everybody can read when that is over."""
         while True:
             await self._keep_pin()
+            if self._pinning.is_given_up:
+                await self._persistently(self._read)
             await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
 
     async def save(self) -> None:

@@ -7,7 +7,15 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Final, NamedTuple
 
 from naksha.catalog.entities import Snapshot
@@ -22,7 +30,7 @@ from naksha.hub.subscriptions.holding import TIMES, Holding, Watch, take
 from naksha.hub.subscriptions.leftovers import clear_leftovers
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.serving import serve
-from naksha.hub.subscriptions.sources import storage_id_of
+from naksha.hub.subscriptions.sources import cut_of, storage_id_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError, RealmNotFound
 from naksha.versioning import FeedPosition
@@ -36,6 +44,7 @@ class Plan(NamedTuple):
     subscription: Subscription
     connectors: tuple[Connector, ...]
     storage: StorageObject | None
+    cut: str
 
 
 class _Held(NamedTuple):
@@ -59,7 +68,7 @@ class SubscriptionService:
         self._held: dict[tuple[str, str], _Held] = {}
         self._plans: dict[str, _Plans] = {}
         self._watch = Watch()
-        self._looking: asyncio.Task[None] | None = None
+        self._going_on: list[asyncio.Task[None]] = []
 
     @property
     def instance(self) -> str:
@@ -72,30 +81,37 @@ class SubscriptionService:
 
     def start(self) -> None:
         """Begin."""
-        self._looking = asyncio.create_task(self._look_for_ever(), name="naksha-subscriptions")
+        for work in (self._look_everywhere, self._clear_everywhere):
+            self._going_on.append(
+                asyncio.create_task(_for_ever(work), name=f"naksha-subscriptions{work.__name__}")
+            )
 
     async def close(self) -> None:
         """Let what is under way end, for a while, and leave everything to others."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        for task in self._going_on:
+            task.cancel()
+        await asyncio.gather(*self._going_on, return_exceptions=True)
         await self._stop(list(self._held))
-
-    async def _look_for_ever(self) -> None:
-        while True:
-            with _telling("subscriptions"):
-                await self._look_everywhere()
-            pause = limits.SUBSCRIPTION_LOOK_SECONDS
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
 
     async def _look_everywhere(self) -> None:
         """One realm after the other; what is wrong with one is no matter of the others."""
-        known = await self._hub.catalog.realms.list()
-        serving = {realm.id for realm in known if realm.status is Status.ACTIVE}
+        serving = await self._serving()
         await self._stop([key for key in self._held if key[0] not in serving])
         for id in serving:
             with _telling(f"subscriptions of {id}"), contextlib.suppress(RealmNotFound):
                 await self._look(await self._hub.realm(id))
+
+    async def _clear_everywhere(self) -> None:
+        """What removed ones have left. Storages are asked for that, which may not answer for long:
+        nobody who is to be taken over waits for them."""
+        for id in await self._serving():
+            with _telling(f"leftovers of {id}"), contextlib.suppress(RealmNotFound):
+                realm = await self._hub.realm(id)
+                await clear_leftovers(realm, await realm.registry.snapshot())
+
+    async def _serving(self) -> set[str]:
+        known = await self._hub.catalog.realms.list()
+        return {realm.id for realm in known if realm.status is Status.ACTIVE}
 
     async def _look(self, realm: RealmHub) -> None:
         """Take what nobody has, and give up what is not as it was."""
@@ -109,7 +125,6 @@ class SubscriptionService:
         await self._stop(gone)
         free = [plan for id, plan in plans.items() if (realm.realm_id, id) not in self._held]
         await self._take(realm, snapshot, free)
-        await clear_leftovers(realm, snapshot)
 
     async def _plans_of(self, realm_id: str, snapshot: Snapshot) -> Mapping[str, Plan]:
         """Made anew only when the configuration has changed: there may be thousands."""
@@ -143,7 +158,7 @@ class SubscriptionService:
     def _start(self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding) -> None:
         subscription = plan.subscription
         task = asyncio.create_task(
-            serve(realm, snapshot, subscription, plan.connectors, holding),
+            serve(realm, snapshot, subscription, plan.connectors, plan.cut, holding),
             name=f"naksha-subscription {realm.realm_id}/{subscription.id}",
         )
         self._held[realm.realm_id, subscription.id] = _Held(plan, task)
@@ -161,6 +176,14 @@ class SubscriptionService:
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
                 _log.error("%s ended", task.get_name(), exc_info=error)
+
+
+async def _for_ever(work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        with _telling("subscriptions"):
+            await work()
+        pause = limits.SUBSCRIPTION_LOOK_SECONDS
+        await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
 
 
 @contextlib.contextmanager
@@ -191,7 +214,6 @@ async def begin(table: ProgressTable, subscription: Subscription) -> None:
         subscription=subscription.id,
         position=FeedPosition(subscription.started_after),
         storage_id=subscription.started_in,
-        cut=subscription.cut,
         life=subscription.progress_id,
         moved_ms=table.now_ms,
     )
@@ -206,7 +228,12 @@ async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
         with contextlib.suppress(NakshaError):  # told by whoever opens it
             key = key_of(StorageObject, await storage_id_of(snapshot, subscription.source))
             storage = await snapshot.get(key, StorageObject)
-        yield Plan(subscription, tuple(connectors), None if storage is None else storage.value)
+        yield Plan(
+            subscription,
+            tuple(connectors),
+            None if storage is None else storage.value,
+            await cut_of(snapshot, subscription),
+        )
 
 
 def _some_at_a_time(plans: Sequence[Plan]) -> Iterable[Sequence[Plan]]:

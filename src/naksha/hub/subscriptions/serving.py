@@ -37,10 +37,12 @@ async def serve(
     snapshot: Snapshot,
     subscription: Subscription,
     connectors: Sequence[Connector],
+    cut: str,
     holding: Holding,
 ) -> None:
-    """Deliver until the subscription is lost, or this is cancelled; then it is given back."""
-    serving = _Serving(hub, snapshot, subscription, connectors, holding)
+    """Deliver until the subscription is lost, or this is cancelled; then it is given back. `cut` is
+    how transactions are cut into deliveries (`cut_of`)."""
+    serving = _Serving(hub, snapshot, subscription, connectors, cut, holding)
     keeping = asyncio.create_task(holding.keep())
     delivering = asyncio.create_task(serving.run())
     try:
@@ -64,12 +66,14 @@ class _Serving:
         snapshot: Snapshot,
         subscription: Subscription,
         connectors: Sequence[Connector],
+        cut: str,
         holding: Holding,
     ) -> None:
         self._hub = hub
         self._snapshot = snapshot
         self._subscription = subscription
         self._connectors = connectors
+        self._cut = cut
         self._holding = holding
         self._actor = actor_of(hub.realm_id, subscription, connectors)
         self._name = f"{hub.realm_id}/{subscription.id}"
@@ -109,7 +113,7 @@ class _Serving:
         self._pinning = Pinning(source.storage, self._pin, subscription.keep_days)
         pipeline = self._pipeline()
         cutter = Cutter(subscription.id, subscription, source.storage.id)
-        await self._cut_anew(subscription.cut)
+        await self._begin_well(source.storage.number)
 
         async def deliver(changes: DeliverChanges) -> None:
             await pipeline.run(changes, self._context())
@@ -129,15 +133,28 @@ class _Serving:
             f"{now!r} by now; reset it to go on there"
         )
 
-    async def _cut_anew(self, cut: str) -> None:
+    async def _begin_well(self, storage_number: int) -> None:
         """When transactions are cut in another way than before, one of which a part was delivered
-        is delivered again from its beginning, and in a new life: its parts have other numbers."""
-        if self._holding.progress.cut == cut:
+        is delivered again from its beginning, and in a new life: its parts have other numbers.
+
+        Raises:
+            Expired: What is called as before is another storage by now.
+        """
+        known = self._holding.progress
+        if known.storage_number not in (None, storage_number):
+            raise Expired(
+                f"The storage {known.storage_id!r} is another one by now, with other versions; "
+                "reset it to go on there"
+            )
+        if (known.cut, known.storage_number) == (self._cut, storage_number):
             return
 
         def changed(old: Progress) -> Progress:
+            new = msgspec.structs.replace(old, cut=self._cut, storage_number=storage_number)
+            if old.cut in ("", self._cut):
+                return new
             start = FeedPosition(old.position.seq_number)
-            return msgspec.structs.replace(old, cut=cut, life=old.life + 1, position=start)
+            return msgspec.structs.replace(new, life=old.life + 1, position=start)
 
         await self._holding.save(changed)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+import msgspec
 import shapely
 
 from naksha.catalog.entities import Snapshot
@@ -14,7 +16,7 @@ from naksha.hub.language.properties import property_query
 from naksha.hub.language.tags import tag_query
 from naksha.hub.objects import Space, key_of
 from naksha.hub.pipeline import Surroundings
-from naksha.hub.references import stored_in
+from naksha.hub.references import connectors_of, stored_in
 from naksha.hub.registry import Realm
 from naksha.hub.subscription_objects import ChangeFilter, Source, Subscription
 from naksha.hub.version_requests import ReadChanges
@@ -58,6 +60,21 @@ async def storage_id_of(snapshot: Snapshot, source: Source) -> str:
     return ids.pop()
 
 
+async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
+    """Another one when transactions are cut into deliveries in another way: by the subscription, or
+    by what its space shows of them."""
+    shown: list[object] = []
+    if subscription.source.space_id is not None:
+        space = await snapshot.get(key_of(Space, subscription.source.space_id), Space)
+        if space is not None:
+            shown = [
+                (one.class_name, one.properties, one.active)
+                for one in await connectors_of(snapshot, space.value)
+            ]
+    told = (subscription.filter, subscription.granularity, shown)
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:16]
+
+
 async def open_source(
     realm: Realm,
     snapshot: Snapshot,
@@ -70,7 +87,7 @@ async def open_source(
     storage = await realm.storage(storage_id)
     if source.space_id is not None:
         read = _of_space(realm, source.space_id, where, context)
-        return OpenSource(storage, _only_of(storage_id, realm, source, read))
+        return OpenSource(storage, _only_of(storage_id, storage.number, realm, source, read))
     return OpenSource(storage, await _of_storage(storage, source, where))
 
 
@@ -90,12 +107,16 @@ def _of_space(
     return read
 
 
-def _only_of(storage_id: str, realm: Realm, source: Source, read: Read) -> Read:
-    """Without pages of another storage, which a space may be put into at any time."""
+def _only_of(
+    storage_id: str, storage_number: int, realm: Realm, source: Source, read: Read
+) -> Read:
+    """Without pages of another storage, which a space may be put into at any time, or which may be
+    put in the place of its own."""
 
     async def read_here(after: FeedPosition) -> FeedPage:
         page = await read(after)
-        if await storage_id_of(await realm.registry.snapshot(), source) != storage_id:
+        now = await storage_id_of(await realm.registry.snapshot(), source)
+        if now != storage_id or (await realm.storage(now)).number != storage_number:
             raise Unavailable("Its source has just been put into another storage")
         return page
 
