@@ -24,6 +24,7 @@ from naksha.versioning.records import (
     Signed,
     Tag,
     branch_of,
+    change_branch,
     every,
     everywhere,
     find,
