@@ -26,3 +26,15 @@ STATES: Final = pa.schema(
         pa.field("north", pa.float64()),
     ]
 )
+
+GIVEN: Final = pa.schema(
+    [
+        pa.field("id", pa.string()),  # one is made up where it is null
+        pa.field("geometry", pa.binary()),  # WKB, 2D or 3D
+        pa.field("properties", pa.string()),  # a JSON object; null for an empty one
+        pa.field("members", pa.string()),  # other members of the feature, a JSON object or null
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("crid", pa.string()),
+    ]
+)
+"""Features that are brought to a storage in bulk (`naksha.spi.staging`)."""

@@ -1,0 +1,24 @@
+"""The data source `naksha`: features of a collection at a version, as a table."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from naksha.spark.columns import FEATURES
+from naksha.spark.options import read_options
+from naksha.spark.reading import FeatureReader
+
+
+class NakshaSource(DataSource):
+    """`spark.read.format("naksha")`, with options `storage`, `collection` and `version`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "naksha"
+
+    def schema(self) -> StructType:
+        return FEATURES
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return FeatureReader(read_options(self.options), schema)
