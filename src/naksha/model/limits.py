@@ -781,3 +781,6 @@ JSON_PATH_SEGMENTS_MAX: Final = 32
 
 EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 """How long a delivery waits for another process that writes to the same file."""
+
+REJECTS_MAX: Final = 10_000
+"""How many records of a load may be rejected before it is given up, unless told otherwise."""

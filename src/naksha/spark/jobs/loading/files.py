@@ -62,13 +62,18 @@ def files_of(spec: Load) -> list[str]:
             named = [each for each in sorted(path.rglob("*")) if each.suffix in _SUFFIXES]
             matches = [str(each) for each in named if not _is_hidden(each.relative_to(path))]
         else:
-            matches = [pattern] if path.exists() else sorted(glob.glob(pattern, recursive=True))
+            matches = [pattern] if path.exists() else sorted(_matches(pattern))
         if not matches:
             raise NotFound(f"There is no file {pattern!r}", field="files")
         found += [str(Path(match).absolute()) for match in matches]
     if not found:
         raise InvalidArgument("Name at least one file", field="files")
     return found
+
+
+def _matches(pattern: str) -> list[str]:
+    """Paths that fit a pattern, whatever of it is absolute."""
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
 def _is_hidden(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """GeoJSON as records: features are taken apart in C, and what is none is told with its line.
 
-A record is (source, line, columns of `naksha.spi.arrow.GIVEN`, adjusted, problem, record): a problem
-and the text of the record where it cannot be read, and the columns otherwise.
+A record is source, line, the columns of `naksha.spi.arrow.GIVEN`, adjusted, problem and record: a
+problem and the text of the record where it cannot be read, and the columns otherwise.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read_lines(piece: Piece) -> Iterator[pa.RecordBatch]:
     left = (piece.end or 0) - piece.start
     with Path(piece.path).open("rb") as file:
         file.seek(piece.start)
-        lines = iter(lambda: file.readline(), b"")
+        lines = iter(file.readline, b"")
         number = piece.line
         while left > 0 and (chunk := list(islice(lines, CHUNK))):
             sizes = np.cumsum([len(line) for line in chunk])

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 
 from naksha.model.errors import InvalidArgument
@@ -166,7 +166,7 @@ def _tags(schema: StructType, name: str | None) -> Column:
 
 
 def _split(text: Column) -> Column:
-    words = F.transform(F.split(text, "[,;]"), lambda word: F.trim(word))
+    words = F.transform(F.split(text, "[,;]"), F.trim)
     return F.filter(words, lambda word: word != "")
 
 

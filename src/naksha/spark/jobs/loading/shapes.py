@@ -1,5 +1,5 @@
-"""The geometries of records: from whatever they come as to WKB in longitude and latitude, within the
-date line. All of a batch at once."""
+"""The geometries of records: from whatever they come as to WKB in longitude and latitude, on this
+side of the date line. All of a batch at once."""
 
 from __future__ import annotations
 

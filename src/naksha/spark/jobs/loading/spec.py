@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from naksha.model.limits import REJECTS_MAX
-from naksha.spark.jobs.frame import Spec
+from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
 from naksha.spi.staging import WriteMode
 
 
@@ -63,7 +63,7 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     """
 
     collection: str
-    files: tuple[str, ...]
+    files: tuple[InputFile, ...]
     app_id: str
     author: str | None = None
     message: str | None = None
@@ -72,12 +72,12 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     mapping: Mapping = Mapping()
     mode: WriteMode = WriteMode.UPSERT
     key: tuple[str, ...] | None = None
-    rejects: str | None = None
+    rejects: OutputFile | None = None
     """The file that rejected records go to; beside the first file that is loaded unless given."""
     rejects_max: int = REJECTS_MAX
     """More than so many rejected records end the load, and nothing is written."""
     history: bool = False
-    job: str | None = None
+    job_id: str = ""
     """Makes the load unique: what was loaded under the same one is not loaded again."""
 
 

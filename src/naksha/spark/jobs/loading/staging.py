@@ -90,9 +90,7 @@ class _Task:
             self._adjusted += sum(filter(None, batch.column("adjusted").take(good).to_pylist()))
             self._put(given.take(pa.array(good, pa.int64())))
 
-    def _good(
-        self, given: pa.RecordBatch, rows: list[int], problems: dict[int, str]
-    ) -> list[int]:
+    def _good(self, given: pa.RecordBatch, rows: list[int], problems: dict[int, str]) -> list[int]:
         """Those of the rows that the storage takes; what is wrong with others is noted."""
         if not rows:
             return rows

@@ -1,4 +1,4 @@
-"""Files with rows and columns as tables of Spark, each row with the file and the line it is from."""
+"""Files of rows and columns as tables of Spark, each row with the file and line it is from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pyogrio
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -48,7 +48,9 @@ class Table(msgspec.Struct, frozen=True):
 Read = Callable[[Piece], Iterator[pa.RecordBatch]]
 
 
-def in_pieces(spark: SparkSession, pieces: list[Piece], schema: StructType, read: Read) -> DataFrame:
+def in_pieces(
+    spark: SparkSession, pieces: list[Piece], schema: StructType, read: Read
+) -> DataFrame:
     """What is read from the pieces, each by a task of its own."""
     texts = [(msgspec.json.encode(piece).decode(),) for piece in pieces]
     table = spark.createDataFrame(texts, "piece string").repartition(max(len(texts), 1), "piece")
