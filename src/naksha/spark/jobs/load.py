@@ -57,11 +57,11 @@ def _records(spark: SparkSession, spec: Load, files: list[str]) -> tuple[DataFra
             records = tables.in_pieces(spark, whole, rows, geojson.read_document)
         return mapped_features(records, spec.mapping), None
     if format_ is Format.PARQUET:
-        table = tables.parquet(spark, files)
+        table = tables.of_parquet(spark, files)
     elif format_ is Format.CSV:
-        table = tables.csv(spark, files)
+        table = tables.of_csv(spark, files)
     else:
-        table = tables.vector(spark, files, spec.layer)
+        table = tables.of_vector(spark, files, spec.layer)
     return records_of_table(table, spec.mapping), table.crs
 
 

@@ -179,10 +179,11 @@ def _geometries(
     return found, adjusted
 
 
-def _id(value: str | float | None) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return str(int(value)) if float(value).is_integer() else str(value)
+def _id(value: str | int | float | None) -> str | None:
+    """A number as its text; `1.0` is the same as `1`."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if value is None else str(value)
 
 
 def _text(raw: msgspec.Raw) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ def load_history(
     signed = Signed(spec.app_id, spec.author, spec.message)
     done: list[Imported] = []
     for step in steps:
-        done += storage.call(lambda s, step=step: _import(s, spec.collection, step, signed))
+        done += storage.call(partial(_import, spec.collection, step, signed))
         progress.advance()
     changed = [each for each in done if each.txn is not None]
     return Loaded(
@@ -61,7 +62,7 @@ def load_history(
 
 
 async def _import(
-    storage: Storage, collection: str, step: Snapshot | Edits, signed: Signed
+    collection: str, step: Snapshot | Edits, signed: Signed, storage: Storage
 ) -> list[Imported]:
     return await import_history(storage, CollectionInfo(id=collection), [step], signed)
 

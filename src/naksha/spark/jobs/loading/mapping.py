@@ -44,7 +44,7 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     id_name = mapping.id or _find(columns, (_ID,))
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
-    casts = {name: F.try_cast(_column(name), to) for name, to in mapping.types.items()}
+    casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
     return rows.select(
         _column(SOURCE).alias("source"),
         _column(LINE).alias("line"),
@@ -55,8 +55,8 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         _tags(rows.schema, mapping.tags).alias("tags"),
         F.lit(None).cast("string").alias("crid"),
         F.lit(False).alias("adjusted"),
-        F.coalesce(_column(PROBLEM), *_cast_problems(casts)).alias("problem"),
-        F.coalesce(_column(RECORD), F.to_json(F.struct(*map(_column, left)))).alias("record"),
+        F.coalesce(_column(PROBLEM), *_cast_problems(casts | _numbers(places))).alias("problem"),
+        F.coalesce(_column(RECORD), _row(rows.schema, columns)).alias("record"),
         _maybe(places.wkt, "string").alias("wkt"),
         _number(places.lon).alias("lon"),
         _number(places.lat).alias("lat"),
@@ -183,8 +183,17 @@ def _maybe(name: str | None, type_: str) -> Column:
 
 
 def _number(name: str | None) -> Column:
-    """Read as a number where it is one; what is none is found where the geometry is made."""
-    return F.lit(None).cast("double") if name is None else F.try_cast(_column(name), "double")
+    return F.lit(None).cast("double") if name is None else _column(name).try_cast("double")
+
+
+def _numbers(places: _Places) -> dict[str, Column]:
+    return {name: _number(name) for name in (places.lon, places.lat) if name is not None}
+
+
+def _row(schema: StructType, columns: Sequence[str]) -> Column:
+    """The row as a person can read it."""
+    shown = [name for name in columns if not isinstance(schema[name].dataType, BinaryType)]
+    return F.to_json(F.struct(*map(_column, shown))) if shown else F.lit("{}")
 
 
 # ---- GeoJSON -------------------------------------------------------------------------------------

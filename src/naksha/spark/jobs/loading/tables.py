@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,7 @@ def _read_pieces(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 # ---- Parquet -------------------------------------------------------------------------------------
 
 
-def parquet(spark: SparkSession, files: list[str]) -> Table:
+def of_parquet(spark: SparkSession, files: list[str]) -> Table:
     """Parquet and GeoParquet, by Spark's own reader, which knows the number of each row."""
     rows = spark.read.parquet(*files)
     own = rows.select(
@@ -109,7 +110,7 @@ def _projection(crs: object) -> str | None:
 # ---- CSV -----------------------------------------------------------------------------------------
 
 
-def csv(spark: SparkSession, files: list[str]) -> Table:
+def of_csv(spark: SparkSession, files: list[str]) -> Table:
     """Rows of texts; the first line has the names of the columns."""
     names = _csv_names(files[0])
     schema = pa.schema([*(pa.field(name, pa.string()) for name in names), *_OWN_FIELDS])
@@ -124,15 +125,15 @@ def _delimiter(path: str) -> str:
 
 
 def _csv_names(path: str) -> list[str]:
-    options = pyarrow.csv.ParseOptions(delimiter=_delimiter(path))
-    try:
-        with pyarrow.csv.open_csv(path, parse_options=options) as reader:
-            names = list(reader.schema.names)
-    except pa.ArrowInvalid as error:
-        raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
-    doubled = {name for name in names if names.count(name) > 1}
-    if doubled:
-        raise InvalidArgument(f"{path} has the column {doubled.pop()!r} twice", field="files")
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        try:
+            names = next(csv.reader(file, delimiter=_delimiter(path)), [])
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled or not names:
+        problem = f"the column {doubled[0]!r} twice" if doubled else "no names of columns"
+        raise InvalidArgument(f"{path} has {problem}", field="files")
     return names
 
 
@@ -216,7 +217,7 @@ def _told(
 # ---- What pyogrio reads --------------------------------------------------------------------------
 
 
-def vector(spark: SparkSession, files: list[str], layer: str | None) -> Table:
+def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table:
     """Shapefile, GeoPackage and whatever else GDAL reads, a number of features at a time."""
     info = _info(files[0], layer)
     schema = _vector_schema(files[0], layer)
@@ -249,7 +250,8 @@ def _vector_schema(path: str, layer: str | None) -> pa.Schema:
 
 def _is_odd(type_: pa.DataType) -> bool:
     """Types that Spark does not take from Arrow as they are."""
-    return pa.types.is_time(type_) or pa.types.is_dictionary(type_) or pa.types.is_null(type_)
+    tests = (pa.types.is_time, pa.types.is_dictionary, pa.types.is_null)
+    return any(is_one(type_) for is_one in tests)
 
 
 def _arrow(path: str, layer: str | None, start: int, count: int) -> pa.Table:
