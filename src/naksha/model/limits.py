@@ -784,3 +784,55 @@ EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 
 REJECTS_MAX: Final = 10_000
 """How many records of a load may be rejected before it is given up, unless told otherwise."""
+
+# ---- Jobs ----------------------------------------------------------------------------------------
+
+JOBS_MAX: Final = 1_000
+"""Of a realm, those included that have ended and were not removed yet."""
+
+JOBS_WAITING_MAX: Final = 100
+"""Jobs of a realm that wait for an instance which has time; one more is turned away."""
+
+JOBS_RUNNING_MAX: Final = 1
+"""Jobs that one instance runs at once, unless it is told otherwise: each has a Spark of its own."""
+
+JOB_SPEC_BYTES_MAX: Final = 64 * KIB
+"""What a job is told to do."""
+
+JOB_ATTEMPTS_MAX: Final = 3
+"""How often a job begins whose instance has died before it ended."""
+
+JOB_LOOK_SECONDS: Final = 1.0
+"""How often an instance looks for jobs that nobody runs."""
+
+JOB_SAVE_SECONDS: Final = 1.0
+"""How often it is kept how far a job is, and looked whether it shall end."""
+
+JOB_CANCEL_SECONDS_MAX: Final = 15.0
+"""How long a job may take to end by itself after it was cancelled."""
+
+JOB_KILL_SECONDS: Final = 25.0
+"""After this time the process of a cancelled job is killed, or that of a job that has told its end
+and does not end."""
+
+JOB_KEEP_DAYS: Final = 30
+"""How long a job that has ended is kept, unless somebody removes it before."""
+
+JOB_SAID_LENGTH_MAX: Final = 2_000
+"""Characters of one line of a job's log."""
+
+JOB_LINE_BYTES_MAX: Final = 4 * MIB
+"""What the process of a job may tell at once: a report may be long."""
+
+JOB_REPORT_BYTES_MAX: Final = 128 * KIB
+"""The report of a job that is kept; of a larger one is told how large it was."""
+
+JOB_LOG_LINES_MAX: Final = 1_000
+JOB_LOG_BYTES_MAX: Final = 200 * 1000
+"""What is kept of a job's log, the newest lines; it must fit one row of the catalog."""
+
+JOB_ERROR_LINES_MAX: Final = 50
+"""Lines of what the process of a job wrote to stderr that go to the server's log when it fails."""
+
+JOB_DESCRIBE_SECONDS_MAX: Final = 60.0
+"""How long it may take to learn which jobs there are."""
