@@ -42,7 +42,7 @@ class _Feature(msgspec.Struct):
     """The members of a feature that GeoJSON knows."""
 
     type: str
-    id: str | int | float | None = None
+    id: str | float | None = None
     geometry: Any = None
     properties: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -179,11 +179,11 @@ def _geometries(
     return found, adjusted
 
 
-def _id(value: str | int | float | None) -> str | None:
+def _id(value: str | float | None) -> str | None:
     """A number as its text; `1.0` is the same as `1`."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return None if value is None else str(value)
+    if isinstance(value, float):
+        value = f"{value:.0f}" if value.is_integer() else str(value)
+    return value
 
 
 def _text(raw: msgspec.Raw) -> str | None:
