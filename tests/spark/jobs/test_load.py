@@ -302,7 +302,7 @@ def test_the_sample_has_its_sixteen_true_versions(spark: SparkSession, location:
     with naksha.connect(location, app_id="test") as db:
         assert len(content(location, "airports")) == 596
         log = db.versions.log(newest_first=False)
-        assert [entry.message for entry in log][0] == "Release 20201106"
+        assert next(entry.message for entry in log) == "Release 20201106"
         before = db["airports"].at("2022-11-01T00:00").get("EDDF")["geometry"]["coordinates"]
         after = db["airports"].at("2022-12-01T00:00").get("EDDF")["geometry"]["coordinates"]
     assert before != after
