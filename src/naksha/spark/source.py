@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from naksha.spark.columns import FEATURES
 from naksha.spark.options import read_options
 from naksha.spark.reading import FeatureReader
+from naksha.spark.write_options import write_options
+from naksha.spark.writing import FeatureStreamWriter, FeatureWriter
 
 
 class NakshaSource(DataSource):
@@ -22,3 +29,12 @@ class NakshaSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return FeatureReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return FeatureWriter(write_options(self.options, overwrite=overwrite), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        options = write_options(self.options, overwrite=overwrite)
+        return FeatureStreamWriter(options, schema, self.options.get("job"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -84,6 +84,7 @@ class Stage(Protocol):
         """Forget it."""
 
 
+@runtime_checkable
 class Staging(Protocol):
     """What a storage offers to jobs that write from many processes."""
 

@@ -31,8 +31,7 @@ class SqliteStorage(BulkStorage):
     """See `naksha.spi.storage.Storage`. Open it with `SqliteStorage.open`."""
 
     def __init__(self, path: Path, file: OpenFile) -> None:
-        super().__init__(file, MAIN_ONLY)
-        self.path = path
+        super().__init__(path, file, MAIN_ONLY)
 
     @classmethod
     async def open(
@@ -87,8 +86,10 @@ class SqliteStorage(BulkStorage):
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:
             now_ms = self._now_ms()
+        now_ms = now_ms or time.time_ns() // 1_000_000
         await self._publish()
-        await maintain(self._writer, self._read, now_ms or time.time_ns() // 1_000_000)
+        await maintain(self._writer, self._read, now_ms)
+        await self.sweep_staged(now_ms)
         for info in await self.collections():
             if info.optimal_partitioning:
                 await self.partitioning(info.id)
