@@ -170,7 +170,7 @@ def _geometries(
     for n, feature in enumerate(features):
         geometry, change = mended_geometry(feature.geometry)
         adjusted[n] = change is not None
-        problem = None if geometry is None else geometry_problem(geometry)
+        problem = None if feature.geometry is None else geometry_problem(geometry)
         if problem is None:
             found[n] = encode_geometries([{"geometry": geometry}]).wkb[0]
         elif problems[n] is None:

@@ -166,7 +166,7 @@ def _tags(schema: StructType, name: str | None) -> Column:
 
 
 def _split(text: Column) -> Column:
-    words = F.transform(F.split(text, "[,;]"), F.trim)
+    words = F.transform(F.split(text, "[,;]"), lambda word: F.trim(word))  # noqa: PLW0108 - it would get the index, too
     return F.filter(words, lambda word: word != "")
 
 
