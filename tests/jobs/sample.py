@@ -49,7 +49,7 @@ class Counted(msgspec.Struct, frozen=True):
 def count(spark: SparkSession, spec: Count, progress: Progress) -> Counted:
     """Counts through the data source."""
     print("this is not for who reads our lines")  # noqa: T201
-    os.system("echo neither is this")  # noqa: S605, S607
+    os.system("echo neither is this")
     sys.stderr.write("a secret that only the operator reads\n")
     progress.say(f"process {os.getpid()}")
     progress.phase("counting", spec.steps)

@@ -15,10 +15,10 @@ from naksha.catalog.nodes import LeaseTimes
 from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import Status
 from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.leasing import TIMES, Holding, Watch, take
 from naksha.hub.objects import Connector, StorageObject, key_of
 from naksha.hub.references import connectors_named
 from naksha.hub.subscription_objects import Subscription
-from naksha.hub.subscriptions.holding import TIMES, Holding, Watch, take
 from naksha.hub.subscriptions.leftovers import clear_leftovers
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.serving import serve
@@ -58,7 +58,7 @@ class SubscriptionService:
         self._times = times
         self._held: dict[tuple[str, str], _Held] = {}
         self._plans: dict[str, _Plans] = {}
-        self._watch = Watch()
+        self._watch = Watch[Progress]()
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -134,13 +134,12 @@ class SubscriptionService:
                         self._start(realm, snapshot, plan, holding)
 
     def _may_take(self, kept: Kept, now_ms: int) -> bool:
-        drift_ms = int(self._times.drift_seconds * 1000)
-        if not kept.value.is_free(now_ms, drift_ms):
-            return self._watch.is_over(kept, self._times.drift_seconds)
-        self._watch.forget(kept.id)
-        return kept.value.may_go_to(self.instance, now_ms)
+        is_free = self._watch.is_free(kept, now_ms, self._times.drift_seconds)
+        return is_free and kept.value.may_go_to(self.instance, now_ms)
 
-    def _start(self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding) -> None:
+    def _start(
+        self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding[Progress]
+    ) -> None:
         subscription = plan.subscription
         task = asyncio.create_task(
             serve(realm, snapshot, subscription, plan.connectors, holding),
