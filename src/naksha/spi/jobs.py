@@ -80,7 +80,7 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
 
 
 Line: TypeAlias = Phase | Moved | Said | Done | Failed
-_decoder: Final = msgspec.json.Decoder(Line)
+_decoder: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
 
 
 def read_line(text: bytes) -> Line | None:
