@@ -13,7 +13,6 @@ import naksha.spark
 from naksha.spark.opened import close_all
 from naksha.testing.spark_cluster import SparkCluster
 
-
 SECONDS_MAX = 600
 """A session takes its time on a busy machine."""
 

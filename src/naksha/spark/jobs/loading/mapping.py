@@ -166,7 +166,8 @@ def _tags(schema: StructType, name: str | None) -> Column:
 
 
 def _split(text: Column) -> Column:
-    words = F.transform(F.split(text, "[,;]"), lambda word: F.trim(word))  # noqa: PLW0108 - it would get the index, too
+    # The function itself would be given the index, too.
+    words = F.transform(F.split(text, "[,;]"), lambda word: F.trim(word))  # noqa: PLW0108
     return F.filter(words, lambda word: word != "")
 
 
