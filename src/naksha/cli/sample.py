@@ -1,4 +1,4 @@
-"""The sample of a new hub: a real edit history, loaded by the pipeline into a storage of its own."""
+"""The sample of a new hub: a real edit history, which the pipeline loads into its own storage."""
 
 from __future__ import annotations
 
