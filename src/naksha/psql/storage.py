@@ -34,6 +34,7 @@ from naksha.psql.sql import queries
 from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
+from naksha.spi.partitioning import Partitioning
 from naksha.spi.storage import Layer, Storage
 from naksha.spi.streams import Streams
 
@@ -227,6 +228,12 @@ class PsqlStorage(BulkStorage, Writing):
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         return await self._partitionings.of(collection)
+
+    async def feature_size(self, collection: str) -> int:
+        return await self._partitionings.feature_size(collection)
+
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+        await self._partitionings.keep(collection, found)
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None and self._clock is not None:

@@ -15,7 +15,7 @@ from naksha.model.errors import NotSupported
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
-from naksha.spi.partitioning import NOWHERE, features_max, partition
+from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
 from naksha.spi.storage import Layer, Split, Storage
 
 CELLS_AT_ONCE_MAX: Final = 4
@@ -89,6 +89,15 @@ class BranchView(ABC):
         found = await partition(count, features_max(await self._byte_size(collection, version.txn)))
         nowhere = await self.count(collection, Query(), at) - await count("", None)
         return {NOWHERE: nowhere, **found} if nowhere else found
+
+    async def feature_size(self, collection: str) -> int:
+        version = await self.resolve(HEAD, collection)
+        return await self._byte_size(collection, version.txn)
+
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
+        raise NotSupported(
+            "Partitionings are kept on main only", field="layers", collection_id=collection
+        )
 
     def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.spi.partitioning import Partitioning
 from naksha.sqlite import bulk, partitioning
+from naksha.sqlite.rows import collection_of
 from naksha.sqlite.transaction import Transaction
 from naksha.sqlite.views import View
 from naksha.sqlite.writer import Entry
@@ -53,5 +55,11 @@ class BulkStorage(View):
         async with self._readers.snapshot() as snapshot:
             computed, found = await partitioning.compute(snapshot, collection)
         if computed is not None:
-            await self._writer.task(lambda c: partitioning.keep(c, collection, computed))
+            await self.keep_partitioning(collection, computed)
         return found
+
+    async def feature_size(self, collection: str) -> int:
+        return await self._read(lambda c: partitioning.byte_size(c, collection_of(c, collection)))
+
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+        await self._writer.task(lambda c: partitioning.keep(c, collection, found))

@@ -40,6 +40,7 @@ def every_read(handle: Handle, version: Version) -> list[Callable[[], Awaitable[
         lambda: storage.resolve(at, name),
         lambda: storage.plan(name, Query(), at),
         lambda: handle.states(Query(replaced_since=version.txn)),
+        lambda: storage.plan(name, Query(replaced_since=version.txn)),
     ]
 
 
