@@ -781,3 +781,6 @@ JSON_PATH_SEGMENTS_MAX: Final = 32
 
 EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 """How long a delivery waits for another process that writes to the same file."""
+
+EXPORT_COLUMNS_MAX: Final = 1_000
+"""Properties that an export may have as columns of their own."""
