@@ -99,9 +99,11 @@ class BranchView(ABC):
             "Partitionings are kept on main only", field="layers", collection_id=collection
         )
 
-    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""
-        return self._main.read(split)
+        return self._main.read(split, columns)
 
     async def bulk_writer(
         self,

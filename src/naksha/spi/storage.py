@@ -379,8 +379,11 @@ class Storage(Reader, Protocol):
         those that were replaced inside their own transaction, and backups of tombstones. Nobody
         ever saw them, but others follow them."""
 
-    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
-        """The states of a split as Arrow batches (schema: `naksha.spi.arrow.STATES`)."""
+    def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The states of a split as Arrow batches: these of `naksha.spi.arrow.COLUMNS`, in the order
+        given, or those of `naksha.spi.arrow.STATES`."""
 
     async def bulk_writer(
         self,

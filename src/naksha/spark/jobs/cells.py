@@ -27,8 +27,8 @@ def cells_of(qrids: DataFrame, most: int) -> dict[str, int]:
     """The coarsest cells with at most `most` rows each; `qrids` has the column `qrid`."""
     counted = qrids.groupBy("qrid").agg(f.count(f.lit(1)).alias("n")).persist()
     try:
-        nowhere = counted.where("qrid IS NULL").collect()
-        found = {NOWHERE: row.n for row in nowhere}
+        nowhere = counted.where("qrid IS NULL").first()
+        found = {} if nowhere is None else {NOWHERE: int(nowhere.n)}
         somewhere = counted.where("qrid IS NOT NULL")
         larger: list[str] = [""]
         for depth in range(STEP, QRID_DIGITS + 1, STEP):

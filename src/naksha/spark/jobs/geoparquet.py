@@ -4,6 +4,7 @@ geometries is known when the last one is in it, hence written at its end."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +112,8 @@ class GeoParquetFile:
         types = wkb_types(shapes)
         self._types.update(np.unique(types).tolist())
         boxes = batch.column(BBOX).drop_null()
+        if len(boxes) == 0:
+            return  # All of them are empty.
         for axis, (low, high) in enumerate((("xmin", "xmax"), ("ymin", "ymax"))):
             self._low[axis] = min(self._low[axis], pc.min(boxes.field(low)).as_py())
             self._high[axis] = max(self._high[axis], pc.max(boxes.field(high)).as_py())
@@ -143,5 +146,5 @@ def runs_of(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
         return
     edges = np.flatnonzero(np.diff(numbers)) + 1
     starts = np.concatenate([[0], edges, [len(numbers)]]).tolist()
-    for start, end in zip(starts[:-1], starts[1:], strict=True):
+    for start, end in pairwise(starts):
         yield int(numbers[start]), start, end - start
