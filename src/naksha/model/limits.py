@@ -866,3 +866,6 @@ position must not grow so old that nobody can tell any more what came after it."
 
 SPARK_STREAM_TASK_ROWS: Final = 50_000
 """About how many changes one task of a stream reads."""
+
+EXPORT_COLUMNS_MAX: Final = 1_000
+"""Properties that an export may have as columns of their own."""

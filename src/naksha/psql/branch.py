@@ -12,8 +12,10 @@ from naksha.model.version import HEAD, VersionSelector
 from naksha.psql import splits, versions
 from naksha.psql.layers import Branch, sources_of
 from naksha.psql.partitioning import sampled_size
+from naksha.psql.statements import needs
 from naksha.psql.writing import Writing
 from naksha.spi.branches import BranchView
+from naksha.spi.query_parts import check_hidden
 from naksha.spi.storage import Split
 
 if TYPE_CHECKING:
@@ -50,12 +52,15 @@ class PsqlBranch(BranchView, Writing):
             sources = await sources_of(connection, self._branch, collection, txn)
             return max([await sampled_size(connection, source.table) for source in sources])
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        check_hidden(query, hidden, on_main=False)
         await self._publish()
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
             version = await versions.resolve(connection, at)
             sources = await sources_of(connection, self._branch, collection, version.txn)
-            await versions.check_histories(connection, [(s.table, s.at) for s in sources])
+            await versions.check_histories(connection, needs(sources, query))
         return splits.plan_layers(self.id, collection, query, version.txn, sources)

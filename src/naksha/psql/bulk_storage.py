@@ -23,6 +23,7 @@ from naksha.psql.errors import translated
 from naksha.psql.reader import PsqlReader
 from naksha.psql.servers import Servers
 from naksha.spi.arrow import STATES, schema_of
+from naksha.spi.query_parts import check_hidden
 from naksha.spi.storage import Page, Split
 
 
@@ -145,10 +146,15 @@ class BulkStorage(PsqlReader):
 
     # ---- Splits ----------------------------------------------------------------------------------
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        check_hidden(query, hidden)
         await self._publish()
         async with self._connection() as connection:
-            return await splits.plan(connection, self._storage[0], collection, query, at)
+            return await splits.plan(
+                connection, self._storage[0], collection, query, at, hidden=hidden
+            )
 
     async def read(
         self, split: Split, columns: Sequence[str] | None = None
@@ -179,9 +185,8 @@ class BulkStorage(PsqlReader):
         await self._check_floor(split, part)
 
     async def _check_floor(self, split: Split, part: splits.Part) -> None:
-        wanted = [(source.table, source.at) for source in part.sources]
         async with self._connection() as connection:
-            await versions.check_histories(connection, wanted or [(split.collection, part.at)])
+            await versions.check_histories(connection, part.needs(split.collection))
 
     # ---- Bulk load -------------------------------------------------------------------------------
 

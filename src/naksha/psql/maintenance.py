@@ -54,6 +54,12 @@ async def maintain(connection: Connection, now_ms: int | None) -> None:
         await Round(connection, now).run()
 
 
+async def expire(connection: Connection, collection: str, cutoff: int) -> None:
+    """See `Storage.expire`."""
+    async with alone(connection):
+        await Round(connection, 0).expire_before(collection, cutoff)
+
+
 @asynccontextmanager
 async def alone(connection: Connection) -> Any:
     """Be the only one who maintains the storage.
@@ -126,10 +132,16 @@ class Round:
             _log.info("Maintenance removed the collection %s", name)
 
     async def _expire(self, name: str) -> None:
+        await self._expire_all(name, "expire_next", self._now_ms)
+
+    async def expire_before(self, name: str, cutoff: int) -> None:
+        """Drop the history that ended before a transaction, the first one of a day."""
+        await self._expire_all(name, "expire_before", cutoff)
+
+    async def _expire_all(self, name: str, query: str, until: int) -> None:
         while True:
-            row = await self._run.fetchrow(queries()["expire_next"], name, self._now_ms)
-            assert row is not None
-            if row["part"] is None or row["how"] == "busy":
+            row = await self._run.fetchrow(queries()[query], name, until)
+            if row is None or row["part"] is None or row["how"] == "busy":
                 return
             _log.info("Maintenance expires %s (%s)", row["part"], row["how"])
             if row["how"] == "detach":

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import date
 from typing import Final, Self
 
 import asyncpg
@@ -14,6 +15,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.txn import txn_of
 from naksha.model.uuids import txn_number
 from naksha.model.version import Version
 from naksha.psql import log, versions
@@ -25,7 +27,7 @@ from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
-from naksha.psql.maintenance import maintain
+from naksha.psql.maintenance import expire, maintain
 from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Sequencer
@@ -34,6 +36,7 @@ from naksha.psql.sql import queries
 from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
+from naksha.spi.partitioning import Partitioning
 from naksha.spi.storage import Layer, Storage
 from naksha.spi.streams import Streams
 
@@ -227,6 +230,19 @@ class PsqlStorage(BulkStorage, Writing):
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         return await self._partitionings.of(collection)
+
+    async def feature_size(self, collection: str) -> int:
+        return await self._partitionings.feature_size(collection)
+
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+        await self._partitionings.keep(collection, found)
+
+    async def expire(self, collection: str, before: date) -> None:
+        await self.collection(collection)
+        await self._publish()
+        with translated():
+            async with acquired(self._connections) as connection:
+                await expire(connection, collection, txn_of(before, 0))
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None and self._clock is not None:

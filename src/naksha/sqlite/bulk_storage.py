@@ -9,12 +9,14 @@ from pathlib import Path
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.spi.partitioning import Partitioning
 from naksha.spi.staged import check_job, check_staged_write
 from naksha.spi.staging import Applied, StagedPart, StagedWrite
 from naksha.spi.storage import WriteSession
 from naksha.sqlite import applying, bulk, partitioning, staging
 from naksha.sqlite.errors import Locked
 from naksha.sqlite.layers import Layers
+from naksha.sqlite.rows import collection_of
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.transaction import Transaction
@@ -128,5 +130,11 @@ class BulkStorage(View):
         async with self._readers.snapshot() as snapshot:
             computed, found = await partitioning.compute(snapshot, collection)
         if computed is not None:
-            await self._writer.task(lambda c: partitioning.keep(c, collection, computed))
+            await self.keep_partitioning(collection, computed)
         return found
+
+    async def feature_size(self, collection: str) -> int:
+        return await self._read(lambda c: partitioning.byte_size(c, collection_of(c, collection)))
+
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+        await self._writer.task(lambda c: partitioning.keep(c, collection, found))

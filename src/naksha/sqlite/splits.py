@@ -21,7 +21,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
-from naksha.spi.query_parts import boxes_of, joined
+from naksha.spi.query_parts import boxes_of, check_hidden, joined
 from naksha.spi.storage import Split
 from naksha.sqlite import layers, versions
 from naksha.sqlite.exact import tester_of
@@ -35,12 +35,16 @@ SPLIT_ROWS: Final = 50_000
 BATCH_ROWS: Final = 8_192
 
 
+_KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
+
+
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """What a split reads: states at version `at`, filtered by the query.
 
     `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
     each together with what left it for the history after `published`; or the history ("hst") that
-    ended after `after`, up to `until`; or such a range of ids of a branch ("layers").
+    ended after `after`, up to `until`, `hidden` states too; or such a range of ids of a branch
+    ("layers").
     """
 
     source: str
@@ -52,6 +56,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     after: int = 0
     until: int = 0
     layers: Layers = MAIN_ONLY
+    hidden: bool = False
 
 
 def part_of(split: Split) -> Part:
@@ -69,18 +74,22 @@ def plan(
     collection: str,
     query: Query,
     at: VersionSelector,
+    *,
+    hidden: bool,
 ) -> list[Split]:
     """See `Storage.plan`; the caller has published what can be."""
+    check_hidden(query, hidden, on_main=seen == MAIN_ONLY)
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
-    if query.replaced_since is not None:
-        raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
     if query.space is not None:
         raise InvalidArgument("A bulk read gives states without a space", field="space")
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
     version = layers.resolve(connection, seen, at, c.id)
-    whole = Part("head", version.txn, last.txn, query)
+    whole = Part("head", version.txn, last.txn, query, hidden=hidden)
+    if query.replaced_since is not None:
+        levels = layers.levels(connection, seen, c, version.txn)
+        layers.check_kept_since(connection, levels, query.replaced_since)
     if query.ids == ():
         return []
     if seen == MAIN_ONLY:
@@ -88,7 +97,10 @@ def plan(
     else:
         whole = msgspec.structs.replace(whole, source="layers", layers=seen)
         parts = list(_layered(connection, c, whole))
-    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+    return [
+        Split(storage_id, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
+        for part in parts
+    ]
 
 
 def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
@@ -109,15 +121,22 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
 
 
 def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
-    kind = whole.query.states
+    kind, since = whole.query.states, whole.query.replaced_since
+    if since is not None:
+        # As if one read at that transaction, but only what has ended since.
+        if since < whole.at:
+            part = msgspec.structs.replace(whole, source="hst", at=since, published=whole.at)
+            yield from _history(connection, c, part, since)
+        return
     if kind is not States.DELETED:
         yield from _ranges(connection, c, whole)
     if kind is not States.LIVE:
         yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
     after = whole.at
     if kind is States.ALL:
-        # What a transaction made ended after it.
-        after = min(max(whole.query.txn_from or 0, 0), limits.INT8_MAX)
+        # What a transaction made ended after it, or with it, where nobody saw it.
+        first = (whole.query.txn_from or 0) - whole.hidden
+        after = min(max(first, 0), limits.INT8_MAX)
     if after < whole.published:
         yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
 
@@ -250,12 +269,10 @@ def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, li
             ),
             "until": statement.value(part.until),
         }
-        yield (
-            "hst",
-            [sql("at_head", at=at), sql("split_ended", **bounds), sql(kinds[part.query.states])],
-        )
+        kind = [] if part.hidden else [sql("all_hst"), sql(kinds[part.query.states])]
+        yield "hst", [sql("at_head", at=at), sql("split_ended", **bounds), *kind]
         return
-    kind = "hst_live" if part.source == "head" else "hst_dead"
+    left = "hst_live" if part.source == "head" else "hst_dead"
     since = sql("split_since", after=statement.value(part.published))
     yield part.source, [sql("at_head", at=at), *ids]
-    yield "hst", [sql("at_head", at=at), since, sql(kind), *ids]
+    yield "hst", [sql("at_head", at=at), since, sql(left), *ids]

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Collection, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
 from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
-from naksha.sqlite.maintenance import maintain
+from naksha.sqlite.maintenance import expire, maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
 from naksha.sqlite.views import LOOK_S, OpenFile
 from naksha.sqlite.writer import Writer
@@ -82,6 +83,11 @@ class SqliteStorage(BulkStorage):
         self, layers: Sequence[Layer], collections: Collection[str] | None = None
     ) -> Storage:
         return SqliteBranch(self._file, self, checked(layers), collections)
+
+    async def expire(self, collection: str, before: date) -> None:
+        await self.collection(collection)
+        await self._publish()
+        await expire(self._writer, collection, before)
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:

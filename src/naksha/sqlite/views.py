@@ -217,10 +217,12 @@ class View:
 
     # ---- Splits ------------------------------------------------------------------------------
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
         await self._publish()
         return await self._read(
-            lambda c: splits.plan(c, self.id, self._layers, collection, query, at)
+            lambda c: splits.plan(c, self.id, self._layers, collection, query, at, hidden=hidden)
         )
 
     async def read(

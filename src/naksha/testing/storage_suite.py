@@ -80,6 +80,7 @@ from naksha.testing.suite_bulk import (  # noqa: E402
     TestBulkWriter,
     TestExclusiveWriter,
     TestSplits,
+    TestSplitsOfMain,
     TestStagedWriter,
     filled,
 )
@@ -149,7 +150,10 @@ from naksha.testing.suite_overlays import (  # noqa: E402
 )
 from naksha.testing.suite_overtaken import TestOvertaken, TestOvertakenCollections  # noqa: E402
 from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
-from naksha.testing.suite_partitioning import TestPartitioning  # noqa: E402
+from naksha.testing.suite_partitioning import (  # noqa: E402
+    TestKeptPartitioning,
+    TestPartitioning,
+)
 from naksha.testing.suite_query import (  # noqa: E402
     TestFilters,
     TestPredicates,
@@ -236,6 +240,7 @@ __all__ = [
     "TestIdPrefix",
     "TestInterruptions",
     "TestKept",
+    "TestKeptPartitioning",
     "TestLifeOfOverlays",
     "TestLikeACopy",
     "TestListingCollections",
@@ -274,6 +279,7 @@ __all__ = [
     "TestSpatialQueries",
     "TestSplits",
     "TestSplitsOfABranch",
+    "TestSplitsOfMain",
     "TestStagedWriter",
     "TestStateIds",
     "TestStateIdsOnABranch",

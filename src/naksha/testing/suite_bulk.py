@@ -21,11 +21,11 @@ from naksha.model.errors import (
     InvalidArgument,
     Retryable,
 )
-from naksha.model.query import Bbox, Intersects, Op, Query, States, Test
+from naksha.model.query import Bbox, Intersects, Op, Query, States, Test, id_hash
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.arrow import COLUMNS, STATES, schema_of
-from naksha.spi.storage import Split, Storage
+from naksha.spi.storage import Split, Storage, WriteSession
 from naksha.testing.brute_force import bounds_of
 from naksha.testing.json_values import same
 from naksha.testing.suite_geometry import FLAT, raised
@@ -266,6 +266,59 @@ class TestSplits:
     async def test_an_empty_collection(self, places: Handle) -> None:
         splits = await places.storage.plan(places.name, Query())
         assert await read_all(places.storage, splits) == []
+
+
+class TestSplitsOfMain:
+    """What only those ask for who look after a whole collection."""
+
+    async def test_hidden_states_come_with_all_others(self, places: Handle) -> None:
+        async def work(session: WriteSession) -> list[str | None]:
+            made = await session.create(places.name, [point("x", n=1), point("y")])
+            again = await session.update(places.name, [point("x", n=2)])
+            gone = await session.delete(places.name, ["x", "y"])
+            back = await session.create(places.name, [point("y", n=3)])
+            return [outcome.uuid for outcome in (*made, *again, *gone, *back)]
+
+        uuids = await places.write(work)
+        at = seq(await places.published())
+        await places.update(point("y", n=4))
+        await places.published()
+        plan = places.storage.plan
+        splits = await plan(places.name, Query(states=States.ALL), at, hidden=True)
+        rows = await read_all(places.storage, splits)
+        # A storage may have a backup of the tombstone beside it.
+        assert sorted({row["uuid"] for row in rows}) == sorted(map(str, uuids))
+        spans = {row["uuid"]: xyz_of(row)["txn_next"] for row in rows}
+        txn = str(rows[0]["txn"])
+        assert [spans[str(uuid)] for uuid in uuids[:3]] == [txn] * 3
+        assert spans[str(uuids[-1])] == "0"
+        seen = await read_all(places.storage, await plan(places.name, Query(states=States.ALL), at))
+        assert [row["uuid"] for row in seen] == [uuids[3], uuids[5]]
+        for query in (Query(), Query(states=States.DELETED), Query(replaced_since=1)):
+            with pytest.raises(InvalidArgument, match="Hidden"):
+                await plan(places.name, query, hidden=True)
+
+    async def test_splits_say_what_their_table_holds(self, filled: Handle) -> None:
+        await filled.published()
+        splits = await filled.storage.plan(filled.name, Query(states=States.ALL))
+        assert {split.states for split in splits} == set(States)
+        for split in splits:
+            rows = await rows_of(filled.storage, split)
+            actions = {row["action"] for row in rows}
+            ended = {xyz_of(row)["txn_next"] != "0" for row in rows}
+            if split.states is States.LIVE:
+                assert actions <= {"CREATE", "UPDATE"}
+            elif split.states is States.DELETED:
+                assert actions == {"DELETE"}
+            assert ended <= {split.states is States.ALL}
+            if split.leaf is not None:
+                assert {id_hash(row["id"])[0] for row in rows} <= {split.leaf}
+
+
+def xyz_of(row: dict[str, Any]) -> dict[str, Any]:
+    """The namespace of a row of a split."""
+    found: dict[str, Any] = msgspec.json.decode(row["feature"])["properties"][XYZ]
+    return found
 
 
 async def load(

@@ -125,5 +125,5 @@ s.id < {{id}}
 s.txn_next > {{after}} AND s.txn < s.txn_next
 
 -- name: split_ended
-s.txn_next > {{after}} AND s.txn_next <= {{until}} AND s.txn < s.txn_next
+s.txn_next > {{after}} AND s.txn_next <= {{until}}
 
