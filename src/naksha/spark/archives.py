@@ -139,5 +139,5 @@ async def _planned(storage: Storage, manifest: Manifest, found: places.Place) ->
     if found.version.txn >= manifest.until:
         return await storage.plan(manifest.collection, Query(), found.at)
     last = AtSeq(manifest.segments[-1].last_seq_number)
-    began = Query(txn_to=found.version.txn)
+    began = Query(txn_to=found.version.txn + 1)
     return await storage.plan(manifest.collection, began, last)

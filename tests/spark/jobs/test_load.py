@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +25,10 @@ from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
 from naksha.spark.options import Place
 from naksha.spark.sample import sample_load
 from naksha.spi.staging import WriteMode
-from naksha.testing.fixtures import DatabaseFactory
 
 Feature = dict[str, Any]
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
 """Id, longitude, latitude and name."""
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def location(
-    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
-) -> Iterator[str]:
-    """A place for a storage, of each kind."""
-    if request.param == "sqlite":
-        yield f"file:{tmp_path}/town.naksha"
-        return
-    with database_factory.fresh() as dsn:
-        yield dsn
 
 
 def feature(id_: str, lon: float, lat: float, **properties: Any) -> Feature:
