@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 import naksha.spark
 from naksha.spark.opened import close_all
 from naksha.testing.spark_cluster import SparkCluster
-from tests.spark.jobs.storages import location as location
 
 SECONDS_MAX = 600
 """A session takes its time on a busy machine."""
