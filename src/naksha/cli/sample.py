@@ -38,11 +38,19 @@ def load_sample(arguments: Sequence[str]) -> str:
     settings = read_settings(arguments, os.environ, program=program)
     make_data_directory(settings)
     path = settings.data_directory.absolute() / f"{NAME}.naksha"
-    if path.exists():
-        return with_hub(arguments, lambda hub: _register(hub, path), program)
+    done = path.with_suffix(".sample")
+    if not done.exists():
+        if not path.exists():
+            _make(path)
+        with_hub(arguments, lambda hub: _register(hub, path), program)
+        done.touch()  # Whoever does not want it any more deletes the space, and keeps this.
+    return f"The space {NAME!r} has the sample: {TITLE}."
+
+
+def _make(path: Path) -> None:
+    """Whoever dies on the way leaves nothing that looks like a whole sample."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise NotSupported(NO_JAVA)
-    # Whoever dies on the way leaves nothing that looks like a whole sample.
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
         asyncio.run(_load(_location(unfinished)))
@@ -50,7 +58,6 @@ def load_sample(arguments: Sequence[str]) -> str:
     finally:
         for left in path.parent.glob(f"{unfinished.name}*"):
             left.unlink()
-    return with_hub(arguments, lambda hub: _register(hub, path), program)
 
 
 def _location(path: Path) -> str:
@@ -74,7 +81,7 @@ async def _load(location: str) -> dict[str, Any]:
     raise AssertionError("the last line of a job is its end")
 
 
-async def _register(hub: Hub, path: Path) -> str:
+async def _register(hub: Hub, path: Path) -> None:
     """Let the default realm know of it."""
     actor = anonymous()
     await hub.set_up_realm(DEFAULT_REALM)
@@ -85,4 +92,3 @@ async def _register(hub: Hub, path: Path) -> str:
     if await realm.registry.find(Space, NAME) is None:
         space = Space(id=NAME, title=TITLE, storage=StorageChoice(NAME))
         await create_space(realm, space, actor)
-    return f"The space {NAME!r} has the sample: {TITLE}."
