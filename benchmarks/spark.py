@@ -1,12 +1,12 @@
 """The data pipeline on Spark: load and read of a large collection, against COPY and Spark's JDBC.
 
 *Load*: the job `load` of Parquet files into a new collection, against raw: the same files are read
-by pyarrow, made into rows of the same content (namespace included) and copied by as many connections
-into 16 plain tables, which get the same indices. Raw keeps no promises: nothing is checked, there is
-no log and no collection. `ready_ratio` is against raw whose rows lay ready in memory.
+by pyarrow, made into rows of the same content (namespace included) and copied by four connections
+into 16 plain tables, which get the same indices. Raw keeps no promises: nothing is checked, and
+there is neither log nor collection. `ready_ratio` is against raw whose rows lay ready in memory.
 
-*Read*: the whole collection as id, geometry and feature, by the data source `naksha`, against Spark's
-JDBC reader with the same columns and the same 16 partitions, both into Spark's `noop` sink.
+*Read*: the whole collection as id, geometry and feature, by the data source `naksha`, against
+Spark's JDBC reader with the same columns and the same 16 partitions, both into the sink `noop`.
 
 The session is warm. `executor_mb` is the most that Spark's JVM and its Python workers had together.
 """
@@ -34,7 +34,7 @@ from benchmarks._data import edited, roads
 from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
 from naksha.model.features import NAMESPACE
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import SETTINGS, Lanes
+from naksha.psql.bulk import Lanes
 from naksha.psql.driver import Direct
 from naksha.psql.splits import LEAVES
 from naksha.psql.staging import Data, Piece, leaf_data, leaves_of
