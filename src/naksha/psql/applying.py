@@ -269,11 +269,13 @@ class _Applying:
             for row in rows
             if key and row["value"] is not None
         } - {None}
-        gone = []
+        gone: list[str] = []
         async for states in session.chunks(self._write.info.id, Query()):
-            for state in states:
-                if state.id not in staged and (not key or key_of(state.feature, key) in values):
-                    gone.append(state.id)
+            gone += [
+                state.id
+                for state in states
+                if state.id not in staged and (not key or key_of(state.feature, key) in values)
+            ]
         return gone
 
 
