@@ -186,6 +186,19 @@ RETRY_DELAY_MS_MIN: Final = 5
 RETRY_DELAY_MS_MAX: Final = 1_000
 """Longest pause between two attempts."""
 
+JOB_ID_BYTES_MAX: Final = 256
+"""The id of a job that writes from many processes; it is kept and indexed."""
+
+STAGING_LEASE_SECONDS: Final = 6 * 3600
+"""How long staged features wait for more of their job, or for being applied, before they are swept.
+As long as the slowest task of a job may take to begin; who stages renews it."""
+
+STAGED_PARTS_MAX: Final = 20_000
+"""Parts of one staged write: the tasks of a large Spark job."""
+
+JOB_KEPT_DAYS: Final = 30
+"""How long it is known of a job that it was applied; a repetition comes within minutes."""
+
 # ---- The catalog ---------------------------------------------------------------------------------
 
 CATALOG_ROW_BYTES_MAX: Final = 350 * 1000
