@@ -5,6 +5,8 @@ import signal
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # A run in the background inherits that interrupts are ignored; so would the processes that tests
 # start and interrupt.
@@ -16,6 +18,7 @@ gc.disable()
 pytest_plugins = ["naksha.testing.fixtures"]
 
 LONG_TEST_SECONDS_MAX = 1800
+SPARK = "tests/spark"
 
 # A busy machine is no failure, so no example has a deadline; pytest-timeout bounds the whole test.
 settings.register_profile("short", deadline=None, print_blob=True)
@@ -26,6 +29,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="run the tests that take minutes too, and more examples"
     )
+
+
+class Scheduling(LoadScopeScheduling):
+    """A module's tests run in one process, and all tests on Spark in the same: each process that
+    had some would start a session of its own, which takes longer than most tests."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(f"{SPARK}/") else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return Scheduling(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -111,8 +111,13 @@ class BranchStorage:
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         return await self._view(collection).resolve(at, collection)
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
-        return await self._view(collection).plan(collection, query, at)
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        return await self._view(collection).plan(collection, query, at, hidden=hidden)
+
+    async def feature_size(self, collection: str) -> int:
+        return await self._view(collection).feature_size(collection)
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         return await self._view(collection).partitioning(collection)

@@ -16,7 +16,6 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from naksha.api.background import Background, Held, undo
 from naksha.api.queries import At, query_of, selector
 from naksha.api.versions import Versions
 from naksha.model.collection import CollectionChange, CollectionInfo
@@ -26,6 +25,7 @@ from naksha.model.state import Outcome, State
 from naksha.model.transaction import MAIN
 from naksha.model.transaction import Transaction as LogEntry
 from naksha.model.version import Version, VersionSelector
+from naksha.spi.background import Background, Held, undo
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning import Line, line_of

@@ -21,6 +21,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.json_rules import json_problem
 from naksha.model.names import text_problem
+from naksha.model.problems import invalid_struct
 from naksha.spi.locations import redacted
 
 POINTER: Final = "config"
@@ -90,7 +91,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         try:
             made = msgspec.convert({**given, "extra": extra}, cls)
         except msgspec.ValidationError as error:
-            raise _invalid(cls.kind, error) from None
+            raise invalid_struct(cls.kind, error) from None
         made.check()
         return made
 
@@ -357,7 +358,7 @@ def check_provenance(entry: dict[str, Any], field: str) -> None:
     try:
         said = msgspec.convert(entry, _Provenance)
     except msgspec.ValidationError as error:
-        raise _invalid("entry", error, field) from None
+        raise invalid_struct("entry", error, field) from None
     if not said.source:
         raise InvalidArgument("An entry has a source, which is a text", field=f"{field}.source")
     check_numbers(entry, field)
@@ -400,13 +401,3 @@ def _merge_patched(old: Any, patch: Any) -> Any:
 def _truth(value: object) -> object:
     """The truth that a text says; everything else is as it is."""
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-
-
-def _invalid(kind: str, error: msgspec.ValidationError, outer: str = "") -> InvalidArgument:
-    """msgspec says `… - at `$.title``, or which required field is missing."""
-    message, _, place = str(error).partition(" - at `$")
-    missing = re.search(r"missing required field `([^`]+)`", message)
-    field = ".".join(
-        part for part in (outer, place.strip("`."), missing[1] if missing else "") if part
-    )
-    return InvalidArgument(f"The {kind} is not right: {message}", field=field or kind)

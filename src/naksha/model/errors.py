@@ -27,6 +27,7 @@
     │   ├── TimedOut             it took too long and was given up
     │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
     ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
+    ├── Cancelled                somebody wished it to end before it was done
     ├── RealmInactive            the realm exists but does not serve
     ├── Unauthorized             it is not known who asks; come with a valid token
     ├── Forbidden                who asks may not do it; names the right that is missing
@@ -266,6 +267,12 @@ class OutcomeUnknown(NakshaError):
     must look first."""
 
     code = "outcome_unknown"
+
+
+class Cancelled(NakshaError):
+    """Somebody wished it to end before it was done. Nothing of it is left half-done."""
+
+    code = "cancelled"
 
 
 class RealmInactive(NakshaError):

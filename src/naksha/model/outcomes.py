@@ -59,6 +59,7 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "precondition_failed": Outward(412, 7),
         "unauthorized": Outward(401, 77),
         "forbidden": Outward(403, 77),
+        "cancelled": Outward(409, 10),
     }
 )
 

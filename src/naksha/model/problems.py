@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX
@@ -51,3 +54,13 @@ def readable_key(key: str) -> str:
     """A member's name as it may stand in a path: what no text can hold is escaped."""
     shown = key.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
     return shown if len(shown) <= 128 else f"{shown[:128]}…"
+
+
+def invalid_struct(noun: str, error: msgspec.ValidationError, outer: str = "") -> InvalidArgument:
+    """The error about a value that is not built as its type is; `outer` is where the value is.
+    msgspec says ``… - at `$.title` ``, or which field is missing or unknown."""
+    message, _, place = str(error).partition(" - at `$")
+    named = re.search(r"(?:missing required|contains unknown) field `([^`]+)`", message)
+    parts = (outer, place.strip("`."), named[1] if named else "")
+    field = ".".join(part for part in parts if part)
+    return InvalidArgument(f"The {noun} is not right: {message}", field=field or noun)

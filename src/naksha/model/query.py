@@ -160,13 +160,12 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     order is open, because sorting a whole collection costs more than reading it.
 
     With `replaced_since` it is about the states that were valid at that transaction and are not
-    any more at the version that is read: given as they were then, without their end. It cannot be
-    read in bulk.
+    any more at the version that is read: given as they were then, without their end.
 
     `part` cuts what is found into parts, for those who read it together.
 
     `space` is no filter: every state is given out with this text as `space` in its namespace, where
-    storages keep none. Neither can this be read in bulk.
+    storages keep none. This cannot be read in bulk.
     """
 
     ids: tuple[str, ...] | None = None

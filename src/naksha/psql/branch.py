@@ -10,17 +10,20 @@ from naksha.model.errors import CollectionNotFound
 from naksha.model.query import Query
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql import splits, versions
+from naksha.psql.applying import Applying
 from naksha.psql.layers import Branch, sources_of
 from naksha.psql.partitioning import sampled_size
-from naksha.psql.writing import Writing
+from naksha.psql.servers import Server
+from naksha.psql.statements import needs
 from naksha.spi.branches import BranchView
+from naksha.spi.query_parts import check_hidden
 from naksha.spi.storage import Split
 
 if TYPE_CHECKING:
     from naksha.psql.storage import PsqlStorage
 
 
-class PsqlBranch(BranchView, Writing):
+class PsqlBranch(BranchView, Applying):
     """See `Storage.on_branch`. Replicas are not asked: one that knows a version may still lack the
     tables of an overlay."""
 
@@ -28,7 +31,7 @@ class PsqlBranch(BranchView, Writing):
         self, main: PsqlStorage, branch: Branch, collections: Collection[str] | None
     ) -> None:
         super().__init__()
-        self._main = main
+        self._main: PsqlStorage = main
         self._branch = branch
         self._scope = collections
         self._connections = main._connections
@@ -45,17 +48,24 @@ class PsqlBranch(BranchView, Writing):
     def _overlay(self) -> int:
         return self._branch[0].overlay
 
+    @property
+    def _server(self) -> Server:
+        return self._main._server
+
     async def _byte_size(self, collection: str, txn: int) -> int:
         async with self._connection() as connection:
             sources = await sources_of(connection, self._branch, collection, txn)
             return max([await sampled_size(connection, source.table) for source in sources])
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        check_hidden(query, hidden, on_main=False)
         await self._publish()
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
             version = await versions.resolve(connection, at)
             sources = await sources_of(connection, self._branch, collection, version.txn)
-            await versions.check_histories(connection, [(s.table, s.at) for s in sources])
+            await versions.check_histories(connection, needs(sources, query))
         return splits.plan_layers(self.id, collection, query, version.txn, sources)

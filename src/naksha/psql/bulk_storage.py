@@ -22,7 +22,8 @@ from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
 from naksha.psql.reader import PsqlReader
 from naksha.psql.servers import Servers
-from naksha.spi.arrow import STATES
+from naksha.spi.arrow import STATES, schema_of
+from naksha.spi.query_parts import check_hidden
 from naksha.spi.storage import Page, Split
 
 
@@ -145,12 +146,20 @@ class BulkStorage(PsqlReader):
 
     # ---- Splits ----------------------------------------------------------------------------------
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        check_hidden(query, hidden)
         await self._publish()
         async with self._connection() as connection:
-            return await splits.plan(connection, self._storage[0], collection, query, at)
+            return await splits.plan(
+                connection, self._storage[0], collection, query, at, hidden=hidden
+            )
 
-    async def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    async def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        schema = STATES if columns is None else schema_of(columns)
         if split.storage != self._storage[0]:
             raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
         part = splits.part_of(split)
@@ -161,10 +170,10 @@ class BulkStorage(PsqlReader):
             if not part.sources:
                 server = await self._servers.server_at(part.published)
             before, query = splits.statements(
-                server.settings["search_path"], split.collection, part
+                server.settings["search_path"], split.collection, part, schema.names
             )
             try:
-                async for batch in server.arrow.batches(before, query, STATES):
+                async for batch in server.arrow.batches(before, query, schema):
                     begun = True
                     yield batch
                 break
@@ -176,9 +185,8 @@ class BulkStorage(PsqlReader):
         await self._check_floor(split, part)
 
     async def _check_floor(self, split: Split, part: splits.Part) -> None:
-        wanted = [(source.table, source.at) for source in part.sources]
         async with self._connection() as connection:
-            await versions.check_histories(connection, wanted or [(split.collection, part.at)])
+            await versions.check_histories(connection, part.needs(split.collection))
 
     # ---- Bulk load -------------------------------------------------------------------------------
 
@@ -205,9 +213,3 @@ class BulkStorage(PsqlReader):
         )
         writer.committed = self._written
         return writer
-
-    async def bulk_stager(self, ticket: bulk.Ticket) -> bulk.Stager:
-        """Stages features for a load that another process began and will commit."""
-        if ticket.storage != self._storage:
-            raise InvalidArgument(f"The load is of storage {ticket.storage[0]!r}", field="ticket")
-        return await bulk.Stager.open(self._servers.primary, ticket)

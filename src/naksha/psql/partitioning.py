@@ -19,7 +19,7 @@ import msgspec
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Expired, Retryable
-from naksha.model.version import HEAD, AtTxn, Version
+from naksha.model.version import HEAD, AtTxn
 from naksha.psql import versions
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
@@ -148,14 +148,21 @@ class Partitionings:
         nowhere = await reader.nowhere()
         if nowhere:
             found = {NOWHERE: nowhere, **found}
-        await self._keep(collection, version, Partitioning.of(found, version, most, size))
+        await self.keep(collection, Partitioning.of(found, version, most, size))
         return found
 
-    async def _keep(self, collection: str, version: Version, kept: Partitioning) -> None:
+    async def feature_size(self, collection: str) -> int:
+        """See `Storage.feature_size`."""
+        with translated():
+            async with self._primary(0) as connection:
+                return await _byte_size(connection, await _info(connection, collection))
+
+    async def keep(self, collection: str, kept: Partitioning) -> None:
+        """See `Storage.keep_partitioning`; one of a later version is not replaced."""
         with translated():
             async with self._primary(0) as connection:
                 # Was the version there until the end? Then it was there all the time.
-                await versions.resolve(connection, AtTxn(version.txn), collection)
+                await versions.resolve(connection, AtTxn(int(kept.txn)), collection)
                 text = kept.encoded()
                 await connection.execute(queries()["meta_put"], collection, FEATURE_ID, text)
 

@@ -62,10 +62,7 @@ class Moment(NamedTuple):
 
     def needs(self, query: Query) -> list[tuple[str, int | None]]:
         """The tables, each with the transaction from which on its history must be there."""
-        since = query.replaced_since
-        if since is None:
-            return [(source.table, source.at) for source in self.sources]
-        return [(s.table, since if s.at is None else min(since, s.at)) for s in self.sources]
+        return statements.needs(self.sources, query)
 
 
 class PsqlReader(ABC):

@@ -29,6 +29,7 @@ from naksha.psql.statements import (
     in_part,
     layer_tables,
     leaf_of,
+    needs,
 )
 from naksha.spi.storage import Split
 
@@ -43,13 +44,16 @@ _TESTS: Final = {
     States.ALL: "split_visible",
 }
 
+_SEEN_AT: Final = ("feature", "txn_next")
+"""Columns of states in the history that tell what ended them."""
+
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """What a split reads: states of some leaves at version `at`, filtered by the query.
 
     `source` is HEAD ("") or the deletion table ("_del"), each together with what left it for the
-    history after `published`; or the history ("_hst") that ended after `after`, up to `until`.
-    On a branch it is what all `sources` have.
+    history after `published`; or the history ("_hst") that ended after `after`, up to `until`,
+    `hidden` states too. On a branch it is what all `sources` have.
     """
 
     source: str
@@ -60,6 +64,11 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     after: int = 0
     until: int = 0
     sources: tuple[Source, ...] = ()
+    hidden: bool = False
+
+    def needs(self, collection: str) -> list[tuple[str, int | None]]:
+        """The tables, each with the transaction from which on its history must be there."""
+        return needs(self.sources, self.query) if self.sources else [(collection, self.at)]
 
 
 def part_of(split: Split) -> Part:
@@ -71,7 +80,13 @@ def part_of(split: Split) -> Part:
 
 
 async def plan(
-    connection: Connection, storage_id: str, collection: str, query: Query, at: VersionSelector
+    connection: Connection,
+    storage_id: str,
+    collection: str,
+    query: Query,
+    at: VersionSelector,
+    *,
+    hidden: bool,
 ) -> list[Split]:
     """See `Storage.plan`; the caller has published what can be."""
     _check_whole(query)
@@ -86,9 +101,21 @@ async def plan(
     leaves = LEAVES
     if query.ids is not None:
         leaves = "".join(sorted({leaf_of(i) for i in query.ids}))
-    whole = Part("", version.txn, published, leaves, query)
+    whole = Part("", version.txn, published, leaves, query, hidden=hidden)
+    if query.replaced_since is not None:
+        # As if one read at that transaction, but only what has ended since.
+        whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
+        await versions.check_history(connection, collection, whole.at)
     parts = await _parts(connection, collection, whole) if leaves else []
-    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+    return [_split(storage_id, collection, part) for part in parts]
+
+
+def _split(storage_id: str, collection: str, part: Part) -> Split:
+    payload = msgspec.msgpack.encode(part)
+    if part.source == "" and len(part.leaves) == 1 and not part.sources:
+        return Split(storage_id, collection, payload, States.LIVE, part.leaves)
+    kinds = {"_del": States.DELETED, "_hst": States.ALL}
+    return Split(storage_id, collection, payload, kinds.get(part.source))
 
 
 def plan_layers(
@@ -100,14 +127,12 @@ def plan_layers(
     _check_whole(query)
     leaves = LEAVES if query.ids is None else "".join(sorted({leaf_of(i) for i in query.ids}))
     parts = [Part("", at, at, leaf, query, sources=tuple(sources)) for leaf in leaves]
-    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+    return [_split(storage_id, collection, part) for part in parts]
 
 
 def _check_whole(query: Query) -> None:
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
-    if query.replaced_since is not None:
-        raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
     if query.space is not None:
         raise InvalidArgument("A bulk read gives states without a space", field="space")
 
@@ -115,12 +140,17 @@ def _check_whole(query: Query) -> None:
 async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
     kind = whole.query.states
     parts: list[Part] = []
-    if kind is not States.DELETED:
+    replaced = whole.query.replaced_since is not None
+    if kind is not States.DELETED and not replaced:
         parts += [msgspec.structs.replace(whole, leaves=leaf) for leaf in whole.leaves]
-    if kind is not States.LIVE:
+    if kind is not States.LIVE and not replaced:
         size = await connection.fetchval(queries()["table_size"], ident(collection + "_del"))
         parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size)
-    start = 0 if kind is States.ALL else whole.at
+    start = whole.at
+    if kind is States.ALL and not replaced:
+        # What a transaction made ended after it, or with it, where nobody saw it.
+        first = (whole.query.txn_from or 0) - whole.hidden
+        start = min(max(first, 0), limits.INT8_MAX)
     if start < whole.published:
         rows = await connection.fetch(queries()["history_sizes"], ident(collection + "_hst"), start)
         sizes = [(row["until"], row["bytes"]) for row in rows]
@@ -149,20 +179,21 @@ def _by_leaves(part: Part, size: int) -> Iterator[Part]:
         yield msgspec.structs.replace(part, leaves=part.leaves[n::count])
 
 
-def statements(search_path: str, collection: str, part: Part) -> tuple[list[str], str]:
-    """The statements that prepare a connection, and the query of a split."""
+def statements(
+    search_path: str, collection: str, part: Part, columns: Sequence[str]
+) -> tuple[list[str], str]:
+    """The statements that prepare a connection, and the query of some columns of a split."""
     statement = Statement()
     filters = list(filters_of(statement, part.query))
     sources = []
     for table, at, conditions in _tables(statement, collection, part):
-        feature = sql("split_feature") if at is None else sql("split_feature_at", at=at)
         every = [*conditions, *filters, *in_part(statement, part.query)]
         every += ids_of(statement, part.query, False)
         sources.append(
             sql(
                 "split_source",
                 table=ident(table),
-                feature=feature,
+                columns=", ".join(_column(name, at) for name in columns),
                 conditions="\n   AND ".join(every),
             )
         )
@@ -177,6 +208,13 @@ def statements(search_path: str, collection: str, part: Part) -> tuple[list[str]
     return before, inlined("\nUNION ALL\n".join(sources), statement.values)
 
 
+def _column(name: str, at: str | None) -> str:
+    """A column, of states that are seen from a version where that matters."""
+    if at is not None and name in _SEEN_AT:
+        return sql(f"column_{name}_at", at=at)
+    return sql(f"column_{name}")
+
+
 def _tables(
     statement: Statement, collection: str, part: Part
 ) -> Iterator[tuple[str, str | None, list[str]]]:
@@ -188,7 +226,9 @@ def _tables(
         of_leaves = [sql("split_leaves", leaves=leaves)]
     if part.sources:
         for source in part.sources:
-            seen = statement.value(source.at, "int8")
+            # What was replaced is given as it was before.
+            replaced = part.query.replaced_since
+            seen = statement.value(source.at if replaced is None else replaced, "int8")
             for table in layer_tables(statement, source, part.query):
                 past_at = seen if table.suffix == HISTORY else None
                 yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
@@ -199,7 +239,8 @@ def _tables(
     if part.source == "_hst":
         past = sql("split_past", at=at, after=statement.value(part.after, "int8"))
         until = sql("split_until", until=statement.value(part.until, "int8"))
-        yield history, at, [past, until, *of_leaves, sql(_TESTS[part.query.states])]
+        kind = [] if part.hidden else [sql(_TESTS[part.query.states])]
+        yield history, at, [past, until, *of_leaves, *kind]
         return
     since = sql("split_past", at=at, after=statement.value(part.published, "int8"))
     if part.source == "_del":

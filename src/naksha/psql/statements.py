@@ -64,6 +64,14 @@ class Source(NamedTuple):
     masks: tuple[str, ...] = ()
 
 
+def needs(sources: Sequence[Source], query: Query) -> list[tuple[str, int | None]]:
+    """The tables of layers, each with the transaction from which on its history must be there."""
+    since = query.replaced_since
+    if since is None:
+        return [(source.table, source.at) for source in sources]
+    return [(s.table, since if s.at is None else min(since, s.at)) for s in sources]
+
+
 def leaf_of(feature_id: str) -> str:
     """The leaf of a feature id, as the partition key computes it."""
     return id_hash(feature_id)[0]

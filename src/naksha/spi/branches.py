@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -15,7 +16,7 @@ from naksha.model.errors import NotSupported
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
-from naksha.spi.partitioning import NOWHERE, features_max, partition
+from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
 from naksha.spi.storage import Layer, Split, Storage
 
 CELLS_AT_ONCE_MAX: Final = 4
@@ -74,6 +75,9 @@ class BranchView(ABC):
     async def maintain(self, now_ms: int | None = None) -> None:
         await self._main.maintain(now_ms)
 
+    async def expire(self, collection: str, before: date) -> None:
+        raise NotSupported("History is dropped on main; a branch keeps its own")
+
     async def partitioning(self, collection: str) -> dict[str, int]:
         """Counted anew each time: nothing is kept for a branch."""
         version = await self.resolve(HEAD, collection)
@@ -90,9 +94,20 @@ class BranchView(ABC):
         nowhere = await self.count(collection, Query(), at) - await count("", None)
         return {NOWHERE: nowhere, **found} if nowhere else found
 
-    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    async def feature_size(self, collection: str) -> int:
+        version = await self.resolve(HEAD, collection)
+        return await self._byte_size(collection, version.txn)
+
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
+        raise NotSupported(
+            "Partitionings are kept on main only", field="layers", collection_id=collection
+        )
+
+    def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""
-        return self._main.read(split)
+        return self._main.read(split, columns)
 
     async def bulk_writer(
         self,

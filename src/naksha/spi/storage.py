@@ -17,18 +17,21 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
+from datetime import date
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.query import Query, SortKey
+from naksha.model.query import Query, SortKey, States
 from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.partitioning import Partitioning
+from naksha.spi.staging import Staging
 
 Feature = Mapping[str, Any]
 T = TypeVar("T")
@@ -43,11 +46,18 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A part of a bulk read: small, picklable, readable by any process with the same storage."""
+    """A part of a bulk read: small, picklable, readable by any process with the same storage.
+
+    `states` and `leaf` say what is in the table that it reads, for those who check it: only states
+    of one kind (ALL for the history), only ids whose hash begins with a digit. None where it reads
+    something else as well, or where the storage does not keep them apart.
+    """
 
     storage: str
     collection: str
     payload: bytes
+    states: States | None = None
+    leaf: str | None = None
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -269,7 +279,7 @@ class BulkWriter(Protocol):
         """Forget everything staged."""
 
 
-class Storage(Reader, Protocol):
+class Storage(Reader, Staging, Protocol):
     """A storage: collections, their history, and one transaction log."""
 
     @property
@@ -346,6 +356,11 @@ class Storage(Reader, Protocol):
     async def maintain(self, now_ms: int | None = None) -> None:
         """Expire, merge, drop and refresh what is due. Safe at any time, from any process."""
 
+    async def expire(self, collection: str, before: date) -> None:
+        """Drop the history of a collection that ended before a day (UTC), whatever the collection
+        itself keeps: earlier versions are Expired. What is pinned stays; a storage drops what it
+        can drop as a whole, so some more may stay."""
+
     async def keep_log(self, days: int) -> None:
         """From the next maintenance on, transactions older than so many days are Expired: whole
         days of the log and its versions go, but never a pinned version, nor the last one. It is
@@ -355,11 +370,27 @@ class Storage(Reader, Protocol):
         """The optimal partitioning of the last published version: quad-key prefix -> features
         (key "" holds those without geometry). Computed when missing or outdated."""
 
-    async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
-        """Cut a bulk read into splits that together give each state exactly once."""
+    async def feature_size(self, collection: str) -> int:
+        """The bytes of the largest feature as GeoJSON, as far as that is known: what the cells of
+        the optimal partitioning are measured by."""
 
-    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
-        """The states of a split as Arrow batches (schema: `naksha.spi.arrow.STATES`)."""
+    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+        """Keep a partitioning that somebody else computed, until the collection is written to."""
+
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        """Cut a bulk read into splits that together give each state exactly once.
+
+        Of all states (`States.ALL`) the `hidden` ones are given when asked for, too, on main only:
+        those that were replaced inside their own transaction, and backups of tombstones. Nobody
+        ever saw them, but others follow them."""
+
+    def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The states of a split as Arrow batches: these of `naksha.spi.arrow.COLUMNS`, in the order
+        given, or those of `naksha.spi.arrow.STATES`."""
 
     async def bulk_writer(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from naksha.model.version import HEAD
+from naksha.model.version import HEAD, AtTxn
 from naksha.spi.partitioning import (
     FEATURE_ID,
     NOWHERE,
@@ -61,9 +61,13 @@ async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, d
 
 
 def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None:
-    """Keep it in the collection's meta table."""
+    """Keep it in the collection's meta table; one of a later version is not replaced."""
     c = collection_of(connection, name)
-    connection.execute(sql("meta_put", **c.tables), (FEATURE_ID, found.encoded()))
+    versions.resolve(connection, AtTxn(int(found.txn)), c)
+    row = connection.execute(sql("meta_get", **c.tables), (FEATURE_ID,)).fetchone()
+    known = decode_partitioning(None if row is None else row[0])
+    if known is None or int(known.txn) <= int(found.txn):
+        connection.execute(sql("meta_put", **c.tables), (FEATURE_ID, found.encoded()))
 
 
 def byte_size(connection: sqlite3.Connection, c: Collection) -> int:

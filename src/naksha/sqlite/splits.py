@@ -10,17 +10,18 @@ A branch is cut by ids only: each split reads all of its layers at the version, 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
-from naksha.spi.arrow import STATES
-from naksha.spi.query_parts import boxes_of, joined
+from naksha.spi.arrow import schema_of
+from naksha.spi.query_parts import boxes_of, check_hidden, joined
 from naksha.spi.storage import Split
 from naksha.sqlite import layers, versions
 from naksha.sqlite.exact import tester_of
@@ -34,12 +35,16 @@ SPLIT_ROWS: Final = 50_000
 BATCH_ROWS: Final = 8_192
 
 
+_KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
+
+
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """What a split reads: states at version `at`, filtered by the query.
 
     `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
     each together with what left it for the history after `published`; or the history ("hst") that
-    ended after `after`, up to `until`; or such a range of ids of a branch ("layers").
+    ended after `after`, up to `until`, `hidden` states too; or such a range of ids of a branch
+    ("layers").
     """
 
     source: str
@@ -51,6 +56,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     after: int = 0
     until: int = 0
     layers: Layers = MAIN_ONLY
+    hidden: bool = False
 
 
 def part_of(split: Split) -> Part:
@@ -68,18 +74,22 @@ def plan(
     collection: str,
     query: Query,
     at: VersionSelector,
+    *,
+    hidden: bool,
 ) -> list[Split]:
     """See `Storage.plan`; the caller has published what can be."""
+    check_hidden(query, hidden, on_main=seen == MAIN_ONLY)
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
-    if query.replaced_since is not None:
-        raise InvalidArgument("Replaced states are not read in bulk", field="replaced_since")
     if query.space is not None:
         raise InvalidArgument("A bulk read gives states without a space", field="space")
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
     version = layers.resolve(connection, seen, at, c.id)
-    whole = Part("head", version.txn, last.txn, query)
+    whole = Part("head", version.txn, last.txn, query, hidden=hidden)
+    if query.replaced_since is not None:
+        levels = layers.levels(connection, seen, c, version.txn)
+        layers.check_kept_since(connection, levels, query.replaced_since)
     if query.ids == ():
         return []
     if seen == MAIN_ONLY:
@@ -87,7 +97,10 @@ def plan(
     else:
         whole = msgspec.structs.replace(whole, source="layers", layers=seen)
         parts = list(_layered(connection, c, whole))
-    return [Split(storage_id, collection, msgspec.msgpack.encode(part)) for part in parts]
+    return [
+        Split(storage_id, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
+        for part in parts
+    ]
 
 
 def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
@@ -96,6 +109,8 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
     ends: set[str] = set()
     if whole.query.ids is None:
         for level in found:
+            if _is_few(connection, level.collection.tables["head"], whole.query):
+                continue
             text = sql("split_ids", table=level.collection.tables["head"])
             ends.update(row[0] for row in connection.execute(text, (SPLIT_ROWS,)))
     first = None
@@ -106,12 +121,22 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
 
 
 def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
-    kind = whole.query.states
+    kind, since = whole.query.states, whole.query.replaced_since
+    if since is not None:
+        # As if one read at that transaction, but only what has ended since.
+        if since < whole.at:
+            part = msgspec.structs.replace(whole, source="hst", at=since, published=whole.at)
+            yield from _history(connection, c, part, since)
+        return
     if kind is not States.DELETED:
         yield from _ranges(connection, c, whole)
     if kind is not States.LIVE:
         yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
-    after = 0 if kind is States.ALL else whole.at
+    after = whole.at
+    if kind is States.ALL:
+        # What a transaction made ended after it, or with it, where nobody saw it.
+        first = (whole.query.txn_from or 0) - whole.hidden
+        after = min(max(first, 0), limits.INT8_MAX)
     if after < whole.published:
         yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
 
@@ -119,12 +144,23 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
 def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
     """Ranges of ids of about the same size."""
     first = None
-    if part.query.ids is None:
-        text = sql("split_ids", table=c.tables[part.source])
+    table = c.tables[part.source]
+    if part.query.ids is None and not _is_few(connection, table, part.query):
+        text = sql("split_ids", table=table)
         for (end,) in connection.execute(text, (SPLIT_ROWS,)):
             yield msgspec.structs.replace(part, first=first, end=end)
             first = end
     yield msgspec.structs.replace(part, first=first)
+
+
+def _is_few(connection: sqlite3.Connection, table: str, query: Query) -> bool:
+    """Whether the transactions that are asked for made so few states that these are one split."""
+    if query.txn_from is None:
+        return False
+    end = limits.INT8_MAX if query.txn_to is None else query.txn_to
+    bounds = [max(0, min(txn, limits.INT8_MAX)) for txn in (query.txn_from, end)]
+    row = connection.execute(sql("split_few", table=table), (*bounds, SPLIT_ROWS)).fetchone()
+    return bool(row[0])
 
 
 def _history(
@@ -140,30 +176,48 @@ def _history(
 
 
 def batches(
-    connection: sqlite3.Connection, collection: str, part: Part
+    connection: sqlite3.Connection, collection: str, part: Part, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The states of a split."""
+    """Some columns of the states of a split."""
+    schema = schema_of(columns)
     c = layers.collection_on(connection, part.layers, collection)
     levels = layers.readable(connection, part.layers, c, part.at)
-    text, values = _statement(c, part) if part.source != "layers" else _of_layers(levels, part)
-    rows = connection.execute(text, values)
     test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
+    names = list(columns)
+    if test is not None and "geometry" not in names:
+        names.append("geometry")
+    if part.source == "layers":
+        # Where boxes meet the same state twice, it must be told from others that look the same.
+        text, values = _of_layers(levels, part, _columns([*names, "i"]))
+    else:
+        text, values = _statement(c, part, _columns(names))
+    rows = connection.execute(text, values)
     while chunk := rows.fetchmany(BATCH_ROWS):
         if test is not None:
-            flags = test([row[1] for row in chunk])
+            place = names.index("geometry")
+            flags = test([row[place] for row in chunk])
             chunk = [row for row, holds in zip(chunk, flags, strict=True) if holds]
         if chunk:
-            columns = zip(*chunk, strict=True)
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(columns, STATES, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=STATES)
+            found = list(zip(*chunk, strict=True))[: len(schema)]
+            arrays = [_array(each, field) for each, field in zip(found, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _of_layers(levels: list[Level], part: Part) -> tuple[str, list[Any]]:
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(sql(f"column_{name}") for name in names)
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    if not pa.types.is_list(field.type):
+        return pa.array(values, field.type)
+    lists = msgspec.json.decode(f"[{','.join(values)}]")
+    return pa.array(lists, field.type)
+
+
+def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     ids = _range(statement, part)
-    sources = sources_of(statement, levels, part.query, None, "split_source", *ids)
+    sources = sources_of(statement, levels, part.query, None, "split_source", *ids, columns=columns)
     return sources, statement.values
 
 
@@ -177,7 +231,7 @@ def _range(statement: Statement, part: Part) -> list[str]:
     return ids
 
 
-def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
+def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     at = statement.value(part.at)
     filters = list(filters_of(statement, part.query))
@@ -186,16 +240,18 @@ def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
     for table, conditions in _tables(statement, part, at):
-        document = sql("split_feature_at", at=at) if table == "hst" else sql("split_feature")
+        is_past = table == "hst"
         # The index on the history leaves tombstones out.
-        is_live = table != "hst" or part.query.states is States.LIVE
+        is_live = not is_past or part.query.states is States.LIVE
         tagged = f"tagged_{table}" if is_live else "tagged"
         every = [*conditions, *filters, *tags_of(statement, c, part.query, tagged)]
         sources.append(
             sql(
                 "split_source",
                 from_=sql("from_table", table=c.tables[table]),
-                document=document,
+                columns=columns,
+                document=sql("split_feature_at", at=at) if is_past else sql("split_feature"),
+                ended=sql("split_ended_at", at=at) if is_past else sql("split_open"),
                 conditions="\n   AND ".join(every),
             )
         )
@@ -213,12 +269,10 @@ def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, li
             ),
             "until": statement.value(part.until),
         }
-        yield (
-            "hst",
-            [sql("at_head", at=at), sql("split_ended", **bounds), sql(kinds[part.query.states])],
-        )
+        kind = [] if part.hidden else [sql("all_hst"), sql(kinds[part.query.states])]
+        yield "hst", [sql("at_head", at=at), sql("split_ended", **bounds), *kind]
         return
-    kind = "hst_live" if part.source == "head" else "hst_dead"
+    left = "hst_live" if part.source == "head" else "hst_dead"
     since = sql("split_since", after=statement.value(part.published))
     yield part.source, [sql("at_head", at=at), *ids]
-    yield "hst", [sql("at_head", at=at), since, sql(kind), *ids]
+    yield "hst", [sql("at_head", at=at), since, sql(left), *ids]

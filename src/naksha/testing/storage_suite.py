@@ -51,6 +51,8 @@ _MODULES = (
     "retention",
     "same_txn",
     "space",
+    "staging",
+    "staging_attempts",
     "statistics",
     "support",
     "tiles",
@@ -80,6 +82,7 @@ from naksha.testing.suite_bulk import (  # noqa: E402
     TestBulkWriter,
     TestExclusiveWriter,
     TestSplits,
+    TestSplitsOfMain,
     TestStagedWriter,
     filled,
 )
@@ -149,7 +152,10 @@ from naksha.testing.suite_overlays import (  # noqa: E402
 )
 from naksha.testing.suite_overtaken import TestOvertaken, TestOvertakenCollections  # noqa: E402
 from naksha.testing.suite_paging import TestCursors, TestPaging  # noqa: E402
-from naksha.testing.suite_partitioning import TestPartitioning  # noqa: E402
+from naksha.testing.suite_partitioning import (  # noqa: E402
+    TestKeptPartitioning,
+    TestPartitioning,
+)
 from naksha.testing.suite_query import (  # noqa: E402
     TestFilters,
     TestPredicates,
@@ -168,6 +174,18 @@ from naksha.testing.suite_retention import (  # noqa: E402
 )
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
 from naksha.testing.suite_space import TestSpace  # noqa: E402
+from naksha.testing.suite_staging import (  # noqa: E402
+    TestStagedWrite,
+    TestStagingModes,
+    TestStagingOnce,
+)
+from naksha.testing.suite_staging_attempts import (  # noqa: E402
+    TestAnyStagedWrite,
+    TestStagingAttempts,
+    TestStagingLeases,
+    TestStagingOnABranch,
+    TestStagingUnderWriters,
+)
 from naksha.testing.suite_statistics import TestFastStatistics, TestStatistics  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
@@ -202,6 +220,7 @@ from naksha.testing.suite_write import (  # noqa: E402
 __all__ = [
     "StorageMaker",
     "TestAgainstTheOracle",
+    "TestAnyStagedWrite",
     "TestAuthors",
     "TestBadCalls",
     "TestBadFeatures",
@@ -236,6 +255,7 @@ __all__ = [
     "TestIdPrefix",
     "TestInterruptions",
     "TestKept",
+    "TestKeptPartitioning",
     "TestLifeOfOverlays",
     "TestLikeACopy",
     "TestListingCollections",
@@ -274,7 +294,15 @@ __all__ = [
     "TestSpatialQueries",
     "TestSplits",
     "TestSplitsOfABranch",
+    "TestSplitsOfMain",
+    "TestStagedWrite",
     "TestStagedWriter",
+    "TestStagingAttempts",
+    "TestStagingLeases",
+    "TestStagingModes",
+    "TestStagingOnABranch",
+    "TestStagingOnce",
+    "TestStagingUnderWriters",
     "TestStateIds",
     "TestStateIdsOnABranch",
     "TestStatistics",

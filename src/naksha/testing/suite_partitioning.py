@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from naksha.model.quadkey import QRID_DIGITS
+from naksha.spi.partitioning import Partitioning
 from naksha.spi.storage import Storage
 from naksha.testing.suite_support import Handle, feature, new_collection, point
 
@@ -54,6 +55,12 @@ class TestPartitioning:
         ((key, count),) = cells.items()
         assert (len(key), count) == (QRID_DIGITS, 12)
 
+    async def test_cells_have_room_for_the_largest_feature(self, storage: Storage) -> None:
+        handle = await new_collection(storage)
+        await handle.create(point("a", -170.0, 80.0), point("b", 170.0, 80.0, text=BULKY))
+        size = await storage.feature_size(handle.name)
+        assert len(BULKY) < size < len(BULKY) + 2_000
+
     async def test_it_follows_what_is_written(self, storage: Storage) -> None:
         handle = await new_collection(storage)
         await handle.create(point("a", 8.5, 50.0), point("b", -100.0, -40.0))
@@ -64,3 +71,21 @@ class TestPartitioning:
         after = await counted(handle)
         assert sum(before.values()) == 2
         assert sum(after.values()) == 1
+
+
+class TestKeptPartitioning:
+    async def test_what_somebody_else_computed_is_kept_until_the_next_write(
+        self, storage: Storage
+    ) -> None:
+        handle = await new_collection(storage)
+        await handle.create(point("a", 8.5, 50.0))
+        first = await handle.published()
+        await handle.create(point("b", 9.5, 50.0))
+        second = await handle.published()
+        for version, cells in ((second, {"12": 2}), (first, {"1": 1})):
+            found = Partitioning.of(cells, version, 1_000, 100)
+            await storage.keep_partitioning(handle.name, found)
+            assert await storage.partitioning(handle.name) == {"12": 2}
+        await handle.delete("b")
+        await handle.published()
+        assert await counted(handle) == {"1": 1}

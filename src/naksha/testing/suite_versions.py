@@ -9,11 +9,12 @@ from itertools import combinations
 import msgspec
 import pytest
 
-from naksha.model.errors import InvalidArgument, NotYetPublished, VersionNotFound
+from naksha.model.errors import NotYetPublished, VersionNotFound
 from naksha.model.limits import PAGE_MAX
 from naksha.model.query import Bbox, Query, States
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.spi.storage import Storage
+from naksha.testing.suite_bulk import check_rows, read_all
 from naksha.testing.suite_support import (
     APP,
     Handle,
@@ -56,7 +57,7 @@ async def some_history(places: Handle) -> list[Version]:
 
 async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
     """Between any two versions those states are replaced that were valid at the first one, and are
-    not at the second one: live, dead and both, paged and counted."""
+    not at the second one: live, dead and both, paged, counted and read in bulk."""
     both = (States.LIVE, States.DELETED)
     valid = [
         {kind: await handle.states(Query(states=kind), seq(version)) for kind in both}
@@ -78,6 +79,8 @@ async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
                     handle.name, msgspec.structs.replace(query, limit=PAGE_MAX), at
                 )
                 assert raw_of(page.states) == raw_of(states)
+                splits = await handle.storage.plan(handle.name, query, at)
+                check_rows(await read_all(handle.storage, splits), states)
 
 
 class TestVersions:
@@ -88,8 +91,8 @@ class TestVersions:
         assert ids_of(await places.states(Query(replaced_since=since, ids=("a", "c")))) == ["a"]
         here = Query(replaced_since=since, spatial=Bbox(-180, -90, 180, 90))
         assert ids_of(await places.states(here)) == ["a", "b"]
-        with pytest.raises(InvalidArgument):
-            await places.storage.plan(places.name, here)
+        rows = await read_all(places.storage, await places.storage.plan(places.name, here))
+        assert [row["id"] for row in rows] == ["a", "b"]
 
     async def test_what_was_at_each_version(self, places: Handle) -> None:
         versions = await some_history(places)

@@ -13,13 +13,13 @@ import msgspec
 from naksha.catalog.entities import Snapshot
 from naksha.hub.context import Context
 from naksha.hub.delivering import DeliverChanges
+from naksha.hub.leasing import Holding, Lost
 from naksha.hub.objects import Connector, Space
 from naksha.hub.pipeline import Pipeline, Setup, Stage
 from naksha.hub.pipelines import made_handler
 from naksha.hub.registry import Realm
 from naksha.hub.subscription_objects import Subscription
 from naksha.hub.subscriptions.deliveries import Cutter
-from naksha.hub.subscriptions.holding import Holding, Lost
 from naksha.hub.subscriptions.pinning import Pinning, pin_name
 from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.rights import actor_of
@@ -38,7 +38,7 @@ async def serve(
     subscription: Subscription,
     connectors: Sequence[Connector],
     cut: str,
-    holding: Holding,
+    holding: Holding[Progress],
 ) -> None:
     """Deliver until the subscription is lost, or this is cancelled; then it is given back. `cut` is
     how transactions are cut into deliveries (`cut_of`)."""
@@ -67,7 +67,7 @@ class _Serving:
         subscription: Subscription,
         connectors: Sequence[Connector],
         cut: str,
-        holding: Holding,
+        holding: Holding[Progress],
     ) -> None:
         self._hub = hub
         self._snapshot = snapshot
@@ -122,7 +122,7 @@ class _Serving:
 
     async def _check_storage(self) -> None:
         """Expired when the source is in another storage by now: its versions are others."""
-        before = self._holding.progress.storage_id
+        before = self._holding.value.storage_id
         now = await storage_id_of(self._snapshot, self._subscription.source)
         if now == before:
             return
@@ -140,7 +140,7 @@ class _Serving:
         Raises:
             Expired: What is called as before is another storage by now.
         """
-        known = self._holding.progress
+        known = self._holding.value
         if known.storage_number not in (None, storage_number):
             raise Expired(
                 f"The storage {known.storage_id!r} is another one by now, with other versions; "
@@ -160,7 +160,7 @@ class _Serving:
 
     async def _keep_pin(self) -> None:
         if self._pinning is not None:
-            progress = self._holding.progress
+            progress = self._holding.value
             await self._pinning.keep_up(progress.position, progress.moved_ms)
 
     def _pipeline(self) -> Pipeline:

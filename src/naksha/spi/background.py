@@ -21,7 +21,7 @@ class Background:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="naksha-api", daemon=True
+            target=self._loop.run_forever, name="naksha-background", daemon=True
         )
         self._thread.start()
         self._sources: list[AsyncIterator[Any]] = []
@@ -38,11 +38,11 @@ class Background:
             future.cancel()
             raise
 
-    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, source: AsyncIterator[T], chunk_max: int = CHUNK) -> Iterator[T]:
         """What an asynchronous iteration gives, fetched in chunks."""
         self._sources.append(source)
         try:
-            while chunk := self.call(_take(source)):
+            while chunk := self.call(_take(source, chunk_max)):
                 yield from chunk
         finally:
             if not self._loop.is_closed():
@@ -158,10 +158,10 @@ def undo() -> BaseException:
     return _Left()
 
 
-async def _take(source: AsyncIterator[T]) -> list[T]:
+async def _take(source: AsyncIterator[T], count_max: int) -> list[T]:
     found: list[T] = []
     async for each in source:
         found.append(each)
-        if len(found) == CHUNK:
+        if len(found) == count_max:
             break
     return found

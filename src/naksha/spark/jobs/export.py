@@ -1,0 +1,288 @@
+"""The job `export`: a version of a collection as GeoParquet 1.1, cut by the optimal partitioning.
+
+Each cell is a file in a directory of its own (`qrid=0213/…`), in which features lie in the order
+of their places. Tasks write under names that no other attempt has; those of the attempts that
+succeeded are what is put together at the end, and then the whole directory appears at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Query
+from naksha.spark.jobs import typed
+from naksha.spark.jobs.cells import CellFinder, cells_of
+from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.geoparquet import BBOX, BOX, GEOMETRY, GeoParquetFile, boxes_of, runs_of
+from naksha.spark.jobs.publishing import check_output, published
+from naksha.spark.jobs.reading import changed, fixed, planned, table
+from naksha.spark.jobs.watching import watched
+from naksha.spark.opened import opened
+from naksha.spark.options import HEAD
+from naksha.spi.arrow import COLUMNS
+from naksha.spi.partitioning import NOWHERE, features_max
+from naksha.spi.storage import Split, Storage
+from naksha.versioning.places import Place
+
+MANIFEST: Final = "_manifest.json"
+SUCCESS: Final = "_SUCCESS"
+NO_CELL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What everybody reads as null in the name of a directory."""
+ABOUT: Final = "naksha"
+"""The key of what a file says about itself, besides `geo`."""
+_EDGES: Final = ("west", "south", "east", "north")
+_BEFORE: Final = ("id", GEOMETRY)
+_AFTER: Final = (
+    *("members", "tags", "crid", "uuid", "txn", "version", "author", "app_id"),
+    *("created_at", "updated_at"),
+)
+_READ: Final = (*_BEFORE, "properties", *_AFTER, "qrid", *_EDGES)
+_WRITTEN: Final = "path string, cell int, features bigint, bbox array<double>"
+
+
+class Properties(StrEnum):
+    """How properties are written."""
+
+    JSON = "json"
+    """One column `properties` with a JSON object."""
+    COLUMNS = "columns"
+    """A column for each, with the type that all of its values have."""
+
+
+class Export(Spec, frozen=True, kw_only=True, tag="export"):
+    """Write a version of a collection to a directory of GeoParquet files."""
+
+    collection: str
+    output: OutputFile
+    version: str = HEAD
+    query: Query = Query()
+    """Only the features that it finds."""
+    properties: Properties = Properties.JSON
+    features_max: int | None = None
+    """How many features a file may have; None for what the storage takes for a cell."""
+    overwrite: bool = False
+    """Replace a directory that is there; it is not touched before the new one is whole."""
+
+
+class ExportedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of an export, by its path in the directory."""
+
+    path: str
+    qrid: str | None
+    features: int
+    bytes: int
+    bbox: list[float] | None
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was exported; this is the manifest, too."""
+
+    output: str
+    storage: str
+    collection: str
+    version: str
+    seq_number: int
+    txn: str
+    published_at: int
+    features: int
+    bytes: int
+    columns: list[str]
+    files: list[ExportedFile]
+
+
+def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
+    """See `Export`."""
+    target = check_output(spec.output, overwrite=spec.overwrite)
+    if spec.features_max is not None and spec.features_max < 1:
+        raise InvalidArgument("A file has at least one feature", field="features_max")
+    storage = opened(spec.place)
+    at, most, splits = storage.call(lambda it: _plan(it, spec))
+    qrids = table(spark, spec.place, splits, ["qrid"])
+    cells = watched(spark, progress, "counting the cells", lambda: cells_of(qrids, most))
+    columns = _typed_columns(spark, spec, splits, progress)
+    with published(target, overwrite=spec.overwrite) as work:
+        rows = _rows(spark, spec, splits, CellFinder(cells))
+        parts = work / "parts"
+        parts.mkdir()
+        writer = _Writer(str(parts), columns, _about(spec, at))
+        made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
+        files = watched(spark, progress, "writing", made.collect)
+        told = _arranged(work, parts, sorted(cells), files)
+        report = _report(spec, at, storage.storage.id, writer.schema, told)
+        (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
+        (work / SUCCESS).touch()
+    return report
+
+
+async def _plan(storage: Storage, spec: Export) -> tuple[Place, int, list[Split]]:
+    at = await fixed(storage, spec.version)
+    splits = await planned(at, spec.collection, spec.query)
+    if spec.features_max is not None:
+        return at, spec.features_max, splits
+    return at, features_max(await at.line.storage.feature_size(spec.collection)), splits
+
+
+def _typed_columns(
+    spark: SparkSession, spec: Export, splits: Sequence[Split], progress: Progress
+) -> list[typed.TypedColumn] | None:
+    if spec.properties is Properties.JSON:
+        return None
+    properties = table(spark, spec.place, splits, ["properties"])
+    taken = {*_BEFORE, BBOX, *_AFTER, "qrid"}
+    return watched(
+        spark,
+        progress,
+        "looking at the properties",
+        lambda: typed.typed_columns(properties, taken),
+    )
+
+
+def _rows(
+    spark: SparkSession, spec: Export, splits: Sequence[Split], finder: CellFinder
+) -> DataFrame:
+    """What is to be written, each cell in one task, in the order of places."""
+    schema = pa.schema([COLUMNS.field(name) for name in _READ])
+    schema = schema.append(pa.field("cell", pa.int32()))
+
+    def with_cell(split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
+        cells = pa.array(finder.numbers(batch.column("qrid")))
+        return pa.RecordBatch.from_arrays([*batch.columns, cells], schema=schema)
+
+    read = changed(spark, spec.place, splits, _READ, schema, with_cell)
+    return read.repartition("cell").sortWithinPartitions("cell", "qrid", "id")
+
+
+def _typed(rows: DataFrame, columns: Sequence[typed.TypedColumn] | None) -> DataFrame:
+    if columns is None:
+        return rows
+    others = [name for name in rows.columns if name != "properties"]
+    return rows.select(*others, *typed.values("properties", columns))
+
+
+def _about(spec: Export, at: Place) -> dict[str, Any]:
+    """What each file says about itself."""
+    return {
+        "collection": spec.collection,
+        "seqNumber": at.version.seq_number,
+        "txn": str(at.version.txn),
+        "properties": spec.properties.value,
+    }
+
+
+class _Writer:
+    """A task: writes the cells that come to it, a file each, and tells of them."""
+
+    def __init__(
+        self, folder: str, columns: Sequence[typed.TypedColumn] | None, about: dict[str, Any]
+    ) -> None:
+        self._folder = folder
+        fields = [COLUMNS.field(name) for name in _BEFORE]
+        fields.append(pa.field(BBOX, BOX))
+        names = [*_BEFORE, BBOX]
+        if columns is None:
+            fields.append(COLUMNS.field("properties"))
+            names.append("properties")
+        else:
+            fields += [pa.field(c.name, typed.arrow_type(c.kind)) for c in columns]
+            names += [typed.position(n) for n in range(len(columns))]
+        fields += [_field(name) for name in _AFTER]
+        self._names = [*names, *_AFTER]
+        text = msgspec.json.encode(about).decode()
+        self.schema = pa.schema(fields, metadata={ABOUT: text})
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Of two attempts at the same task each has its own files.
+        attempt = uuid.uuid4().hex
+        file: GeoParquetFile | None = None
+        number = -1
+        for batch in batches:
+            rows = self._made(batch)
+            cells = batch.column("cell").to_numpy(zero_copy_only=False)
+            for cell, start, length in runs_of(cells):
+                if file is None or cell != number:
+                    if file is not None:
+                        yield _told(file, number)
+                    number = cell
+                    path = Path(self._folder) / f"{attempt}-{cell}.parquet"
+                    file = GeoParquetFile(path, self.schema)
+                file.write(rows.slice(start, length))
+        if file is not None:
+            yield _told(file, number)
+
+    def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            boxes_of(batch, _EDGES) if name == BBOX else batch.column(name) for name in self._names
+        ]
+        arrays = [
+            column.cast(field.type) for column, field in zip(columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _field(name: str) -> pa.Field:
+    """A column of a file; times are times there."""
+    if name in ("created_at", "updated_at"):
+        return pa.field(name, pa.timestamp("ms", "UTC"), nullable=False)
+    return COLUMNS.field(name)
+
+
+def _told(file: GeoParquetFile, cell: int) -> pa.RecordBatch:
+    file.close()
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([file.path.name]),
+            pa.array([cell], pa.int32()),
+            pa.array([file.rows], pa.int64()),
+            pa.array([file.bbox], pa.list_(pa.float64())),
+        ],
+        names=["path", "cell", "features", "bbox"],
+    )
+
+
+def _arranged(
+    work: Path, parts: Path, cells: Sequence[str], files: Sequence[Any]
+) -> list[ExportedFile]:
+    """Put the files of successful attempts where they belong; what others left is removed."""
+    told = []
+    for row in sorted(files, key=lambda row: row.cell):
+        cell = cells[row.cell]
+        path = Path(f"qrid={cell or NO_CELL}") / "part-0.parquet"
+        (work / path).parent.mkdir()
+        moved = (parts / row.path).rename(work / path)
+        size = moved.stat().st_size
+        qrid = None if cell == NOWHERE else cell
+        told.append(ExportedFile(str(path), qrid, row.features, size, row.bbox))
+    for left in parts.iterdir():
+        left.unlink()
+    parts.rmdir()
+    return told
+
+
+def _report(
+    spec: Export, at: Place, storage_id: str, schema: pa.Schema, files: list[ExportedFile]
+) -> Exported:
+    return Exported(
+        output=str(Path(spec.output).absolute()),
+        storage=storage_id,
+        collection=spec.collection,
+        version=spec.version,
+        seq_number=at.version.seq_number,
+        txn=str(at.version.txn),
+        published_at=at.version.published_ms,
+        features=sum(file.features for file in files),
+        bytes=sum(file.bytes for file in files),
+        columns=schema.names,
+        files=files,
+    )
+
+
+JOB = Job(Export, export, "Write a version of a collection to GeoParquet files.")

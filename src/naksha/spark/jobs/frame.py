@@ -1,0 +1,109 @@
+"""What every job has: a specification that is plain data, a way to tell how far it is, a report.
+
+    class Export(Spec, frozen=True, kw_only=True, tag="export"):
+        collection: str
+        output: OutputFile
+
+    def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported: ...
+
+    JOB = Job(Export, export, "Write a collection to GeoParquet files.")
+
+A specification is a `Spec` with the name of the job as its tag, so that it can be read from JSON;
+whoever runs a job (a script, the command line, a process of the hub) brings the progress. With a
+line in the group `naksha.jobs` of entry points, all of them can run it (`registry.py`).
+
+Some fields mean the same wherever they are, because whoever runs a job fills them in:
+
+- `collection`, the collection that it is about (or None, when the job can be about all of them);
+- `app_id` and `author`, in whose name it writes;
+- `job_id`, what its staging is called: a job that is run again has the same one, so that what was
+  written stays written once. Empty: it has never been run before, and gets one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from naksha.spark.options import Place
+
+FILE: Final = "naksha-file"
+"""In the schema of a field: it is the name of a file or a directory, which is read or written."""
+
+InputFile: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={FILE: "read"})]
+"""A file, a directory or a pattern that is read. Over REST only what is below a directory of the
+server's choice can be named, hence a field that is none of these two must name no file."""
+
+OutputFile: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={FILE: "write"})]
+"""The same for what is written."""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, tag_field="job", forbid_unknown_fields=True):
+    """What a job is to do; `place` is the storage that it is about."""
+
+    place: Place
+
+
+class Progress(Protocol):
+    """Whoever wants to know how far a job is. All calls may raise `Cancelled`, so that a job ends
+    soon after somebody wishes it to."""
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Something new begins; `total` things (features, parts) are to be done, if known."""
+
+    def advance(self, count: int = 1) -> None:
+        """So many more of them are done."""
+
+    def say(self, text: str) -> None:
+        """Something that a person wants to read."""
+
+
+class Silent:
+    """Nobody wants to know."""
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Nothing is told."""
+
+    def advance(self, count: int = 1) -> None:
+        """Nothing is told."""
+
+    def say(self, text: str) -> None:
+        """Nothing is told."""
+
+
+class Access(StrEnum):
+    """What a job does with the features that it is about, hence the rights that it takes."""
+
+    READ = "read"
+    WRITE = "write"
+    """It creates and updates them; and deletes them if its field `mode` says so."""
+    MANAGE = "manage"
+    """It drops what cannot be brought back."""
+
+
+S = TypeVar("S", bound=Spec)
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Job(NamedTuple, Generic[S, R]):
+    """A job that can be run by its name."""
+
+    spec: type[S]
+    run: Callable[[SparkSession, S, Progress], R]
+    about: str
+    """What it is for: one sentence."""
+    access: Access = Access.READ
+    is_repeatable: bool = True
+    """Whether it may begin again after its process has died in the middle."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: the tag of its specification."""
+        return str(self.spec.__struct_config__.tag)
+
+
+AnyJob: TypeAlias = Job[Any, Any]

@@ -1,0 +1,150 @@
+"""GeoParquet 1.1 files, written by tasks batch by batch: what a file says about all of its
+geometries is known when the last one is in it, hence written at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import shapely
+
+GEOMETRY: Final = "geometry"
+BBOX: Final = "bbox"
+EDGES: Final = ("xmin", "ymin", "xmax", "ymax")
+BOX: Final = pa.struct([pa.field(name, pa.float64()) for name in EDGES])
+"""The covering of a geometry: readers skip row groups by its statistics."""
+ROW_GROUP_ROWS: Final = 10_000
+"""Rows lie in the order of their places, so a row group is a small area; a few thousand rows are
+enough for columns to compress well."""
+_VERSION: Final = "1.1.0"
+_TYPES: Final = {
+    1: "Point",
+    2: "LineString",
+    3: "Polygon",
+    4: "MultiPoint",
+    5: "MultiLineString",
+    6: "MultiPolygon",
+    7: "GeometryCollection",
+}
+_Z: Final = 1000
+"""What ISO WKB adds to a type for a third dimension."""
+
+
+def boxes_of(batch: pa.RecordBatch, edges: Iterable[str]) -> pa.Array:
+    """Boxes out of the columns for their edges; null where there is no geometry."""
+    columns = [batch.column(name) for name in edges]
+    return pa.StructArray.from_arrays(columns, fields=list(BOX), mask=columns[0].is_null())
+
+
+class GeoParquetFile:
+    """A file that is being written."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self._schema = schema
+        self._types: set[int] = set()
+        self._low = np.full(3, np.inf)
+        self._high = np.full(3, -np.inf)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._writer = pq.ParquetWriter(
+            path, schema, compression="zstd", write_statistics=True, store_schema=True
+        )
+
+    @property
+    def bbox(self) -> list[float] | None:
+        """Around all geometries, in three dimensions where one of them has three."""
+        if not np.isfinite(self._low[0]):
+            return None
+        axes = 3 if any(type_ > _Z for type_ in self._types) else 2
+        return [*self._low[:axes].tolist(), *self._high[:axes].tolist()]
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows; they go to the disk a row group at a time."""
+        self._look_at(batch)
+        self.rows += len(batch)
+        self._waiting.append(batch)
+        self._waiting_rows += len(batch)
+        while self._waiting_rows >= ROW_GROUP_ROWS:
+            self._flush(ROW_GROUP_ROWS)
+
+    def close(self) -> None:
+        """Write what is left, and what is known of all of it."""
+        if self._waiting_rows:
+            self._flush(self._waiting_rows)
+        self._writer.add_key_value_metadata({"geo": msgspec.json.encode(self.metadata()).decode()})
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Leave it as it is."""
+        self._writer.close()
+
+    def metadata(self) -> dict[str, Any]:
+        """The value of the key `geo`. Without a reference system it is OGC:CRS84."""
+        column: dict[str, Any] = {
+            "encoding": "WKB",
+            "geometry_types": [type_name(type_) for type_ in sorted(self._types)],
+            "covering": {"bbox": {name: [BBOX, name] for name in EDGES}},
+        }
+        if self.bbox is not None:
+            column["bbox"] = self.bbox
+        return {"version": _VERSION, "primary_column": GEOMETRY, "columns": {GEOMETRY: column}}
+
+    def _flush(self, rows: int) -> None:
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        self._writer.write_table(table.slice(0, rows), row_group_size=rows)
+        self._waiting = table.slice(rows).to_batches()
+        self._waiting_rows -= rows
+
+    def _look_at(self, batch: pa.RecordBatch) -> None:
+        shapes = batch.column(GEOMETRY).drop_null()
+        if len(shapes) == 0:
+            return
+        types = wkb_types(shapes)
+        self._types.update(np.unique(types).tolist())
+        boxes = batch.column(BBOX).drop_null()
+        if len(boxes) == 0:
+            return  # All of them are empty.
+        for axis, (low, high) in enumerate((("xmin", "xmax"), ("ymin", "ymax"))):
+            self._low[axis] = min(self._low[axis], pc.min(boxes.field(low)).as_py())
+            self._high[axis] = max(self._high[axis], pc.max(boxes.field(high)).as_py())
+        if (types > _Z).any():
+            raised = shapes.filter(pa.array(types > _Z)).to_numpy(zero_copy_only=False)
+            heights = shapely.get_coordinates(shapely.from_wkb(raised), include_z=True)[:, 2]
+            self._low[2] = min(self._low[2], np.nanmin(heights))
+            self._high[2] = max(self._high[2], np.nanmax(heights))
+
+
+def type_name(type_: int) -> str:
+    """What GeoParquet calls a type of ISO WKB."""
+    return _TYPES[type_ % _Z] + (" Z" if type_ > _Z else "")
+
+
+def wkb_types(shapes: pa.Array) -> npt.NDArray[np.uint32]:
+    """The types of geometries in WKB, little-endian and without nulls: four bytes after the first
+    one of each."""
+    offsets = np.frombuffer(shapes.buffers()[1], dtype=np.int32)
+    starts = offsets[shapes.offset : shapes.offset + len(shapes)]
+    data = np.frombuffer(shapes.buffers()[2], dtype=np.uint8)
+    bytes_ = data[starts[:, None] + np.arange(1, 5)]
+    found: npt.NDArray[np.uint32] = np.ascontiguousarray(bytes_).view("<u4").ravel()
+    return found
+
+
+def runs_of(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
+    """(number, start, length) of the runs of equal numbers."""
+    if len(numbers) == 0:
+        return
+    edges = np.flatnonzero(np.diff(numbers)) + 1
+    starts = np.concatenate([[0], edges, [len(numbers)]]).tolist()
+    for start, end in pairwise(starts):
+        yield int(numbers[start]), start, end - start

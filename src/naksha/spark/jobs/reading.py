@@ -1,0 +1,69 @@
+"""Collections as the tables of a job: the splits that a storage plans, each read by a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from naksha.model.query import Query
+from naksha.model.version import AtSeq
+from naksha.spark.opened import opened
+from naksha.spark.options import Place
+from naksha.spi.arrow import schema_of
+from naksha.spi.storage import Split, Storage
+from naksha.versioning import places
+
+Change = Callable[[Split, pa.RecordBatch], pa.RecordBatch]
+"""What a task makes of the states that it reads."""
+
+
+async def fixed(storage: Storage, ref: str) -> places.Place:
+    """The version that is meant. HEAD is the last one that is published: so it stays what it is
+    while a job reads it."""
+    found = await places.place_of(storage, ref)
+    return replace(found, at=AtSeq(found.version.seq_number))
+
+
+async def planned(at: places.Place, collection: str, query: Query) -> list[Split]:
+    """The splits of a version."""
+    return await at.line.storage.plan(collection, query, at.at)
+
+
+def table(
+    spark: SparkSession, place: Place, splits: Sequence[Split], columns: Sequence[str]
+) -> DataFrame:
+    """Some columns of what is in splits (see `naksha.spi.arrow.COLUMNS`)."""
+    return changed(spark, place, splits, columns, schema_of(columns), _as_it_is)
+
+
+def changed(
+    spark: SparkSession,
+    place: Place,
+    splits: Sequence[Split],
+    columns: Sequence[str],
+    schema: pa.Schema,
+    change: Change,
+) -> DataFrame:
+    """The same, with something made of each batch where it is read."""
+    given = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
+    if not splits:
+        return spark.createDataFrame([], given)
+    known, names = list(splits), list(columns)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                split = known[number]
+                for states in opened(place).iterate(lambda s, split=split: s.read(split, names)):
+                    yield change(split, states)
+
+    # A number for each task, which is the number of its split.
+    return spark.range(0, len(known), 1, len(known)).mapInArrow(read, given)
+
+
+def _as_it_is(split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

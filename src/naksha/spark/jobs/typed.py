@@ -1,0 +1,130 @@
+"""Properties as columns with types: which there are, and their values.
+
+A property that is a boolean, an integer, a number or a text in all features is a column of that
+type; any other one (an object, an array, or now this and now that) is a column of JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from naksha.model import limits
+from naksha.model.errors import LimitExceeded
+
+
+class Kind(StrEnum):
+    """The type of a column, as Spark calls it; JSON for what has none."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "bigint"
+    NUMBER = "double"
+    TEXT = "string"
+    JSON = "json"
+    NOTHING = "void"
+    """Null wherever it is given."""
+
+
+class TypedColumn(msgspec.Struct, frozen=True):
+    """A property that becomes a column; `name` differs from that of the property where another
+    column has it already."""
+
+    property: str
+    name: str
+    kind: Kind
+
+
+_ARROW: Final = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INTEGER: pa.int64(),
+    Kind.NUMBER: pa.float64(),
+}
+_KINDS: Final = (
+    ("BOOLEAN", Kind.BOOLEAN),
+    ("BIGINT", Kind.INTEGER),
+    ("DECIMAL", Kind.NUMBER),
+    ("DOUBLE", Kind.NUMBER),
+    ("STRING", Kind.TEXT),
+    ("VOID", Kind.NOTHING),
+)
+
+
+def typed_columns(properties: DataFrame, taken: Collection[str]) -> list[TypedColumn]:
+    """The columns for the properties of all features, by their names; `properties` has JSON in its
+    only column."""
+    members = properties.select(f.explode(_members(properties.columns[0])).alias("name", "value"))
+    kinds = members.groupBy("name").agg(f.collect_set(_kind(f.col("value"))).alias("kinds"))
+    found = kinds.limit(limits.EXPORT_COLUMNS_MAX + 1).collect()
+    if len(found) > limits.EXPORT_COLUMNS_MAX:
+        raise LimitExceeded(
+            f"There are more than {limits.EXPORT_COLUMNS_MAX} different properties; "
+            "export them as JSON",
+            field="properties",
+        )
+    rows = sorted((row.name, one_kind(set(map(Kind, row.kinds)))) for row in found)
+    used = {name.lower() for name in taken}
+    columns = []
+    for name, kind in rows:
+        unique = _unique(name, used)
+        used.add(unique.lower())
+        columns.append(TypedColumn(name, unique, kind))
+    return columns
+
+
+def one_kind(kinds: set[Kind]) -> Kind:
+    """What all of these fit into."""
+    given = kinds - {Kind.NOTHING}
+    if given == {Kind.INTEGER, Kind.NUMBER}:
+        return Kind.NUMBER
+    # Null in a column of JSON is told from a property that is not there.
+    return given.pop() if len(given) == 1 else Kind.JSON
+
+
+def values(json: str, columns: Sequence[TypedColumn]) -> list[Column]:
+    """The columns, out of one with JSON, named by their positions."""
+    members = _members(json)
+    return [
+        _value(f.element_at(members, f.lit(column.property)), column.kind).alias(position(n))
+        for n, column in enumerate(columns)
+    ]
+
+
+def position(n: int) -> str:
+    """What the n-th column is called on Spark, where names are not told apart by their case."""
+    return f"property_{n}"
+
+
+def arrow_type(kind: Kind) -> pa.DataType:
+    """The type of the column in a file."""
+    return _ARROW.get(kind, pa.string())
+
+
+def _members(json: str) -> Column:
+    return f.parse_json(f.col(json)).cast("map<string,variant>")
+
+
+def _kind(value: Column) -> Column:
+    type_ = f.schema_of_variant(value)
+    found = f.lit(Kind.JSON.value)
+    for prefix, kind in _KINDS:
+        found = f.when(type_.startswith(prefix), f.lit(kind.value)).otherwise(found)
+    return found
+
+
+def _value(value: Column, kind: Kind) -> Column:
+    if kind in (Kind.JSON, Kind.NOTHING):
+        return f.to_json(value)
+    return f.variant_get(value, "$", kind.value)
+
+
+def _unique(name: str, used: Collection[str]) -> str:
+    unique = name
+    while unique.lower() in used:
+        unique = f"properties.{unique}"
+    return unique

@@ -1,0 +1,146 @@
+"""A private, throw-away standalone cluster of Spark: a master and workers, each a process, from the
+distribution that comes with PySpark.
+
+    with SparkCluster() as cluster:
+        spark = naksha.spark.session(cluster.master)
+
+Executors get no environment but what is set here: what they import is what is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyspark
+
+START_SECONDS_MAX: Final = 120.0
+HOST: Final = "127.0.0.1"
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
+_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+_READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
+_JOINED: Final = re.compile(r"Successfully registered with master")
+
+
+class SparkCluster:
+    """A master and some workers, each with so many cores.
+
+    Attributes:
+        master: The address that a session is given.
+        workers: The processes of the workers; a test may kill one.
+    """
+
+    def __init__(self, workers: int = 2, *, cores: int = 1, memory: str = "1g") -> None:
+        self.master = ""
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._count = workers
+        self._size = ("--cores", str(cores), "--memory", memory)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._home = Path(pyspark.__file__).parent
+        self._directory = Path()
+
+    def __enter__(self) -> Self:
+        self._directory = Path(tempfile.mkdtemp(prefix="naksha-spark-"))
+        try:
+            self._start("master", _MASTER, "--host", HOST, "--port", "0")
+            self.master = self._said("master", _READY)
+            for number in range(self._count):
+                self.workers.append(self._start_worker(number))
+            for number in range(self._count):
+                self._said(f"worker-{number}", _JOINED)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all processes, executors included, and remove their files."""
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def executors(self) -> list[int]:
+        """The process ids of the executors that run now."""
+        parents = {worker.pid for worker in self.workers}
+        return [pid for pid in _pids() if _parent_of(pid) in parents]
+
+    def kill_executor(self) -> int:
+        """Kill one executor at once; gives its process id."""
+        pid = self.executors()[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def _start_worker(self, number: int) -> subprocess.Popen[bytes]:
+        work = self._directory / f"work-{number}"
+        place = ("--host", HOST, "--port", "0", "--work-dir", str(work))
+        return self._start(f"worker-{number}", _WORKER, *place, *self._size, self.master)
+
+    def _start(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        environment = {
+            "HOME": str(self._directory),
+            "PATH": os.defpath,
+            "SPARK_HOME": str(self._home),
+            "SPARK_LOCAL_DIRS": str(self._directory / "local"),
+            "SPARK_LOCAL_IP": HOST,
+        }
+        environment |= {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+        command = [str(self._home / "bin" / "spark-class"), program, "--webui-port", "0"]
+        with (self._directory / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self._directory,
+            )
+        self._processes.append(process)
+        return process
+
+    def _said(self, name: str, pattern: re.Pattern[str]) -> str:
+        """Wait until the log of a process has something; gives the group, if there is one."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        log = self._directory / f"{name}.log"
+        while time.monotonic() < deadline:
+            found = pattern.search(log.read_text(errors="replace"))
+            if found is not None:
+                return found[found.lastindex or 0]
+            if self._processes[-1].poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(f"Spark's {name} did not start:\n{log.read_text(errors='replace')}")
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1])

@@ -1,0 +1,1 @@
+"""Naksha on Spark."""
