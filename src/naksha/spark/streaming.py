@@ -29,7 +29,7 @@ from naksha.model.query import Query, States
 from naksha.model.transaction import LogFilter, Transaction
 from naksha.model.version import HEAD, AtSeq
 from naksha.spark.columns import CHANGES, Projection
-from naksha.spark.opened import close_all, opened
+from naksha.spark.opened import close, opened
 from naksha.spark.read_options import StreamOptions, check_there
 from naksha.spark.reading import place_at
 from naksha.spi.storage import Layer, Split, Storage
@@ -203,7 +203,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         await line.resolve(AtSeq(changes.first), self._options.collection)
 
     def stop(self) -> None:
-        close_all()
+        close(self._options.place)
 
     async def _line(self, storage: Storage) -> Line:
         return await line_of(storage, self._options.branch)
