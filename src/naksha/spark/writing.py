@@ -26,7 +26,7 @@ from naksha.spi.staging import Applied, Stage, StagedPart, StagedWrite, Staging
 from naksha.spi.storage import Storage
 
 QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batch_id"
+BATCH_ID: Final = "streaming.sql.batchId"
 """How Spark tells a task which stream it is of (that stays when it goes on from its checkpoint),
 and which batch."""
 Messages = Sequence[WriterCommitMessage | None]
@@ -67,11 +67,8 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None
-        name = self._name or context.getLocalProperty(QUERY_ID)
         # A batch that is repeated is the same job, of whichever run of the query.
-        job = f"{name}-{context.getLocalProperty(BATCH_ID)}"
+        job = f"{self._name or _told(QUERY_ID)}-{_told(BATCH_ID)}"
         return Staged(stage(self._options.place, self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
@@ -82,6 +79,15 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Messages, batch_id: int) -> None:
         for job in {part.job for part in parts_of(messages)}:
             drop(self._options.place, job)
+
+
+def _told(name: str) -> str:
+    """What Spark has told the task. Without it batches would take each other for repeated."""
+    context = TaskContext.get()
+    value = None if context is None else context.getLocalProperty(name)
+    if value is None:
+        raise NotSupported(f"Spark does not tell its tasks {name!r}", field="job")
+    return value
 
 
 def parts_of(messages: Messages) -> list[StagedPart]:
