@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 import shapely
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naksha.model import features as module
@@ -60,7 +60,8 @@ def comparable(prepared: PreparedFeatures) -> dict[str, list[Any]]:
 # ---- The same as in dicts ------------------------------------------------------------------------
 
 
-@given(st.lists(features(), max_size=6, unique_by=lambda each: each["id"]), st.booleans())
+@settings(max_examples=40)
+@given(st.lists(features(), max_size=4, unique_by=lambda each: each["id"]), st.booleans())
 def test_columns_are_as_good_as_dicts(made: list[dict[str, Any]], with_prefix: bool) -> None:
     prefix = made[0]["id"][:1] if with_prefix and made else None
     if any(each["id"] == prefix for each in made):
@@ -76,7 +77,8 @@ def test_columns_are_as_good_as_dicts(made: list[dict[str, Any]], with_prefix: b
     assert comparable(found) == comparable(wanted)
 
 
-@given(st.lists(features(), min_size=1, max_size=6, unique_by=lambda each: each["id"]))
+@settings(max_examples=15)
+@given(st.lists(features(), min_size=1, max_size=4, unique_by=lambda each: each["id"]))
 def test_slices_and_other_types_of_arrow_are_the_same(made: list[dict[str, Any]]) -> None:
     batch = given_batch(made)
     large = batch.cast(pa.schema([pa.field(each.name, large_type(each.type)) for each in GIVEN]))

@@ -29,6 +29,7 @@ from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.staging import Staging
 
 Feature = Mapping[str, Any]
 T = TypeVar("T")
@@ -269,7 +270,7 @@ class BulkWriter(Protocol):
         """Forget everything staged."""
 
 
-class Storage(Reader, Protocol):
+class Storage(Reader, Staging, Protocol):
     """A storage: collections, their history, and one transaction log."""
 
     @property

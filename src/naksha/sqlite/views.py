@@ -38,6 +38,7 @@ from naksha.sqlite.layers import Layers
 from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.sql import queries
+from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.transaction import Transaction as OpenTransaction
 from naksha.sqlite.writer import WITHIN, Entry, Writer, within
 
@@ -58,6 +59,7 @@ class OpenFile:
     readers: Readers
     writer: Writer
     news: News
+    stages: StageFiles
 
 
 class View:
