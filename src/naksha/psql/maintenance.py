@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from naksha.model import limits
 from naksha.model.errors import Retryable
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, queries, sql
@@ -120,6 +121,10 @@ class Round:
         dropped = await self._run.fetchval(queries()["sweep_staging"])
         if dropped:
             _log.info("Maintenance swept %d tables of bulk loads that died", dropped)
+        while dropped := await self._run.fetchval(queries()["sweep_staged"], self._now_ms):
+            _log.info("Maintenance swept %d parts that nobody applied", dropped)
+        kept_ms = limits.JOB_KEPT_DAYS * 86_400_000
+        await self._run.fetchval(queries()["sweep_jobs"], self._now_ms - kept_ms)
 
     async def _destroy(self, name: str) -> None:
         if await self._run.fetchval(queries()["destroy_due"], name, self._now_ms):

@@ -17,6 +17,7 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.uuids import txn_number
 from naksha.model.version import Version
 from naksha.psql import log, versions
+from naksha.psql.applying import Applying
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
@@ -31,7 +32,6 @@ from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.sql import queries
-from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.storage import Layer, Storage
@@ -56,7 +56,7 @@ def session_settings(path: str, storage_id: str) -> dict[str, str]:
     }
 
 
-class PsqlStorage(BulkStorage, Writing):
+class PsqlStorage(BulkStorage, Applying):
     """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
 
     def __init__(
@@ -148,6 +148,10 @@ class PsqlStorage(BulkStorage, Writing):
         await self._sequencer.close()
         await self._servers.close()
         await self._connections.close()
+
+    @property
+    def _server(self) -> Server:
+        return self._servers.primary
 
     def _now_ms(self) -> int | None:
         return None if self._clock is None else self._clock.now_ms()

@@ -9,9 +9,9 @@ transaction, so that applying it again does nothing. What nobody applied in time
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -164,12 +164,33 @@ def not_staged(part: StagedPart) -> NotFound:
     )
 
 
-def record_of(applied: Applied) -> dict[str, object]:
-    """What is kept of a job that was applied. A txn is a text in JSON."""
+def record_of(applied: Applied, at_ms: int) -> dict[str, object]:
+    """What is kept of a job that was applied, and when it was. A txn is a text in JSON."""
     txn = None if applied.txn is None else str(applied.txn)
-    return msgspec.to_builtins(applied) | {"txn": txn}
+    return {**msgspec.to_builtins(applied), "txn": txn, "at": at_ms}
 
 
 def applied_before(record: object) -> Applied:
     """What a repeated call answers, from what is kept of the first one."""
-    return msgspec.structs.replace(msgspec.convert(record, Applied, strict=False), repeated=True)
+    first = msgspec.convert(record, Applied, strict=False)
+    return msgspec.structs.replace(first, repeated=True)
+
+
+def key_of(feature: Mapping[str, Any], key: Sequence[str]) -> bytes | None:
+    """What a feature has at a key, so that equal values are the same; None for no value."""
+    value: Any = feature
+    for name in key:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return None if value is None else _canonical.encode(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """1.0 is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+_canonical: Final = msgspec.json.Encoder(order="sorted")
