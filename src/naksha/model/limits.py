@@ -136,20 +136,6 @@ MESSAGE_JSON_BYTES_MAX: Final = 1 * MIB
 MESSAGE_BINARY_BYTES_MAX: Final = 1 * MIB
 """The binary attachment of a message."""
 
-# ---- Staged writes -------------------------------------------------------------------------------
-
-STAGING_LEASE_SECONDS: Final = 24 * 3_600
-"""How long features stay staged that nobody applies: longer than a job takes, from one of its tasks
-to the next."""
-
-STAGED_WRITE_DAYS: Final = 30
-"""How long it is known that a job was applied. Whoever repeats one does so at once, or when it was
-started again."""
-
-STAGED_CHUNK_FEATURES: Final = 25_000
-STAGED_CHUNK_BYTES: Final = 64 * MIB
-"""What is in memory at once of staged features that are applied."""
-
 # ---- Kept beside the data ------------------------------------------------------------------------
 
 KEPT_KIND_BYTES_MAX: Final = 64
@@ -195,6 +181,10 @@ As long as the slowest task of a job may take to begin; who stages renews it."""
 
 STAGED_PARTS_MAX: Final = 20_000
 """Parts of one staged write: the tasks of a large Spark job."""
+
+STAGED_CHUNK_FEATURES: Final = 25_000
+STAGED_CHUNK_BYTES: Final = 64 * MIB
+"""What is in memory at once of staged features that are applied."""
 
 JOB_KEPT_DAYS: Final = 30
 """How long it is known of a job that it was applied; a repetition comes within minutes."""

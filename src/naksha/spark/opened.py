@@ -36,6 +36,10 @@ class Opened:
         """Wait for something that the storage does."""
         return self._background.call(work(self._held.inside))
 
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that was got from the storage."""
+        return self._background.call(work)
+
     def iterate(self, work: Callable[[Storage], AsyncIterator[T]]) -> Iterator[T]:
         """What the storage gives, one by one: it may be large."""
         return self._background.iterate(work(self._held.inside), 1)

@@ -7,19 +7,21 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StructType, VariantType
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import OutcomeUnknown
+from naksha.spark.failures import failure_in
 from naksha.spark.given import check_columns
 from naksha.spark.opened import opened
 from naksha.spark.options import Place, place_of
 from naksha.spark.sessions import set_up
-from naksha.spark.write_options import options_of
-from naksha.spi.staged import KIND, applied_of, check_staged_write
-from naksha.spi.staging import Applied, StagedWrite, WriteMode
+from naksha.spark.write_options import WriteOptions, options_of
+from naksha.spi.staging import JOB, Applied, StagedWrite, WriteMode, applied_before, check_write
+from naksha.versioning.refs import MAIN_BRANCH
 
 JSON_COLUMNS: Final = ("properties", "members")
 
@@ -35,6 +37,7 @@ def write(
     author: str | None = None,
     message: str | None = None,
     job: str | None = None,
+    branch: str = MAIN_BRANCH,
     schema: str | None = None,
 ) -> Applied:
     """Write a DataFrame as features of a collection, with one transaction, and tell what became of
@@ -44,6 +47,9 @@ def write(
     `properties` and `members` may be structs, maps or variants, too. A collection that is new gets
     the settings of `collection`. `key` is the path of mode "replace". A `job` that was written
     before is not written again. `schema` is that of PostgreSQL.
+
+    Raises:
+        NakshaError: What the storage says, with the feature and the field that it is about.
     """
     info = CollectionInfo(id=collection) if isinstance(collection, str) else collection
     staged = StagedWrite(
@@ -55,7 +61,7 @@ def write(
         message=message,
         key=None if key is None else tuple(key),
     )
-    check_staged_write(staged, ())
+    check_write(staged, ())
     place = place_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
     before = _applied(place, staged.job)
     if before is not None:
@@ -63,8 +69,11 @@ def write(
     written = with_json(frame)
     check_columns(written.schema)
     set_up(frame.sparkSession)
-    options = options_of(place, staged)
-    written.write.format("naksha").options(**options).mode("append").save()
+    options = options_of(WriteOptions(place, staged, branch))
+    try:
+        written.write.format("naksha").options(**options).mode("append").save()
+    except PySparkException as error:
+        raise failure_in(str(error)) or error from error
     done = _applied(place, staged.job)
     if done is None:
         raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")
@@ -84,5 +93,5 @@ def with_json(frame: DataFrame) -> DataFrame:
 
 
 def _applied(place: Place, job: str) -> Applied | None:
-    found = opened(place).call(lambda s: s.kept(KIND, job))
-    return None if found is None else applied_of(found.value)
+    found = opened(place).call(lambda s: s.kept(JOB, job))
+    return None if found is None else applied_before(found.value)

@@ -13,6 +13,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_app_id, check_author, check_collection_id
 from naksha.spark.options import Place, needed, place_of
 from naksha.spi.staging import StagedWrite, WriteMode
+from naksha.versioning.refs import MAIN_BRANCH
 
 _FLAGS: Final = {"true": True, "false": False}
 
@@ -22,10 +23,12 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
     place: Place
     write: StagedWrite
+    branch: str = MAIN_BRANCH
 
-    def of_job(self, job: str) -> StagedWrite:
+    def of_job(self, job: str) -> WriteOptions:
         """The same for another job."""
-        return msgspec.structs.replace(self.write, job=job)
+        write = msgspec.structs.replace(self.write, job=job)
+        return msgspec.structs.replace(self, write=write)
 
 
 def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -51,15 +54,17 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
             message=options.get("message") or None,
             key=_key(options, mode),
         ),
+        options.get("branch") or MAIN_BRANCH,
     )
 
 
-def options_of(place: Place, write: StagedWrite) -> dict[str, str]:
-    """The options that say the same: `write_options` reads them."""
-    info = write.info
+def options_of(options: WriteOptions) -> dict[str, str]:
+    """The options as Spark takes them: `write_options` reads them."""
+    place, write, info = options.place, options.write, options.write.info
     given = {
         "storage": place.location,
         "schema": place.schema,
+        "branch": options.branch,
         "job": write.job,
         "collection": info.id,
         "history": str(info.history_enabled).lower(),

@@ -4,7 +4,7 @@ staged, as one transaction. See `naksha.spi.staging` for why."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -16,17 +16,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from naksha.model.errors import NotSupported
+from naksha.model.errors import NakshaError, NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
+from naksha.spark.failures import note
 from naksha.spark.given import check_columns, given_of
 from naksha.spark.opened import opened
-from naksha.spark.options import Place
 from naksha.spark.write_options import WriteOptions
-from naksha.spi.staging import Applied, Stage, StagedPart, StagedWrite, Staging
+from naksha.spi.staging import Applied, Stage, StagedPart, Staging
 from naksha.spi.storage import Storage
+from naksha.versioning.places import line_of
 
 QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batch_id"
+BATCH_ID: Final = "streaming.sql.batchId"
 """How Spark tells a task which stream it is of (that stays when it goes on from its checkpoint),
 and which batch."""
 Messages = Sequence[WriterCommitMessage | None]
@@ -47,13 +48,13 @@ class FeatureWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(stage(self._options.place, self._options.write, iterator))
+        return Staged(stage(self._options, iterator))
 
     def commit(self, messages: Messages) -> None:
-        apply(self._options.place, self._options.write, parts_of(messages))
+        apply(self._options, parts_of(messages))
 
     def abort(self, messages: Messages) -> None:
-        drop(self._options.place, self._options.write.job)
+        drop(self._options)
 
 
 class FeatureStreamWriter(DataSourceStreamArrowWriter):
@@ -67,21 +68,27 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None
-        name = self._name or context.getLocalProperty(QUERY_ID)
         # A batch that is repeated is the same job, of whichever run of the query.
-        job = f"{name}-{context.getLocalProperty(BATCH_ID)}"
-        return Staged(stage(self._options.place, self._options.of_job(job), iterator))
+        job = f"{self._name or _told(QUERY_ID)}-{_told(BATCH_ID)}"
+        return Staged(stage(self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
         parts = parts_of(messages)
         if parts:
-            apply(self._options.place, self._options.of_job(parts[0].job), parts)
+            apply(self._options.of_job(parts[0].job), parts)
 
     def abort(self, messages: Messages, batch_id: int) -> None:
         for job in {part.job for part in parts_of(messages)}:
-            drop(self._options.place, job)
+            drop(self._options.of_job(job))
+
+
+def _told(name: str) -> str:
+    """What Spark has told the task. Without it batches would take each other for repeated."""
+    context = TaskContext.get()
+    value = None if context is None else context.getLocalProperty(name)
+    if value is None:
+        raise NotSupported(f"Spark does not tell its tasks {name!r}", field="job")
+    return value
 
 
 def parts_of(messages: Messages) -> list[StagedPart]:
@@ -89,37 +96,51 @@ def parts_of(messages: Messages) -> list[StagedPart]:
     return [message.part for message in messages if isinstance(message, Staged)]
 
 
-def stage(place: Place, write: StagedWrite, batches: Iterator[pa.RecordBatch]) -> StagedPart:
+def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart:
     """One attempt to stage features, in the process of a task."""
-    storage = opened(place)
-    begun = storage.call(lambda s: staging_of(s).stage(write.job, write.info))
-    try:
-        for batch in batches:
-            for start in range(0, batch.num_rows, STAGED_CHUNK_FEATURES):
-                some = given_of(batch.slice(start, STAGED_CHUNK_FEATURES))
-                storage.call(partial(_add, begun, some))
-        return storage.call(lambda _: begun.close())
-    except BaseException:
-        storage.call(lambda _: begun.abort())
-        raise
+    storage, write = opened(options.place), options.write
+
+    async def begin(found: Storage) -> Stage:
+        return await (await _line(found, options)).stage(write.job, write.info)
+
+    with _noting():
+        begun = storage.call(begin)
+        try:
+            for batch in batches:
+                for start in range(0, batch.num_rows, STAGED_CHUNK_FEATURES):
+                    some = given_of(batch.slice(start, STAGED_CHUNK_FEATURES))
+                    storage.wait(begun.add(some))
+            return storage.wait(begun.close())
+        except BaseException:
+            storage.wait(begun.abort())
+            raise
 
 
-async def _add(begun: Stage, batch: pa.RecordBatch, _: Storage) -> None:
-    await begun.add(batch)
-
-
-def apply(place: Place, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
     """Apply exactly these parts, in a process of the driver; once, however often it is called."""
-    return opened(place).call(lambda s: staging_of(s).apply_staged(write, parts))
+
+    async def do(found: Storage) -> Applied:
+        return await (await _line(found, options)).apply_staged(options.write, parts)
+
+    with _noting():
+        return opened(options.place).call(do)
 
 
-def drop(place: Place, job: str) -> None:
-    """Forget what a job has staged. Tasks that are still at it are swept in time."""
-    opened(place).call(lambda s: staging_of(s).drop_staged(job))
+def drop(options: WriteOptions) -> None:
+    """Forget what a job has staged. Tasks that are still at it are told so, or swept in time."""
+    with _noting():
+        opened(options.place).call(lambda s: s.drop_staged(options.write.job))
 
 
-def staging_of(storage: Storage) -> Staging:
-    """The storage as one that takes staged writes."""
-    if not isinstance(storage, Staging):
-        raise NotSupported("The storage takes no staged writes", field="storage")
-    return storage
+async def _line(storage: Storage, options: WriteOptions) -> Staging:
+    return (await line_of(storage, options.branch)).storage
+
+
+@contextmanager
+def _noting() -> Iterator[None]:
+    """Spark turns errors into texts; what is to be read from them later is written down here."""
+    try:
+        yield
+    except NakshaError as error:
+        error.add_note(note(error))
+        raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -94,7 +94,6 @@ class Stage(Protocol):
         """Forget it, if it is not closed. May be called at any time, and again."""
 
 
-@runtime_checkable
 class Staging(Protocol):
     """What a storage offers to jobs that write from many processes."""
 

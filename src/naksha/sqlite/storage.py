@@ -22,6 +22,7 @@ from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
 from naksha.sqlite.maintenance import expire, maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
+from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.views import LOOK_S, OpenFile
 from naksha.sqlite.writer import Writer
 
@@ -32,7 +33,8 @@ class SqliteStorage(BulkStorage):
     """See `naksha.spi.storage.Storage`. Open it with `SqliteStorage.open`."""
 
     def __init__(self, path: Path, file: OpenFile) -> None:
-        super().__init__(path, file, MAIN_ONLY)
+        super().__init__(file, MAIN_ONLY)
+        self.path = path
 
     @classmethod
     async def open(
@@ -67,7 +69,8 @@ class SqliteStorage(BulkStorage):
 
         writer = Writer(connection, published)
         readers = Readers(place, busy_s, readers_max)
-        storage = cls(place, OpenFile((id_, known), clock, readers, writer, news))
+        file = OpenFile((id_, known), clock, readers, writer, news, StageFiles(place))
+        storage = cls(place, file)
         try:
             await storage._publish()
         except BaseException:

@@ -39,6 +39,7 @@ from naksha.sqlite.layers import Layers
 from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.sql import queries
+from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.transaction import Transaction as OpenTransaction
 from naksha.sqlite.writer import WITHIN, Entry, Writer, within
 
@@ -59,6 +60,7 @@ class OpenFile:
     readers: Readers
     writer: Writer
     news: News
+    stages: StageFiles
 
 
 class View:

@@ -8,14 +8,15 @@ PRAGMA locking_mode = EXCLUSIVE
 -- name: staged_create
 -- An id that is there twice is found when the parts of a job are put together.
 CREATE TABLE stage (id TEXT NOT NULL, jsondata BLOB, geo BLOB, geometry TEXT, west REAL,
-                    south REAL, east REAL, north REAL, qrid TEXT, tags BLOB, crid TEXT)
+                    south REAL, east REAL, north REAL, qrid TEXT, tags BLOB, crid TEXT,
+                    uuid TEXT)
 
 -- name: staged_put
-INSERT INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: staged_about_create
 -- The collection and its settings that the features were checked with.
-CREATE TABLE about (collection TEXT NOT NULL, id_prefix TEXT NOT NULL, points_only INTEGER NOT NULL)
+CREATE TABLE about (collection TEXT NOT NULL, id_prefix TEXT, points_only INTEGER NOT NULL)
 
 -- name: staged_about_put
 INSERT INTO about VALUES (?, ?, ?)
@@ -72,8 +73,18 @@ SELECT id FROM {{head}}
  WHERE naksha_key(jsondata, ?) IN (SELECT value FROM temp.naksha_staged_key)
    AND id NOT IN (SELECT id FROM temp.naksha_staged)
 
+-- name: unstaged_among
+-- Of pairs of an id and a key.
+SELECT value ->> 0 FROM json_each(?)
+ WHERE value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
+
+-- name: unstaged_among_keys
+SELECT value ->> 0 FROM json_each(?)
+ WHERE value ->> 1 IN (SELECT value FROM temp.naksha_staged_key)
+   AND value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
+
 -- name: has_past
 SELECT EXISTS (SELECT 1 FROM {{hst}}) OR EXISTS (SELECT 1 FROM {{del}})
 
--- name: staged_writes_forget
-DELETE FROM naksha_kept WHERE kind = ? AND json_extract(value, '$.at') < ?
+-- name: jobs_forget
+DELETE FROM naksha_kept WHERE kind = ? AND json_extract(value, '$.at') <= ?
