@@ -1,1 +1,1 @@
-"""The jobs of the data pipeline."""
+"""Jobs of the data pipeline."""

@@ -1,4 +1,4 @@
-"""Places for the storages of tests, one of each kind."""
+"""Every test of this folder that takes a `town` or a `location` runs on both storages."""
 
 from __future__ import annotations
 
@@ -7,16 +7,58 @@ from pathlib import Path
 
 import pytest
 
+from naksha.spark.opened import close_all
+from naksha.spark.options import Place
 from naksha.testing.fixtures import DatabaseFactory
+from tests.installed import make_installed
+from tests.spark.jobs.town import Town
+
+TEMPLATE = "naksha_jobs_template"
+
+
+@pytest.fixture(scope="session")
+async def template(database_factory: DatabaseFactory) -> str:
+    """The name of a database with the schema in it, to be copied."""
+    await make_installed(database_factory, TEMPLATE, "town")
+    return TEMPLATE
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def town(
+    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory, template: str
+) -> Iterator[Town]:
+    """A storage with an empty collection `places`."""
+    if request.param == "sqlite":
+        yield _made(f"file:{tmp_path}/town.naksha")
+        close_all()
+        return
+    with database_factory.fresh(template) as dsn:
+        yield _made(dsn)
+        close_all()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def location(
-    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
+    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory, template: str
 ) -> Iterator[str]:
     """A place for a storage, of each kind."""
     if request.param == "sqlite":
         yield f"file:{tmp_path}/town.naksha"
+        close_all()
         return
-    with database_factory.fresh() as dsn:
+    with database_factory.fresh(template) as dsn:
         yield dsn
+        close_all()
+
+
+@pytest.fixture
+def small_town(tmp_path: Path) -> Iterator[Town]:
+    """The same in a file only, for what has nothing to do with the storage."""
+    yield _made(f"file:{tmp_path}/town.naksha")
+    close_all()
+
+
+def _made(location: str) -> Town:
+    made = Town(Place(location))
+    made.create_collection("places")
+    return made

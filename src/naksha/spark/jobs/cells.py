@@ -1,7 +1,8 @@
 """Optimal partitioning (see `naksha.spi.partitioning`), computed from the qrids of a table.
 
-The features of each qrid are counted in one pass; then a few digits at a time are looked at, and
-only below the cells that have too many features. So the result is that of counting cell by cell.
+The features of each qrid are counted in one pass. Of few qrids the rest is done at once; of many a
+few digits at a time are looked at, and only below the cells that have too many features. So the
+result is that of counting cell by cell.
 """
 
 from __future__ import annotations
@@ -21,25 +22,40 @@ from naksha.spi.partitioning import NOWHERE
 
 STEP: Final = 3
 """Digits looked at in one round: at most 64 cells come back for each that has too many."""
+FEW: Final = 20_000
+"""Different qrids that are looked at all together."""
 
 
-def cells_of(qrids: DataFrame, most: int) -> dict[str, int]:
+def cells_of(qrids: DataFrame, most: int, few: int = FEW) -> dict[str, int]:
     """The coarsest cells with at most `most` rows each; `qrids` has the column `qrid`."""
     counted = qrids.groupBy("qrid").agg(f.count(f.lit(1)).alias("n")).persist()
     try:
-        nowhere = counted.where("qrid IS NULL").first()
-        found = {} if nowhere is None else {NOWHERE: int(nowhere.n)}
-        somewhere = counted.where("qrid IS NOT NULL")
-        larger: list[str] = [""]
-        for depth in range(STEP, QRID_DIGITS + 1, STEP):
-            counts = _counts(somewhere, larger, depth)
-            settled, larger = settle(counts, larger, most)
-            found |= settled
-            if not larger:
-                break
+        some = counted.limit(few + 1).toArrow()
+        found = _of_few(some, most) if len(some) <= few else _of_many(counted, most)
     finally:
         counted.unpersist()
     return dict(sorted(found.items()))
+
+
+def _of_few(counted: pa.Table, most: int) -> dict[str, int]:
+    keys, numbers = (column.to_pylist() for column in counted.columns)
+    counts = dict(zip(keys, numbers, strict=True))
+    nowhere = counts.pop(None, 0)
+    found, _ = settle(counts, [""], most)
+    return {NOWHERE: nowhere, **found} if nowhere else found
+
+
+def _of_many(counted: DataFrame, most: int) -> dict[str, int]:
+    nowhere = counted.where("qrid IS NULL").first()
+    found = {} if nowhere is None else {NOWHERE: int(nowhere.n)}
+    somewhere = counted.where("qrid IS NOT NULL")
+    larger: list[str] = [""]
+    for depth in range(STEP, QRID_DIGITS + 1, STEP):
+        settled, larger = settle(_counts(somewhere, larger, depth), larger, most)
+        found |= settled
+        if not larger:
+            break
+    return found
 
 
 def _counts(counted: DataFrame, larger: Collection[str], depth: int) -> dict[str, int]:
