@@ -90,28 +90,22 @@ async def submit_job(
 
 async def jobs_of(realm: RealmHub, actor: Actor, states: Collection[State] = ()) -> Sequence[Seen]:
     """The jobs that an actor may see, ordered by id; with states, only those in one of them."""
-    snapshot = await snapshot_of(realm)
+    snapshot = await _snapshot_now(realm)
     if snapshot is None:
         return []
     listed = snapshot.list(_PREFIX, JobObject)
     jobs = [found.value async for _, found in listed if is_seen(found.value, actor)]
     known = await JobTable(realm.opened.persistence).read([job.own.state_id for job in jobs])
-    return [
-        Seen(job, known[job.own.state_id].value)
-        for job in jobs
-        if job.own.state_id in known
-        and (not states or known[job.own.state_id].value.state in states)
+    seen = [
+        Seen(job, kept.value) for job in jobs if (kept := known.get(job.own.state_id)) is not None
     ]
+    return [one for one in seen if not states or one.state.state in states]
 
 
 async def job_of(realm: RealmHub, id: str, actor: Actor) -> Seen:
     """One of them, else NotFound."""
-    snapshot = await snapshot_of(realm)
+    snapshot = await _snapshot_now(realm)
     found = None if snapshot is None else await snapshot.get(key_of(JobObject, id), JobObject)
-    if found is None:
-        # It may be a moment old, and another instance's.
-        snapshot = await _snapshot_now(realm)
-        found = None if snapshot is None else await snapshot.get(key_of(JobObject, id), JobObject)
     if found is None:
         raise _not_found(id)
     check_seen(found.value, actor)

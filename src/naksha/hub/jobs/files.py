@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from naksha.model.errors import Forbidden, InvalidArgument
+from naksha.model.errors import Forbidden, InvalidArgument, Unavailable
 
 _EXPANDED: Final = frozenset("{}[]\\")
 """Signs that others expand to several names, which would have to be looked at too. `*` and `?` stay
@@ -47,7 +47,12 @@ class JobFiles:
                 "The name of a file has none of the signs { } [ ] and backslash", field=field
             )
         base = self._directory / realm_id
-        base.mkdir(parents=True, exist_ok=True)
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"The directory of the realm's files cannot be made: {error.strerror}", field=field
+            ) from error
         path = base / name
         # Also what a link leads to; and `..` not even where it would do no harm.
         is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(base))

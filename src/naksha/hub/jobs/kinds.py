@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from naksha.hub.handlers.schemas import Schema
@@ -55,18 +55,37 @@ class JobKinds:
             raise
 
 
+def _schema_of(kind: JobKind) -> Mapping[str, Any]:
+    name = str(kind.schema["$ref"]).rpartition("/")[2]
+    schema: Mapping[str, Any] = kind.schema["$defs"][name]
+    return schema
+
+
+def required_of(kind: JobKind) -> Sequence[str]:
+    """Those of its fields that must be given."""
+    required: Sequence[str] = _schema_of(kind).get("required", ())
+    return required
+
+
 def fields_of(kind: JobKind) -> Mapping[str, Any]:
     """The fields of its specification, each with its schema."""
-    name = str(kind.schema["$ref"]).rpartition("/")[2]
-    fields: Mapping[str, Any] = kind.schema["$defs"][name]["properties"]
+    fields: Mapping[str, Any] = _schema_of(kind)["properties"]
     return fields
 
 
 def check_spec(kind: JobKind, spec: Mapping[str, Any]) -> None:
     """InvalidArgument, with the field, when a whole specification is not as the job needs it."""
+    known = fields_of(kind)
+    for name in spec:
+        if name not in known:
+            raise InvalidArgument(
+                f"The job {kind.name} has no field {name!r:.80}; there are: {', '.join(known)}",
+                field=f"spec.{name}",
+            )
+    for name in required_of(kind):
+        if name not in spec:
+            field = name if name == "collection" else f"spec.{name}"
+            raise InvalidArgument(f"The job {kind.name} needs {name}", field=field)
     for place, message in Schema(kind.schema, "job").problems(spec):
-        field = ".".join(place.strip("/").split("/"))
-        raise InvalidArgument(
-            f"The specification is not right: {message:.300}",
-            field=f"spec.{field}" if field else "spec",
-        )
+        field = ".".join(["spec", *filter(None, place.split("/"))])
+        raise InvalidArgument(f"The specification is not right: {message:.300}", field=field)

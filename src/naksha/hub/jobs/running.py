@@ -16,7 +16,7 @@ from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_log
 from naksha.hub.jobs.targets import WRITE, Placed, Target, target_of, whole_spec
-from naksha.hub.leasing import Holding, Lost
+from naksha.hub.leasing import Holding
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError
 from naksha.spi.job_process import JobProcess
@@ -67,8 +67,8 @@ class Runner:
             await asyncio.gather(saving, running, return_exceptions=True)
             if self._process is not None:
                 await self._process.close()
-        if not saving.cancelled() and isinstance(saving.exception(), Lost):
-            _log.warning("job %s: %s; its process was ended", self._name, saving.exception())
+        if not saving.cancelled() and (error := saving.exception()) is not None:
+            raise error
 
     # ---- Its process -------------------------------------------------------------------------
 
@@ -93,6 +93,8 @@ class Runner:
             self._note(line)
             end = line
         assert isinstance(end, Done | Failed)
+        if isinstance(end, Failed) and self._holding.value.cancelled_by:
+            return Failed.of(Cancelled("The job was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
             _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end

@@ -134,7 +134,7 @@ class JobService:
         if holding is None:
             return
         if former:
-            await _say(realm, job, table, f"the instance {former} has died; it begins again")
+            await _say(realm, job, table, f"the instance {former} is gone; it begins again")
         task = asyncio.create_task(
             self._run(realm, job, holding), name=f"naksha-job {realm.realm_id}/{job.id}"
         )
@@ -147,13 +147,18 @@ class JobService:
             return Failed("cancelled", "The job was cancelled")
         if state.attempt == 0:
             return None
-        who = f"The instance {state.holder or 'that ran it'} has died"
+        who = f"The instance {state.holder or 'that ran it'} is gone"
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
             return Failed(_LOST, f"{who}, and the job was begun {state.attempt} times already")
-        with contextlib.suppress(NakshaError):
-            if not (await self._how.kinds.get(job.job)).is_repeatable:
-                return Failed(_LOST, f"{who} in the middle of a job that must not begin again")
+        if not await self._is_repeatable(job):
+            return Failed(_LOST, f"{who} in the middle of a job that must not begin again")
         return None
+
+    async def _is_repeatable(self, job: JobObject) -> bool:
+        try:
+            return (await self._how.kinds.get(job.job)).is_repeatable
+        except InvalidArgument:
+            return True  # it is not known here, and left to who knows it
 
     async def _end_without(
         self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, reason: Failed
@@ -183,11 +188,22 @@ class JobService:
         except Lost as lost:
             _log.warning("job %s/%s: %s", realm.realm_id, job.id, lost)
         except asyncio.CancelledError:
-            # This instance ends; whoever comes next need not wait.
-            await holding.release()
+            await self._give_back(realm, job, holding)
             raise
         except Exception:  # noqa: BLE001 - nobody else would tell
             _log.exception("job %s/%s", realm.realm_id, job.id)
+
+    async def _give_back(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
+        """This instance ends; whoever comes next need not wait, and begins as if nobody had."""
+        table = JobTable(realm.opened.persistence)
+        await _say(realm, job, table, "the instance was stopped")
+        if await self._is_repeatable(job):
+            attempt = holding.value.attempt - 1
+            await holding.release(
+                state=State.SUBMITTED, attempt=attempt, phase="", done=0, total=None
+            )
+        else:
+            await holding.release()
 
     def _ran(self, state_id: int) -> None:
         self._running.pop(state_id, None)
