@@ -96,6 +96,10 @@ class RealmHub:
         thing = await self.registry.get(StorageObject, id)
         return await self._storages.get(self.realm_id, thing)
 
+    def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
+        """Where a storage of the realm is, for another process, and the options of its backend."""
+        return self._storages.located(thing)
+
     async def try_out_storage(self, thing: StorageObject) -> None:
         """Open a storage as it is to be configured."""
         await self._storages.try_out(self.realm_id, thing)

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     ROLE = "role"
     CAPABILITY = "capability"
     SUBSCRIPTION = "subscription"
+    JOB = "job"
 
 
 FEATURE_ATTRIBUTES: Final = frozenset({"id", "tags", "appId", "author"})
@@ -216,6 +217,33 @@ def subscription(
         {
             "id": id,
             "subscriptionId": id,
+            "spaceId": space_id,
+            "storageId": storage_id,
+            "owner": owner,
+            "tags": tags,
+            "appId": app_id,
+            "author": author,
+        },
+    )
+
+
+def job(
+    id: str,
+    *,
+    job: str | None = None,
+    space_id: str | None = None,
+    storage_id: str | None = None,
+    owner: str | None = None,
+    tags: Collection[str] = (),
+    app_id: str | None = None,
+    author: str | None = None,
+) -> Resource:
+    """A job about a space, or about a storage."""
+    return Resource(
+        Kind.JOB,
+        {
+            "id": id,
+            "job": job,
             "spaceId": space_id,
             "storageId": storage_id,
             "owner": owner,

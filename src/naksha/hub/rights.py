@@ -48,6 +48,9 @@ class Right(StrEnum):
     USE_SUBSCRIPTIONS = "useSubscriptions"
     MANAGE_SUBSCRIPTIONS = "manageSubscriptions"
     """Also needs the right to read all features of the source, and to write to what it names."""
+    USE_JOBS = "useJobs"
+    MANAGE_JOBS = "manageJobs"
+    """Submit, cancel and remove them. Also needs the rights to what a job does."""
     READ_COLLECTIONS = "readCollections"
     CREATE_COLLECTIONS = "createCollections"
     UPDATE_COLLECTIONS = "updateCollections"
@@ -87,6 +90,7 @@ _IMPLIED_EVERYWHERE: Final[Mapping[Right, tuple[Right, ...]]] = {
     Right.MANAGE_CONNECTORS: (Right.USE_CONNECTORS,),
     Right.MANAGE_STORAGES: (Right.USE_STORAGES,),
     Right.MANAGE_SUBSCRIPTIONS: (Right.USE_SUBSCRIPTIONS,),
+    Right.MANAGE_JOBS: (Right.USE_JOBS,),
 }
 SECTIONS: Final[Mapping[str, Mapping[Right, tuple[Right, ...]]]] = MappingProxyType(
     {

@@ -105,6 +105,11 @@ class OpenStorages:
         # Somebody who gives up must not take the opening with him from the others.
         return await asyncio.shield(opened.opening)
 
+    def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
+        """Where a storage is, for another process, and the options of its backend."""
+        location, options = location_of(thing)
+        return self._placed(location), options
+
     async def try_out(self, realm: str, thing: StorageObject) -> None:
         """Open a storage that may be configured soon. Whatever comes of that, the one that is
         configured under its id stays open."""
@@ -137,8 +142,7 @@ class OpenStorages:
                 _log.warning("A storage could not be closed: %s", result)
 
     def _open(self, key: bytes, thing: StorageObject) -> _Opened:
-        location, options = location_of(thing)
-        opened = self._opened[key] = _Opened(self._placed(location), options)
+        opened = self._opened[key] = _Opened(*self.located(thing))
 
         def done(opening: asyncio.Task[Storage]) -> None:
             failed = opening.cancelled() or opening.exception() is not None

@@ -16,6 +16,10 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
+from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.kinds import JobKinds
+from naksha.hub.jobs.running import Running
+from naksha.hub.jobs.service import running_jobs
 from naksha.hub.leasing import lease_times
 from naksha.hub.subscriptions.service import delivering
 from naksha.model import limits
@@ -84,7 +88,15 @@ async def serving(app: FastAPI) -> AsyncIterator[ServerState]:
         await check_default_storage(hub, settings)
         state = ServerState(hub, settings, app.state.doorkeeper, app.state.turns)
         app.state.server = state
-        async with delivering(hub, lease_times(settings.subscription_seconds)):
+        times = lease_times(settings.subscription_seconds)
+        how = Running(
+            kinds=JobKinds(),
+            files=JobFiles(settings.job_directory),
+            master=settings.job_master,
+            settings=settings.job_settings,
+        )
+        jobs = running_jobs(hub, how, count_max=settings.job_parallel, times=times)
+        async with delivering(hub, times), jobs as state.jobs:
             yield state
     finally:
         await hub.close()

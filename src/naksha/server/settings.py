@@ -118,10 +118,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     subscription_seconds: Annotated[
         Seconds,
         _told(
-            "How long a process has a subscription without saying that it lives: after that, and "
-            "the difference of clocks, another one delivers it."
+            "How long a process has a subscription, or a job, without saying that it lives: after "
+            "that, and the difference of clocks, another one delivers it, or runs it anew."
         ),
     ] = limits.SUBSCRIPTION_LEASE_SECONDS
+    job_parallel: Annotated[
+        int,
+        Meta(ge=0),
+        _told("Jobs that one worker runs at once, each with a Spark of its own; 0: none."),
+    ] = limits.JOBS_RUNNING_MAX
+    job_files: Annotated[
+        str,
+        _told(
+            "The directory of files that jobs read and write, each realm's in one of its name. "
+            "Unless given, they read and write none."
+        ),
+    ] = ""
+    job_master: Annotated[
+        str, _told("Where jobs run: the master of a Spark cluster. Unless given: on this machine.")
+    ] = ""
+    job_settings: Annotated[
+        dict[str, str],
+        _told('Settings of Spark, as JSON, for example {"spark.driver.memory": "4g"}.'),
+    ] = {}
     remote_handlers: Annotated[
         tuple[str, ...],
         _told(
@@ -161,6 +180,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def data_directory(self) -> Path:
         """Where files are kept."""
         return Path(self.data).absolute()
+
+    @property
+    def job_directory(self) -> Path | None:
+        """Where files of jobs are, if they may have some."""
+        return Path(self.job_files).absolute() if self.job_files else None
 
     @property
     def default_storage(self) -> DefaultStorage:

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from naksha.hub.context import Context
 from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.jobs.service import JobService
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
 from naksha.server.auth import Doorkeeper
@@ -29,6 +30,7 @@ class ServerState:
         most = limits.COPIES_PARALLEL_MAX
         self.copies = Turns(TurnLimits(most, most, settings.actor_queue, settings.queue_seconds))
         self.watchers = Watchers()
+        self.jobs: JobService
 
 
 def server_of(request: Request) -> ServerState:

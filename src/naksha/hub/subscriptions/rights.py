@@ -104,15 +104,17 @@ async def check_reads_storage(snapshot: Snapshot, storage_id: str, rights: Right
         check_all(rights, Right.READ_FEATURES, everything)
 
 
-def check_all(rights: Rights, right: Right, features: Resource) -> None:
+def check_all(
+    rights: Rights, right: Right, features: Resource, about: str = "a subscription"
+) -> None:
     """Forbidden unless the right extends to all of the features."""
     scope = rights.scope(right, features)
     if scope.is_nothing:
         raise forbidden(right, features)
     if not scope.is_everything:
         raise Forbidden(
-            f"The right {right.value} is granted for some {features} only, and a subscription is "
-            "about all of them; ask for a token, or a role, that grants it for all",
+            f"The right {right.value} is granted for some {features} only, and {about} is about "
+            "all of them; ask for a token, or a role, that grants it for all",
             right=right.value,
             resource=str(features),
         )

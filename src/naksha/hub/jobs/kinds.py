@@ -1,0 +1,91 @@
+"""The jobs that this instance can run: asked for once, in a process that knows Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from naksha.hub.handlers.schemas import Schema
+from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.spi.job_process import described_jobs
+from naksha.spi.jobs import JobKind
+
+_RETRY_SECONDS: Final = 60.0
+"""How long it is believed that none can be run."""
+
+
+class JobKinds:
+    """What `python -m naksha.spark describe` tells, once somebody asks."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, JobKind] | None = None
+        self._failed: tuple[float, NotSupported] | None = None
+        self._line = asyncio.Lock()
+
+    async def all(self) -> Mapping[str, JobKind]:
+        """By name.
+
+        Raises:
+            NotSupported: None can be run here.
+        """
+        async with self._line:
+            if self._known is None:
+                self._known = await self._asked()
+            return self._known
+
+    async def get(self, name: str) -> JobKind:
+        """One of them, else InvalidArgument."""
+        known = await self.all()
+        if name not in known:
+            raise InvalidArgument(
+                f"No job is called {name!r:.80}; known are: {', '.join(sorted(known))}",
+                field="job",
+            )
+        return known[name]
+
+    async def _asked(self) -> dict[str, JobKind]:
+        if self._failed is not None and time.monotonic() - self._failed[0] < _RETRY_SECONDS:
+            raise self._failed[1]
+        try:
+            return {kind.name: kind for kind in await described_jobs()}
+        except NotSupported as error:
+            self._failed = time.monotonic(), error
+            raise
+
+
+def _schema_of(kind: JobKind) -> Mapping[str, Any]:
+    name = str(kind.schema["$ref"]).rpartition("/")[2]
+    schema: Mapping[str, Any] = kind.schema["$defs"][name]
+    return schema
+
+
+def required_of(kind: JobKind) -> Sequence[str]:
+    """Those of its fields that must be given."""
+    required: Sequence[str] = _schema_of(kind).get("required", ())
+    return required
+
+
+def fields_of(kind: JobKind) -> Mapping[str, Any]:
+    """The fields of its specification, each with its schema."""
+    fields: Mapping[str, Any] = _schema_of(kind)["properties"]
+    return fields
+
+
+def check_spec(kind: JobKind, spec: Mapping[str, Any]) -> None:
+    """InvalidArgument, with the field, when a whole specification is not as the job needs it."""
+    known = fields_of(kind)
+    for name in spec:
+        if name not in known:
+            raise InvalidArgument(
+                f"The job {kind.name} has no field {name!r:.80}; there are: {', '.join(known)}",
+                field=f"spec.{name}",
+            )
+    for name in required_of(kind):
+        if name not in spec:
+            field = name if name == "collection" else f"spec.{name}"
+            raise InvalidArgument(f"The job {kind.name} needs {name}", field=field)
+    for place, message in Schema(kind.schema, "job").problems(spec):
+        field = ".".join(["spec", *filter(None, place.split("/"))])
+        raise InvalidArgument(f"The specification is not right: {message:.300}", field=field)

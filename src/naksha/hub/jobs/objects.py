@@ -1,0 +1,213 @@
+"""What is kept of a job: what it is to do, which never changes; how it goes, which changes all the
+time; and what it says.
+
+Jobs of a realm share a pointer of their own, so that they are not in the way of the configuration.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from naksha.catalog.objects import Object, object_type
+from naksha.catalog.persistence import Persistence
+from naksha.hub import resources
+from naksha.hub.leasing import Leased, LeasedTable, read_objects
+from naksha.hub.objects import HubObject, check_object_id
+from naksha.hub.resources import Resource
+from naksha.hub.rights import Right
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.names import check_collection_id
+from naksha.spi.jobs import Failed
+
+JOBS: Final = "jobs"
+"""The pointer."""
+_COMPUTED: Final = frozenset({"type", "status"})
+
+
+class OwnIds(msgspec.Struct, frozen=True, rename="camel"):
+    """What nobody is shown of a job: where its state and its log are, and what its writes are
+    called, which no other job ever is."""
+
+    state_id: int = 0
+    log_id: int = 0
+    run_id: str = ""
+
+
+@object_type("hub-job")
+class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
+    """A job: what it is to do, and with what."""
+
+    kind: ClassVar[str] = "job"
+    use_right: ClassVar[Right] = Right.USE_JOBS
+    manage_right: ClassVar[Right] = Right.MANAGE_JOBS
+    computed: ClassVar[frozenset[str]] = _COMPUTED
+
+    job: str
+    """Which one."""
+    space_id: str | None = None
+    storage_id: str | None = None
+    """What it is about: a space, or a storage."""
+    collection: str | None = None
+    """The collection of the storage, or None for all of them; of a space, the hub knows it."""
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What else it is told."""
+    own: OwnIds = OwnIds()
+
+    def check(self) -> None:
+        super().check()
+        if (self.space_id is None) == (self.storage_id is None):
+            raise InvalidArgument("A job is about one thing: a spaceId or a storageId", field="job")
+        if self.space_id is not None:
+            check_object_id(self.space_id, "space")
+            if self.collection is not None:
+                raise InvalidArgument(
+                    "A space has its own collection; name one with a storageId", field="collection"
+                )
+        if self.storage_id is not None:
+            check_object_id(self.storage_id, "storage")
+        if self.collection is not None:
+            check_collection_id(self.collection, field="collection")
+        if len(msgspec.json.encode(self.spec)) > limits.JOB_SPEC_BYTES_MAX:
+            raise LimitExceeded(
+                f"What a job is told has at most {limits.JOB_SPEC_BYTES_MAX} bytes", field="spec"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what is ours only."""
+        return {name: value for name, value in self.whole_json().items() if name != "own"}
+
+    def resource(self) -> Resource:
+        return resources.job(
+            self.id,
+            job=self.job,
+            space_id=self.space_id,
+            storage_id=self.storage_id,
+            owner=self.owner,
+            tags=self.tags,
+            app_id=self.app_id,
+            author=self.author,
+        )
+
+
+class State(StrEnum):
+    """How it goes with a job."""
+
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """Its instance has died, and it may not begin again by itself."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will come of it any more."""
+        return self not in (State.SUBMITTED, State.RUNNING)
+
+
+@object_type("job-state", is_cached=False)
+class JobState(Leased, frozen=True, kw_only=True):
+    """What is known of a job that changes all the time."""
+
+    state: State = State.SUBMITTED
+    submitted_ms: int
+    started_ms: int = 0
+    ended_ms: int = 0
+    attempt: int = 0
+    """How often it was begun."""
+    phase: str = ""
+    done: int = 0
+    total: int | None = None
+    cancelled_by: str = ""
+    """Who wishes it to end, if somebody does."""
+    report: dict[str, Any] | None = None
+    error: Failed | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What a client is told."""
+        told: dict[str, Any] = {
+            "state": self.state.value,
+            "submittedAt": self.submitted_ms,
+            "startedAt": self.started_ms or None,
+            "endedAt": self.ended_ms or None,
+            "attempt": self.attempt,
+            "instance": self.holder or None,
+            "phase": self.phase or None,
+            "done": self.done if self.phase else None,
+            "total": self.total,
+            "cancelledBy": self.cancelled_by or None,
+            "report": self.report,
+            "error": None if self.error is None else _error_json(self.error),
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+def _error_json(failed: Failed) -> dict[str, Any]:
+    told = {
+        "code": failed.code,
+        "message": failed.message,
+        "field": failed.field,
+        "featureId": failed.feature_id,
+        "collectionId": failed.collection_id,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+class JobTable(LeasedTable[JobState]):
+    """The states of all jobs of a realm."""
+
+    def __init__(self, persistence: Persistence) -> None:
+        super().__init__(persistence, JobState)
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """Something that was said."""
+
+    at: int
+    """Epoch milliseconds."""
+    text: str
+
+
+@object_type("job-log", is_cached=False)
+class JobLog(msgspec.Struct, frozen=True):
+    """What a job has said: the newest lines of it."""
+
+    lines: tuple[LogLine, ...] = ()
+    dropped: int = 0
+    """So many were before these."""
+
+    def with_lines(self, more: list[LogLine]) -> JobLog:
+        """With more lines, and without the oldest ones if that would be too much."""
+        lines = [*self.lines, *more]
+        size = sum(_bytes(line) for line in lines)
+        first = max(0, len(lines) - limits.JOB_LOG_LINES_MAX)
+        size -= sum(_bytes(line) for line in lines[:first])
+        while size > limits.JOB_LOG_BYTES_MAX:
+            size -= _bytes(lines[first])
+            first += 1
+        return JobLog(tuple(lines[first:]), self.dropped + first)
+
+
+_LINE_BYTES: Final = 24
+"""What a line takes besides its text."""
+
+
+def _bytes(line: LogLine) -> int:
+    return len(line.text.encode(errors="replace")) + _LINE_BYTES
+
+
+async def read_log(persistence: Persistence, id: int) -> Object[JobLog] | None:
+    """The log of a job."""
+    return (await read_objects(persistence, JobLog, [id])).get(id)
+
+
+async def add_to_log(persistence: Persistence, id: int, more: list[LogLine]) -> None:
+    """Say more, whoever else does so at the same time."""
+    while (old := await read_log(persistence, id)) is not None:
+        if await persistence.replace(old, old.value.with_lines(more)) is not None:
+            return

@@ -1,0 +1,233 @@
+"""Every instance of the hub has one: it looks for jobs that nobody runs, and runs some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from naksha.catalog.nodes import LeaseTimes
+from naksha.catalog.objects import Object
+from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.jobs.changes import drop_job, snapshot_of
+from naksha.hub.jobs.objects import JobObject, JobState, JobTable, LogLine, State, add_to_log
+from naksha.hub.jobs.running import Runner, Running
+from naksha.hub.leasing import TIMES, Holding, Lost, Watch, take
+from naksha.hub.looking import Looker
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.spi.jobs import Failed
+
+_log: Final = logging.getLogger(__name__)
+_DAY_MS: Final = 24 * 3_600 * 1_000
+_LOST: Final = "lost"
+Kept = Object[JobState]
+
+
+class JobService:
+    """The jobs of one instance: it runs `count_max` at once, none if that is 0."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        how: Running,
+        *,
+        count_max: int = limits.JOBS_RUNNING_MAX,
+        times: LeaseTimes = TIMES,
+    ) -> None:
+        self.kinds = how.kinds
+        self.files = how.files
+        self._hub = hub
+        self._how = how
+        self._count_max = count_max
+        self._times = times
+        self._watch = Watch[JobState]()
+        self._ended: dict[str, set[int]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._looker = Looker(
+            hub, "jobs", limits.JOB_LOOK_SECONDS, serving=self._forget_others, look=self._look
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        if self._count_max:
+            self._looker.start()
+
+    def wake(self) -> None:
+        """Look soon: a job was submitted."""
+        self._looker.wake()
+
+    def running(self) -> int:
+        """How many run now."""
+        return len(self._running)
+
+    async def close(self) -> None:
+        """End the processes, and leave their jobs to others, who begin them again."""
+        await self._looker.close()
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _forget_others(self, serving: Collection[str]) -> None:
+        for realm_id in self._ended.keys() - set(serving):
+            del self._ended[realm_id]
+
+    async def _look(self, realm: RealmHub) -> None:
+        """Run what nobody runs, the oldest first, and clear away what ended long ago."""
+        snapshot = await snapshot_of(realm)
+        if snapshot is None:
+            return
+        listed = snapshot.list(f"{JobObject.kind}/", JobObject)
+        jobs = [found.value async for _, found in listed]
+        ended = self._ended.setdefault(realm.realm_id, set())
+        ended &= {job.own.state_id for job in jobs}
+        table = JobTable(realm.opened.persistence)
+        await self._clear(realm, table, [job for job in jobs if job.own.state_id in ended])
+        open_ = [
+            job
+            for job in sorted(jobs, key=lambda job: job.created_at)
+            if job.own.state_id not in ended and job.own.state_id not in self._running
+        ]
+        known = await table.read([job.own.state_id for job in open_])
+        for job in open_:
+            kept = known.get(job.own.state_id)
+            if kept is not None and kept.value.state.is_final:
+                ended.add(kept.id)
+            elif kept is not None and self._is_free(kept, table.now_ms):
+                await self._take(realm, table, job, kept)
+
+    def _is_free(self, kept: Kept, now_ms: int) -> bool:
+        return self._watch.is_free(kept, now_ms, self._times.drift_seconds)
+
+    async def _clear(self, realm: RealmHub, table: JobTable, ended: Sequence[JobObject]) -> None:
+        """Forget jobs that ended long ago; those that were made later need not be looked at."""
+        before_ms = table.now_ms - limits.JOB_KEEP_DAYS * _DAY_MS
+        old = [job for job in ended if job.created_at < before_ms]
+        known = await table.read([job.own.state_id for job in old])
+        for job in old:
+            kept = known.get(job.own.state_id)
+            if kept is None or kept.value.ended_ms < before_ms:
+                await drop_job(realm, job, "naksha", None)
+
+    async def _take(self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept) -> None:
+        """Run a job that nobody runs; or say that it is lost, if it must not begin again."""
+        if (reason := await self._why_not_again(job, kept.value)) is not None:
+            await self._end_without(realm, table, job, kept, reason)
+            return
+        if len(self._running) >= self._count_max or not await self._knows(job):
+            return
+        former = kept.value.holder
+        holding = await take(
+            table,
+            kept,
+            self._hub.catalog.node.instance,
+            self._times,
+            state=State.RUNNING,
+            attempt=kept.value.attempt + 1,
+            started_ms=kept.value.started_ms or table.now_ms,
+        )
+        if holding is None:
+            return
+        if former:
+            await _say(realm, job, table, f"the instance {former} is gone; it begins again")
+        task = asyncio.create_task(
+            self._run(realm, job, holding), name=f"naksha-job {realm.realm_id}/{job.id}"
+        )
+        self._running[kept.id] = task
+        task.add_done_callback(lambda _: self._ran(kept.id))
+
+    async def _why_not_again(self, job: JobObject, state: JobState) -> Failed | None:
+        """Why a job has ended that nobody runs any more; None when it begins, once more maybe."""
+        if state.cancelled_by:
+            return Failed("cancelled", "The job was cancelled")
+        if state.attempt == 0:
+            return None
+        who = f"The instance {state.holder or 'that ran it'} is gone"
+        if state.attempt >= limits.JOB_ATTEMPTS_MAX:
+            return Failed(_LOST, f"{who}, and the job was begun {state.attempt} times already")
+        if not await self._is_repeatable(job):
+            return Failed(_LOST, f"{who} in the middle of a job that must not begin again")
+        return None
+
+    async def _is_repeatable(self, job: JobObject) -> bool:
+        try:
+            return (await self._how.kinds.get(job.job)).is_repeatable
+        except InvalidArgument:
+            return True  # it is not known here, and left to who knows it
+
+    async def _end_without(
+        self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, reason: Failed
+    ) -> None:
+        is_lost = reason.code == _LOST
+        ended = msgspec.structs.replace(
+            kept.value,
+            state=State.LOST if is_lost else State.CANCELLED,
+            error=reason if is_lost else None,
+            ended_ms=table.now_ms,
+        )
+        if await table.swap(kept, ended) is not None:
+            await _say(realm, job, table, f"{ended.state}: {reason.message}")
+
+    async def _knows(self, job: JobObject) -> bool:
+        """Whether it can be run here; else another instance may be able to."""
+        try:
+            await self._how.kinds.get(job.job)
+        except InvalidArgument as error:
+            _log.warning("job %s cannot be run here: %s", job.id, error)
+            return False
+        return True
+
+    async def _run(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
+        try:
+            await Runner(realm, job, holding, self._how).run()
+        except Lost as lost:
+            _log.warning("job %s/%s: %s", realm.realm_id, job.id, lost)
+        except asyncio.CancelledError:
+            await self._give_back(realm, job, holding)
+            raise
+        except Exception:  # noqa: BLE001 - nobody else would tell
+            _log.exception("job %s/%s", realm.realm_id, job.id)
+
+    async def _give_back(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
+        """This instance ends; whoever comes next need not wait, and begins as if nobody had."""
+        table = JobTable(realm.opened.persistence)
+        await _say(realm, job, table, "the instance was stopped")
+        if await self._is_repeatable(job):
+            attempt = holding.value.attempt - 1
+            await holding.release(
+                state=State.SUBMITTED, attempt=attempt, phase="", done=0, total=None
+            )
+        else:
+            await holding.release()
+
+    def _ran(self, state_id: int) -> None:
+        self._running.pop(state_id, None)
+        self.wake()
+
+
+async def _say(realm: RealmHub, job: JobObject, table: JobTable, text: str) -> None:
+    with contextlib.suppress(NakshaError):
+        line = LogLine(table.now_ms, text)
+        await add_to_log(realm.opened.persistence, job.own.log_id, [line])
+
+
+@contextlib.asynccontextmanager
+async def running_jobs(
+    hub: Hub,
+    how: Running,
+    *,
+    count_max: int = limits.JOBS_RUNNING_MAX,
+    times: LeaseTimes = TIMES,
+) -> AsyncIterator[JobService]:
+    """Run jobs of a hub, for the block."""
+    service = JobService(hub, how, count_max=count_max, times=times)
+    service.start()
+    try:
+        yield service
+    finally:
+        await service.close()

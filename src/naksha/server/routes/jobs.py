@@ -1,0 +1,136 @@
+"""Jobs of the data pipeline: submitted, watched, cancelled and removed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from naksha.hub.jobs.changes import (
+    Seen,
+    cancel_job,
+    job_of,
+    jobs_of,
+    log_of,
+    remove_job,
+    submit_job,
+)
+from naksha.hub.jobs.kinds import fields_of, required_of
+from naksha.hub.jobs.objects import JobObject, State
+from naksha.hub.jobs.targets import FILLED
+from naksha.hub.registry import new_space_id
+from naksha.hub.rights import Right
+from naksha.server.answers import JSON, etag_of, is_known, json_answer
+from naksha.server.config_documents import ID_PATTERN, answers, changes
+from naksha.server.configured import AskedDep, Routes, Tags, removed
+from naksha.server.job_documents import JobDocument, JobKindDocument, JobLogDocument
+from naksha.server.state import server_of
+from naksha.spi.jobs import JobKind
+
+router = APIRouter(tags=["jobs"])
+JOBS: Final = "/hub/jobs"
+JOB: Final = "/hub/jobs/{job_id}"
+_jobs: Final = Routes(JobObject, JobDocument)
+_MAKES: Final = _jobs.makes("The job; without an id it gets one.", 201)
+_LOG: Final = answers(JobLogDocument, "What the job has said, as far as it is kept.")
+_KINDS: Final = answers(list[JobKindDocument], "The jobs that can be run here, ordered by name.")
+Id = Annotated[str, Path(pattern=ID_PATTERN)]
+States = Annotated[list[State], Query(description="Only jobs in one of these states.")]
+After = Annotated[int, Query(ge=0, description="Only lines from this number on.")]
+
+
+def _told(seen: Seen) -> dict[str, Any]:
+    return {**seen.job.to_json(), "status": seen.state.to_json()}
+
+
+def _shown(request: Request, seen: Seen, status: int = 200) -> Response:
+    """A job with its status; the first part of the tag is that of what it is to do."""
+    told = _told(seen)
+    suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
+    headers = {"ETag": f'"{seen.job.etag()}.{suffix}"'}
+    if request.method == "GET" and is_known(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(msgspec.json.encode(told), status, headers, media_type=JSON)
+
+
+def _kind_json(kind: JobKind) -> dict[str, Any]:
+    fields = {name: one for name, one in fields_of(kind).items() if name not in FILLED}
+    return {
+        "name": kind.name,
+        "about": kind.about,
+        "access": kind.access,
+        "isRepeatable": kind.is_repeatable,
+        "files": kind.files,
+        "fields": fields,
+        "required": [name for name in required_of(kind) if name not in FILLED],
+        "definitions": {
+            name: one
+            for name, one in kind.schema["$defs"].items()
+            if any(f"#/$defs/{name}" in str(field) for field in fields.values())
+        },
+    }
+
+
+@router.get("/hub/job-kinds", response_class=Response, responses=_KINDS)
+async def list_job_kinds(asked: AskedDep) -> Response:
+    """The jobs that there are, and what they want to be told. None for who may see no jobs."""
+    if not asked.actor.rights.grants.get(Right.USE_JOBS):
+        return json_answer(asked.request, [])
+    known = await server_of(asked.request).jobs.kinds.all()
+    return json_answer(asked.request, [_kind_json(kind) for _, kind in sorted(known.items())])
+
+
+@router.get(JOBS, **_jobs.lists)
+async def list_jobs(asked: AskedDep, state: States = []) -> Response:  # noqa: B006 - it is read
+    """The jobs of the realm."""
+    seen = await jobs_of(asked.realm, asked.actor, state)
+    return json_answer(asked.request, [_told(one) for one in seen])
+
+
+@router.post(JOBS, **_MAKES)
+async def post_job(asked: AskedDep) -> Response:
+    """Submit a job. It runs in a process of its own, as soon as an instance has time."""
+    job = JobObject.from_json({"id": new_space_id(), **await asked.body()})
+    jobs = server_of(asked.request).jobs
+    seen = await submit_job(asked.realm, job, asked.actor, jobs.kinds, jobs.files)
+    jobs.wake()
+    return _shown(asked.request, seen, 201)
+
+
+@router.get(JOB, **_jobs.shows)
+async def get_job(job_id: Id, asked: AskedDep) -> Response:
+    """A job, how far it is, and what came of it."""
+    return _shown(asked.request, await job_of(asked.realm, job_id, asked.actor))
+
+
+@router.get(f"{JOB}/log", response_class=Response, responses=_LOG)
+async def get_job_log(job_id: Id, asked: AskedDep, after: After = 0) -> Response:
+    """What a job has said. Who asks again after `next` gets what is new."""
+    seen = await job_of(asked.realm, job_id, asked.actor)
+    log = await log_of(asked.realm, seen.job)
+    first = max(after, log.dropped)
+    lines = log.lines[first - log.dropped :]
+    told = {
+        "lines": [{"at": line.at, "text": line.text} for line in lines],
+        "first": first,
+        "next": log.dropped + len(log.lines),
+    }
+    return json_answer(asked.request, told)
+
+
+@router.post(
+    f"{JOB}/cancel",
+    response_class=Response,
+    responses=changes(JobDocument, "The job as it is now; it ends soon."),
+)
+async def post_cancel(job_id: Id, asked: AskedDep) -> Response:
+    """Wish that a job ends. One that waits never begins; one that has ended stays as it is."""
+    return _shown(asked.request, await cancel_job(asked.realm, job_id, asked.actor))
+
+
+@router.delete(JOB, **_jobs.removes)
+async def delete_job(job_id: Id, asked: AskedDep, tags: Tags) -> Response:
+    """Forget a job that has ended, and its log."""
+    gone = await remove_job(asked.realm, job_id, asked.actor, if_match=tags)
+    return removed(asked.request, gone)
