@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import naksha
+from naksha.cli.jobs import JobGroup
 
 app = typer.Typer(
     name="naksha",
@@ -135,3 +136,12 @@ def list_realms(context: typer.Context) -> None:
 
         for line in realm_lines(context.args):
             typer.echo(line)
+
+
+app.add_typer(
+    typer.Typer(
+        cls=JobGroup, help="Jobs on Spark: each runs in a process of its own; Ctrl-C cancels it."
+    ),
+    name="job",
+    no_args_is_help=True,
+)

@@ -12,6 +12,8 @@ from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.spi.job_process import described_jobs
 from naksha.spi.jobs import JobKind
 
+FILLED: Final = ("job", "place", "collection", "app_id", "author", "job_id")
+"""What a client does not say in `spec`: the hub knows it."""
 _RETRY_SECONDS: Final = 60.0
 """How long it is believed that none can be run."""
 
@@ -78,8 +80,9 @@ def check_spec(kind: JobKind, spec: Mapping[str, Any]) -> None:
     known = fields_of(kind)
     for name in spec:
         if name not in known:
+            others = ", ".join(one for one in known if one not in FILLED)
             raise InvalidArgument(
-                f"The job {kind.name} has no field {name!r:.80}; there are: {', '.join(known)}",
+                f"The job {kind.name} has no field {name!r:.80}; there are: {others or 'none'}",
                 field=f"spec.{name}",
             )
     for name in required_of(kind):

@@ -60,7 +60,9 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
     def check(self) -> None:
         super().check()
         if (self.space_id is None) == (self.storage_id is None):
-            raise InvalidArgument("A job is about one thing: a spaceId or a storageId", field="job")
+            raise InvalidArgument(
+                "A job is about one thing: a spaceId or a storageId", field="spaceId"
+            )
         if self.space_id is not None:
             check_object_id(self.space_id, "space")
             if self.collection is not None:

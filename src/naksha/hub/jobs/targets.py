@@ -13,7 +13,7 @@ from naksha.hub import resources
 from naksha.hub.collections import Stored
 from naksha.hub.context import Actor
 from naksha.hub.jobs.files import JobFiles
-from naksha.hub.jobs.kinds import check_spec, fields_of
+from naksha.hub.jobs.kinds import FILLED, check_spec, fields_of
 from naksha.hub.jobs.objects import JobObject
 from naksha.hub.objects import Space, StorageObject, key_of
 from naksha.hub.references import connectors_of, stored_by
@@ -29,8 +29,6 @@ READ: Final = "read"
 WRITE: Final = "write"
 MANAGE: Final = "manage"
 """What a job does (`JobKind.access`)."""
-FILLED: Final = ("job", "place", "collection", "app_id", "author", "job_id")
-"""What a client does not say in `spec`: the hub knows it."""
 _ABOUT: Final = "a job"
 _DELETING: Final = frozenset({WriteMode.REPLACE.value, WriteMode.MIRROR.value})
 _STORAGE: Final = "storage"

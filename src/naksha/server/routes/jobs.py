@@ -16,9 +16,8 @@ from naksha.hub.jobs.changes import (
     remove_job,
     submit_job,
 )
-from naksha.hub.jobs.kinds import fields_of, required_of
+from naksha.hub.jobs.kinds import FILLED, fields_of, required_of
 from naksha.hub.jobs.objects import JobObject, State
-from naksha.hub.jobs.targets import FILLED
 from naksha.hub.registry import new_space_id
 from naksha.hub.rights import Right
 from naksha.server.answers import JSON, etag_of, is_known, json_answer
