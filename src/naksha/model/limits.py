@@ -784,3 +784,6 @@ EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""
+
+VIOLATIONS_TOLD_MAX: Final = 1_000
+"""Violations of invariants that the report of a check has in full; all of them are counted."""
