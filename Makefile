@@ -12,12 +12,13 @@ BENCH_ARGS ?=
 # Tests start hundreds of processes: each would compile the whole project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run run-postgres demo test test-core test-long check format bench lock system clean
+.PHONY: help java run run-postgres demo test test-core test-long check format bench lock system clean
 
 help: ## Say what can be done
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: $(STAMP) ## Serve the hub at 127.0.0.1:8080, with its data in naksha-data
+run: $(STAMP) java ## Serve the hub at 127.0.0.1:8080, with its data in naksha-data and a sample
+	@$(BIN)/naksha sample $(RUN_ARGS) || echo "going on without the sample" >&2
 	@$(BIN)/naksha serve $(RUN_ARGS)
 
 run-postgres: $(STAMP) system ## The same on a throw-away PostgreSQL
@@ -58,6 +59,9 @@ clean: ## Remove what the tools made, .venv included
 
 system:
 	@scripts/setup.sh system
+
+java:
+	@scripts/setup.sh java
 
 $(STAMP): requirements.lock pyproject.toml
 	@scripts/setup.sh python

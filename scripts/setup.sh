@@ -2,6 +2,7 @@
 # Sets up everything the project needs on a Debian machine; what is already there is left alone.
 #   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, curl,
 #                             Redis and MariaDB, by apt
+#   scripts/setup.sh java     what Spark needs; system has it, too
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -77,8 +78,20 @@ setup_mariadb() { # the parts of mariadb-server that are without a service
   apt_install mariadb-server-core mariadb-client-core
 }
 
+setup_java() { # Spark runs on Java 17 or 21
+  has java || [ -n "${JAVA_HOME:-}" ] && return
+  may_install || { say "there is no Java, which Spark needs; please install Java 17"; return; }
+  apt_update
+  if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then
+    apt_install openjdk-17-jre-headless
+  else
+    apt_install default-jre-headless
+  fi
+}
+
 setup_system() {
   local version
+  setup_java
   has sqlite3 || apt_install sqlite3
   has curl || apt_install curl
   setup_redis
@@ -134,6 +147,7 @@ setup_python() {
 
 case "${1:-}" in
   system) setup_system ;;
+  java) setup_java ;;
   python) setup_python ;;
-  *) fail "usage: scripts/setup.sh system|python" ;;
+  *) fail "usage: scripts/setup.sh system|java|python" ;;
 esac

@@ -186,19 +186,6 @@ async def test_a_load_that_comes_too_late_leaves_nothing(
     assert await staging_tables(await connect()) == 0
 
 
-async def test_another_process_can_stage(storage: PsqlStorage, bare: str) -> None:
-    writer = await storage.bulk_writer(CollectionInfo(id="bulk"), "app")
-    other = await PsqlStorage.open(bare, "test")
-    stager = await other.bulk_stager(writer.ticket)
-    await writer.add([point("x", n=1), point("y", n=1)])
-    await stager.add([point("y", n=2), point("z", n=2)])
-    await stager.close()
-    await other.close()
-    await writer.commit()
-    live = await Handle(storage, "bulk").live()
-    assert {s.id: s.feature["properties"]["n"] for s in live} == {"x": 1, "y": 2, "z": 2}
-
-
 async def test_a_load_cancelled_in_the_middle_never_was(
     storage: PsqlStorage, connect: Connect
 ) -> None:

@@ -4,6 +4,7 @@ A process has one session at a time: tests on a cluster run theirs in processes 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,6 +12,16 @@ from pyspark.sql import SparkSession
 import naksha.spark
 from naksha.spark.opened import close_all
 from naksha.testing.spark_cluster import SparkCluster
+
+SECONDS_MAX = 600
+"""A session takes its time on a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_here = item.path.is_relative_to(Path(__file__).parent)
+        if is_here and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")

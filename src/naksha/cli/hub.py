@@ -32,7 +32,7 @@ def make_realm(id: str, arguments: Sequence[str]) -> str:
         await realm.storage(DEFAULT_STORAGE)  # a mistake in its location shows now
         return f"The realm {id!r} {'was there already' if id in known else 'was made'}."
 
-    return _with_hub(arguments, make, "naksha realm create")
+    return with_hub(arguments, make, "naksha realm create")
 
 
 def realm_lines(arguments: Sequence[str]) -> list[str]:
@@ -41,12 +41,13 @@ def realm_lines(arguments: Sequence[str]) -> list[str]:
     async def look(hub: Hub) -> list[str]:
         return [f"{realm.id}\t{realm.status}" for realm in await hub.catalog.realms.list()]
 
-    return _with_hub(arguments, look, "naksha realm list")
+    return with_hub(arguments, look, "naksha realm list")
 
 
-def _with_hub(
+def with_hub(
     arguments: Sequence[str], work: Callable[[Hub], Coroutine[Any, Any, T]], program: str
 ) -> T:
+    """Do something with the hub that the settings describe."""
     settings = read_settings(arguments, os.environ, program=program)
     make_data_directory(settings)
 

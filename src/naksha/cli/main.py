@@ -67,6 +67,17 @@ def serve(context: typer.Context) -> None:
         run_server(context.args)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def sample(context: typer.Context) -> None:
+    """Load a real edit history into the space `airports`; flags are those of `naksha serve`."""
+    from naksha.cli.failures import readable
+
+    with readable():
+        from naksha.cli.sample import load_sample
+
+        typer.echo(load_sample(context.args))
+
+
 @app.command()
 def token(
     app_id: str = typer.Argument(help="The application that the token is for."),

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from naksha.hub.dateline import mended_geometry
 from naksha.hub.shaping import shapes_of
+from naksha.model.dateline import mended_geometry
 from naksha.model.errors import InvalidArgument
 from naksha.model.geometry import encode_geometries
 from naksha.model.state import State

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from naksha.hub.dateline import mended_geometry
+from naksha.model.dateline import mended_geometry
 
 Floats = npt.NDArray[np.float64]
 _EARTH_RADIUS_M: Final = 6_371_008.8

@@ -130,7 +130,7 @@ def _check_envelopes(features: Sequence[object]) -> None:
 
 def _ids_of(features: Sequence[Feature], prefix: str | None, generate: bool) -> list[str]:
     given: list[Any] = [feature.get("id") for feature in features]
-    if not prefix and _are_plain_ids(given):
+    if not prefix and are_plain_ids(given):
         return given
     fresh = iter(generate_ids(given.count(None)) if generate else ())
     return [
@@ -139,7 +139,7 @@ def _ids_of(features: Sequence[Feature], prefix: str | None, generate: bool) -> 
     ]
 
 
-def _are_plain_ids(ids: list[Any]) -> bool:
+def are_plain_ids(ids: list[Any]) -> bool:
     """Whether all ids can stay as they are; what no JSON may hold is found with the rest of it."""
     if set(map(type, ids)) != {str} or not all(ids):
         return False
@@ -195,7 +195,7 @@ def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
     """
     try:
         text = _encode(body)
-        if b"\\u0000" not in text and not _is_deep(text) and _decode(text) == body:
+        if b"\\u0000" not in text and not is_deep(text) and _decode(text) == body:
             return text
         failure = None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -208,7 +208,7 @@ def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
     return text
 
 
-def _is_deep(text: bytes) -> bool:
+def is_deep(text: bytes) -> bool:
     """Whether JSON is nested deeper than allowed; cheap unless it has many brackets."""
     if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"{") + text.count(b"[") <= JSON_DEPTH_MAX:
         return False

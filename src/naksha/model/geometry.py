@@ -39,7 +39,7 @@ _TYPES: Final[Mapping[str, shapely.GeometryType]] = {
     "MultiPolygon": shapely.GeometryType.MULTIPOLYGON,
 }
 
-_Shapes = npt.NDArray[np.object_]
+Shapes = npt.NDArray[np.object_]
 _Floats = npt.NDArray[np.float64]
 _Counts = npt.NDArray[np.int64]
 
@@ -68,7 +68,7 @@ def encode_geometries(features: Sequence[Mapping[str, Any]]) -> Geometries:
     except (_Invalid, AttributeError, IndexError, KeyError, OverflowError, TypeError) as error:
         _raise_first_problem(features, geometries)
         raise AssertionError("a geometry was refused although it breaks no rule") from error
-    return Geometries(_wkb_of(shapes), shapely.has_z(shapes).tolist(), _qrids_of(shapes))
+    return Geometries(wkb_of(shapes), shapely.has_z(shapes).tolist(), qrids_of(shapes))
 
 
 def geojson_of(wkb: bytes) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def _raise_first_problem(features: Sequence[Mapping[str, Any]], geometries: list
             raise invalid_feature(problem.below("geometry"), features[position], position)
 
 
-def _wkb_of(shapes: _Shapes) -> list[bytes | None]:
+def wkb_of(shapes: Shapes) -> list[bytes | None]:
     wkb: list[bytes | None] = shapely.to_wkb(
         shapes, output_dimension=3, byte_order=1, include_srid=False, flavor="iso"
     ).tolist()
     return wkb
 
 
-def _qrids_of(shapes: _Shapes) -> list[str | None]:
+def qrids_of(shapes: Shapes) -> list[str | None]:
     present = ~shapely.is_missing(shapes)
     west, south, east, north = shapely.bounds(shapes[present]).reshape(-1, 4).T
     keys = qrids((west + east) / 2.0, (south + north) / 2.0)
@@ -111,7 +111,7 @@ def _qrids_of(shapes: _Shapes) -> list[str | None]:
     return found
 
 
-def _build(geometries: Sequence[Any]) -> _Shapes:
+def _build(geometries: Sequence[Any]) -> Shapes:
     """The shapes of geometries at the top, where None is allowed."""
     places = [place for place, geometry in enumerate(geometries) if geometry is not None]
     shapes = np.full(len(geometries), None, dtype=object)
@@ -120,7 +120,7 @@ def _build(geometries: Sequence[Any]) -> _Shapes:
     return shapes
 
 
-def _build_all(geometries: list[Mapping[str, Any]], depth: int) -> _Shapes:
+def _build_all(geometries: list[Mapping[str, Any]], depth: int) -> Shapes:
     names = [geometry["type"] for geometry in geometries]
     distinct = set(names)
     if len(distinct) == 1:
@@ -132,13 +132,13 @@ def _build_all(geometries: list[Mapping[str, Any]], depth: int) -> _Shapes:
     return shapes
 
 
-def _build_type(name: str, geometries: list[Mapping[str, Any]], depth: int) -> _Shapes:
+def _build_type(name: str, geometries: list[Mapping[str, Any]], depth: int) -> Shapes:
     if name == COLLECTION:
         return _build_collections([geometry["geometries"] for geometry in geometries], depth)
     return _build_simple(name, [geometry["coordinates"] for geometry in geometries])
 
 
-def _build_collections(collections: list[Any], depth: int) -> _Shapes:
+def _build_collections(collections: list[Any], depth: int) -> Shapes:
     if depth > GEOMETRY_DEPTH_MAX:
         raise _Invalid
     counts = _counts(collections, 1)
@@ -147,11 +147,11 @@ def _build_collections(collections: list[Any], depth: int) -> _Shapes:
     if not np.all((with_z == 0) | (with_z == counts)):
         raise _Invalid
     owners = np.repeat(np.arange(len(collections)), counts)
-    shapes: _Shapes = shapely.geometrycollections(members, indices=owners)
+    shapes: Shapes = shapely.geometrycollections(members, indices=owners)
     return shapes
 
 
-def _build_simple(name: str, coordinates: list[Any]) -> _Shapes:
+def _build_simple(name: str, coordinates: list[Any]) -> Shapes:
     counts, positions = _flatten(COUNTS_MIN[name], coordinates)
     lengths = set(map(len, positions))
     if lengths == {2, 3}:
@@ -162,11 +162,11 @@ def _build_simple(name: str, coordinates: list[Any]) -> _Shapes:
     if name in RINGED:
         _check_rings(numbers, counts[-1])
     offsets = [np.concatenate(([0], np.cumsum(level))) for level in reversed(counts)]
-    shapes: _Shapes = shapely.from_ragged_array(_TYPES[name], numbers, tuple(offsets) or None)
+    shapes: Shapes = shapely.from_ragged_array(_TYPES[name], numbers, tuple(offsets) or None)
     return shapes
 
 
-def _build_by_dimension(name: str, coordinates: list[Any]) -> _Shapes:
+def _build_by_dimension(name: str, coordinates: list[Any]) -> Shapes:
     """Builds 2D and 3D geometries apart; one that has both is still in one of the halves."""
     flat = np.array([_dimension(name, each) == 2 for each in coordinates])
     if flat.all() or not flat.any():

@@ -136,6 +136,20 @@ MESSAGE_JSON_BYTES_MAX: Final = 1 * MIB
 MESSAGE_BINARY_BYTES_MAX: Final = 1 * MIB
 """The binary attachment of a message."""
 
+# ---- Staged writes -------------------------------------------------------------------------------
+
+STAGING_LEASE_SECONDS: Final = 24 * 3_600
+"""How long features stay staged that nobody applies: longer than a job takes, from one of its tasks
+to the next."""
+
+STAGED_WRITE_DAYS: Final = 30
+"""How long it is known that a job was applied. Whoever repeats one does so at once, or when it was
+started again."""
+
+STAGED_CHUNK_FEATURES: Final = 25_000
+STAGED_CHUNK_BYTES: Final = 64 * MIB
+"""What is in memory at once of staged features that are applied."""
+
 # ---- Kept beside the data ------------------------------------------------------------------------
 
 KEPT_KIND_BYTES_MAX: Final = 64
@@ -171,6 +185,19 @@ RETRY_DELAY_MS_MIN: Final = 5
 
 RETRY_DELAY_MS_MAX: Final = 1_000
 """Longest pause between two attempts."""
+
+JOB_ID_BYTES_MAX: Final = 256
+"""The id of a job that writes from many processes; it is kept and indexed."""
+
+STAGING_LEASE_SECONDS: Final = 6 * 3600
+"""How long staged features wait for more of their job, or for being applied, before they are swept.
+As long as the slowest task of a job may take to begin; who stages renews it."""
+
+STAGED_PARTS_MAX: Final = 20_000
+"""Parts of one staged write: the tasks of a large Spark job."""
+
+JOB_KEPT_DAYS: Final = 30
+"""How long it is known of a job that it was applied; a repetition comes within minutes."""
 
 # ---- The catalog ---------------------------------------------------------------------------------
 
@@ -781,6 +808,77 @@ JSON_PATH_SEGMENTS_MAX: Final = 32
 
 EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 """How long a delivery waits for another process that writes to the same file."""
+
+REJECTS_MAX: Final = 10_000
+"""How many records of a load may be rejected before it is given up, unless told otherwise."""
+
+# ---- Jobs ----------------------------------------------------------------------------------------
+
+JOBS_MAX: Final = 1_000
+"""Of a realm, those included that have ended and were not removed yet."""
+
+JOBS_WAITING_MAX: Final = 100
+"""Jobs of a realm that wait for an instance which has time; one more is turned away."""
+
+JOBS_RUNNING_MAX: Final = 1
+"""Jobs that one instance runs at once, unless it is told otherwise: each has a Spark of its own."""
+
+JOB_SPEC_BYTES_MAX: Final = 64 * KIB
+"""What a job is told to do."""
+
+JOB_ATTEMPTS_MAX: Final = 3
+"""How often a job begins whose instance has died before it ended."""
+
+JOB_LOOK_SECONDS: Final = 1.0
+"""How often an instance looks for jobs that nobody runs."""
+
+JOB_SAVE_SECONDS: Final = 1.0
+"""How often it is kept how far a job is, and looked whether it shall end."""
+
+JOB_CANCEL_SECONDS_MAX: Final = 15.0
+"""How long a job may take to end by itself after it was cancelled."""
+
+JOB_KILL_SECONDS: Final = 25.0
+"""After this time the process of a cancelled job is killed, or that of a job that has told its end
+and does not end."""
+
+JOB_KEEP_DAYS: Final = 30
+"""How long a job that has ended is kept, unless somebody removes it before."""
+
+JOB_SAID_LENGTH_MAX: Final = 2_000
+"""Characters of one line of a job's log."""
+
+JOB_LINE_BYTES_MAX: Final = 4 * MIB
+"""What the process of a job may tell at once: a report may be long."""
+
+JOB_REPORT_BYTES_MAX: Final = 128 * KIB
+"""The report of a job that is kept; of a larger one is told how large it was."""
+
+JOB_LOG_LINES_MAX: Final = 1_000
+JOB_LOG_BYTES_MAX: Final = 200 * 1000
+"""What is kept of a job's log, the newest lines; it must fit one row of the catalog."""
+
+JOB_ERROR_LINES_MAX: Final = 50
+"""Lines of what the process of a job wrote to stderr that go to the server's log when it fails."""
+
+JOB_DESCRIBE_SECONDS_MAX: Final = 60.0
+"""How long it may take to learn which jobs there are."""
+
+SPARK_PUSHED_IDS_MAX: Final = 10_000
+"""Ids that a filter of Spark may name to be handed on; every task gets them."""
+
+SPARK_PUSHED_VALUES_MAX: Final = 1_000
+"""Other values that it may name."""
+
+SPARK_STREAM_WAIT_SECONDS: Final = 0.5
+"""How long a stream waits for news at once; Spark asks again."""
+
+SPARK_STREAM_IDLE_VERSIONS_MAX: Final = 1_000
+"""Versions of no interest to a stream after which it takes note of them, with an empty batch: its
+position must not grow so old that nobody can tell any more what came after it."""
+
+SPARK_STREAM_TASK_ROWS: Final = 50_000
+"""About how many changes one task of a stream reads."""
 
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""

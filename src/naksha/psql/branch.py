@@ -10,10 +10,11 @@ from naksha.model.errors import CollectionNotFound
 from naksha.model.query import Query
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql import splits, versions
+from naksha.psql.applying import Applying
 from naksha.psql.layers import Branch, sources_of
 from naksha.psql.partitioning import sampled_size
+from naksha.psql.servers import Server
 from naksha.psql.statements import needs
-from naksha.psql.writing import Writing
 from naksha.spi.branches import BranchView
 from naksha.spi.query_parts import check_hidden
 from naksha.spi.storage import Split
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from naksha.psql.storage import PsqlStorage
 
 
-class PsqlBranch(BranchView, Writing):
+class PsqlBranch(BranchView, Applying):
     """See `Storage.on_branch`. Replicas are not asked: one that knows a version may still lack the
     tables of an overlay."""
 
@@ -30,7 +31,7 @@ class PsqlBranch(BranchView, Writing):
         self, main: PsqlStorage, branch: Branch, collections: Collection[str] | None
     ) -> None:
         super().__init__()
-        self._main = main
+        self._main: PsqlStorage = main
         self._branch = branch
         self._scope = collections
         self._connections = main._connections
@@ -46,6 +47,10 @@ class PsqlBranch(BranchView, Writing):
     @property
     def _overlay(self) -> int:
         return self._branch[0].overlay
+
+    @property
+    def _server(self) -> Server:
+        return self._main._server
 
     async def _byte_size(self, collection: str, txn: int) -> int:
         async with self._connection() as connection:

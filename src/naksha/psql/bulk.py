@@ -44,14 +44,6 @@ SETTINGS: Final = {
 }
 
 
-class Ticket(msgspec.Struct, frozen=True):
-    """Lets another process stage features for a load: small and picklable."""
-
-    storage: tuple[str, int]
-    job: int
-    info: CollectionInfo
-
-
 class Request(msgspec.Struct, frozen=True):
     """What the transaction of a load is to be."""
 
@@ -72,7 +64,7 @@ class Lanes:
     async def open(cls, server: Server, count: int) -> Self:
         lanes = cls()
         try:
-            await _together(lanes._add(server) for _ in range(count))
+            await together(lanes._add(server) for _ in range(count))
         except BaseException:
             await lanes.close()
             raise
@@ -81,6 +73,13 @@ class Lanes:
     async def _add(self, server: Server) -> None:
         self._connections.append(await server.connect(**SETTINGS))
         self._locks.append(asyncio.Lock())
+
+    async def own(self) -> int:
+        """A new job; it is ours as long as the connections live."""
+        async with self._locks[0]:
+            with translated():
+                job: int = await self._connections[0].fetchval(queries()["stage_open"])
+        return job
 
     async def close(self) -> None:
         """End the connections. A cancelled statement is waited for: what it made would come after
@@ -102,7 +101,7 @@ class Lanes:
                     results[leaf] = await work(self._connections[number], leaf)
 
         with translated():
-            await _together(lane(number) for number in range(len(self._connections)))
+            await together(lane(number) for number in range(len(self._connections)))
         return results
 
     async def call(self, query: str, *values: Any) -> None:
@@ -130,85 +129,29 @@ class Lanes:
                         )
 
         with translated():
-            await _together(lane(number) for number in range(len(self._connections)))
+            await together(lane(number) for number in range(len(self._connections)))
 
 
-class Loader:
-    """What staging in this and in other processes have in common: taking features in."""
-
-    def __init__(self, control: Direct, lanes: Lanes, ticket: Ticket) -> None:
-        self._control = control
-        self._lanes = lanes
-        self._ticket = ticket
-        self._talking = asyncio.Lock()
-
-    async def add(self, features: Iterable[Feature]) -> int:
-        """Check and stage features; returns how many."""
-        count, copying = 0, None
-        try:
-            for chunk in staging.chunks_of(features):
-                prepared = await asyncio.to_thread(self._check, chunk)
-                pieces = await asyncio.to_thread(staging.pieces_of, prepared, chunk)
-                if copying is not None:
-                    await copying
-                # The next features are checked while these are copied.
-                copying = asyncio.ensure_future(self._copy(pieces, prepared.ids))
-                count += len(chunk)
-            if copying is not None:
-                await copying
-        finally:
-            if copying is not None and not copying.done():
-                copying.cancel()
-                await asyncio.wait([copying])
-        return count
-
-    async def add_prepared(self, prepared: PreparedFeatures) -> int:
-        """Stage features that went through `check_features` already."""
-        pieces = await asyncio.to_thread(staging.pieces_of, prepared)
-        await self._copy(pieces, prepared.ids)
-        return len(prepared)
-
-    def _check(self, features: Sequence[Feature]) -> PreparedFeatures:
-        info = self._ticket.info
-        prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=True)
-        check_points(prepared, info)
-        check_unlocked(prepared, self._ticket.storage, info)
-        return prepared
-
-    async def _copy(self, pieces: list[staging.Piece], ids: Sequence[str]) -> None:
-        async with self._talking:
-            with translated():
-                number = await self._control.fetchval(queries()["stage_number"])
-        leaves = staging.leaves_of(ids)
-        data = await asyncio.to_thread(staging.staged_data, pieces, leaves, number)
-        table = f"naksha_stage_{self._ticket.job}_s"
-        await self._lanes.copy(table, ["n", "wkb", "head", "tail"], data)
-
-
-class Stager(Loader):
-    """Stages features for a load that another process began and will commit."""
-
-    @classmethod
-    async def open(cls, server: Server, ticket: Ticket, lanes: int = 1) -> Self:
-        control = await server.connect(**SETTINGS)
-        try:
-            return cls(control, await Lanes.open(server, lanes), ticket)
-        except BaseException:
-            control.terminate()
-            raise
-
-    async def close(self) -> None:
-        await self._lanes.close()
-        await self._control.close()
-
-
-class PsqlBulkWriter(Loader):
+class PsqlBulkWriter:
     """See `naksha.spi.storage.BulkWriter`."""
 
     def __init__(
-        self, control: Direct, lanes: Lanes, ticket: Ticket, request: Request, is_new: bool
+        self,
+        control: Direct,
+        lanes: Lanes,
+        job: int,
+        storage: tuple[str, int],
+        info: CollectionInfo,
+        request: Request,
+        *,
+        is_new: bool,
     ) -> None:
-        super().__init__(control, lanes, ticket)
+        self._control = control
+        self._lanes = lanes
+        self._job = job
+        self._storage = storage
+        self._info = info
+        self._talking = asyncio.Lock()
         self._request = request
         self._is_new = is_new
         self._transaction: asyncpg.transaction.Transaction | None = None
@@ -242,8 +185,7 @@ class PsqlBulkWriter(Loader):
                     info = msgspec.json.decode(found, type=CollectionInfo)
                 job = await control.fetchval(queries()["stage_open"])
             working = await Lanes.open(server, lanes)
-            ticket = Ticket(storage, job, info)
-            writer = cls(control, working, ticket, request, found is None)
+            writer = cls(control, working, job, storage, info, request, is_new=found is None)
             if exclusive:
                 await writer._begin()
             kind = "stage_create_leaf" if exclusive else "stage_create"
@@ -256,20 +198,19 @@ class PsqlBulkWriter(Loader):
             raise
         return writer
 
-    @property
-    def ticket(self) -> Ticket:
-        """With this another process can stage features (`PsqlStorage.bulk_stager`)."""
-        if self._begun is not None:
-            raise InvalidArgument("An exclusive load has one writer", field="exclusive")
-        return self._ticket
-
     async def add(self, features: Iterable[Feature]) -> int:
         self._check_open()
         try:
-            return await super().add(features)
+            return await self._add(features)
         except BaseException:
             self._failed = True
             raise
+
+    async def add_prepared(self, prepared: PreparedFeatures) -> int:
+        """Stage features that went through `check_features` already."""
+        pieces = await asyncio.to_thread(staging.pieces_of, prepared)
+        await self._copy(pieces, prepared.ids)
+        return len(prepared)
 
     async def commit(self) -> int:
         self._check_open()
@@ -293,21 +234,51 @@ class PsqlBulkWriter(Loader):
             why = "An earlier call failed, only abort is left" if self._failed else "It is over"
             raise InvalidArgument(f"The bulk writer takes nothing more: {why}", field="bulk_writer")
 
+    async def _add(self, features: Iterable[Feature]) -> int:
+        count, copying = 0, None
+        try:
+            for chunk in staging.chunks_of(features):
+                prepared = await asyncio.to_thread(self._check, chunk)
+                pieces = await asyncio.to_thread(staging.pieces_of, prepared, chunk)
+                if copying is not None:
+                    await copying
+                # The next features are checked while these are copied.
+                copying = asyncio.ensure_future(self._copy(pieces, prepared.ids))
+                count += len(chunk)
+            if copying is not None:
+                await copying
+        finally:
+            if copying is not None and not copying.done():
+                copying.cancel()
+                await asyncio.wait([copying])
+        return count
+
+    def _check(self, features: Sequence[Feature]) -> PreparedFeatures:
+        prepared = check_features(features, id_prefix=self._info.id_prefix, generate_ids=True)
+        check_points(prepared, self._info)
+        check_unlocked(prepared, self._storage, self._info)
+        return prepared
+
     async def _copy(self, pieces: list[staging.Piece], ids: Sequence[str]) -> None:
-        if self._begun is None:
-            await super()._copy(pieces, ids)
-            return
         leaves = staging.leaves_of(ids)
+        if self._begun is None:
+            async with self._talking:
+                with translated():
+                    number = await self._control.fetchval(queries()["stage_number"])
+            data = await asyncio.to_thread(staging.staged_data, pieces, leaves, number)
+            table = f"naksha_stage_{self._job}_s"
+            await self._lanes.copy(table, ["n", "wkb", "head", "tail"], data)
+            return
         first_i = self._next_i
         self._next_i += len(pieces)
         mark, after_i = self._begun["mark"].encode(), self._begun["after_i"].encode()
         data = await asyncio.to_thread(staging.leaf_data, pieces, leaves, first_i, mark, after_i)
-        table = f"naksha_stage_{self._ticket.job}_p"
+        table = f"naksha_stage_{self._job}_p"
         await self._lanes.copy(table, ["i", "geo", "jsondata"], data)
 
     async def _begin(self) -> None:
         """Begin the transaction and draw its number; from here on publication waits for us."""
-        request, info = self._request, self._ticket.info
+        request, info = self._request, self._info
         settings = msgspec.json.encode(info).decode()
         with translated():
             self._transaction = self._control.transaction()
@@ -325,8 +296,8 @@ class PsqlBulkWriter(Loader):
         with translated():
             await self._control.fetchval(
                 queries()["bulk_finish"],
-                self._ticket.info.id,
-                self._ticket.job,
+                self._info.id,
+                self._job,
                 self._next_i - 1,
                 sum(row["features"] for row in loaded),
                 [row["area"] for row in loaded],
@@ -341,7 +312,7 @@ class PsqlBulkWriter(Loader):
 
     async def _fill(self) -> list[Any]:
         """Draw, and make the leaf tables out of what is staged."""
-        job, points_only = self._ticket.job, self._ticket.info.points_only
+        job, points_only = self._job, self._info.points_only
         counts = await self._lanes.each(self._count)
         await self._begin()
         firsts = [self._next_i + sum(counts[:leaf]) for leaf in range(staging.LEAF_COUNT)]
@@ -356,7 +327,7 @@ class PsqlBulkWriter(Loader):
         return await self._lanes.each(fill)
 
     async def _index(self) -> list[Any]:
-        job, points_only = self._ticket.job, self._ticket.info.points_only
+        job, points_only = self._job, self._info.points_only
 
         async def index(connection: Direct, leaf: int) -> Any:
             return await connection.fetchrow(
@@ -366,7 +337,7 @@ class PsqlBulkWriter(Loader):
         return await self._lanes.each(index)
 
     async def _count(self, connection: Direct, leaf: int) -> int:
-        table = ident(f"naksha_stage_{self._ticket.job}_s{LEAVES[leaf]}")
+        table = ident(f"naksha_stage_{self._job}_s{LEAVES[leaf]}")
         count: int = await connection.fetchval(sql("stage_count", table=table))
         return count
 
@@ -376,7 +347,7 @@ class PsqlBulkWriter(Loader):
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             if self._transaction is not None:
                 await self._transaction.rollback()
-            await self._control.fetchval(queries()["stage_drop"], self._ticket.job)
+            await self._control.fetchval(queries()["stage_drop"], self._job)
         self._control.terminate()
 
     async def _close(self) -> None:
@@ -384,7 +355,7 @@ class PsqlBulkWriter(Loader):
         self._control.terminate()
 
 
-async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Do all of it side by side; when one fails the others end too, and are waited for."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

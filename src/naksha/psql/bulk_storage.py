@@ -213,9 +213,3 @@ class BulkStorage(PsqlReader):
         )
         writer.committed = self._written
         return writer
-
-    async def bulk_stager(self, ticket: bulk.Ticket) -> bulk.Stager:
-        """Stages features for a load that another process began and will commit."""
-        if ticket.storage != self._storage:
-            raise InvalidArgument(f"The load is of storage {ticket.storage[0]!r}", field="ticket")
-        return await bulk.Stager.open(self._servers.primary, ticket)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from naksha.model import limits
 from naksha.model.errors import Retryable
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, queries, sql
@@ -52,6 +53,12 @@ async def maintain(connection: Connection, now_ms: int | None) -> None:
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
         await Round(connection, now).run()
+
+
+async def expire(connection: Connection, collection: str, cutoff: int) -> None:
+    """See `Storage.expire`."""
+    async with alone(connection):
+        await Round(connection, 0).expire_before(collection, cutoff)
 
 
 @asynccontextmanager
@@ -120,16 +127,26 @@ class Round:
         dropped = await self._run.fetchval(queries()["sweep_staging"])
         if dropped:
             _log.info("Maintenance swept %d tables of bulk loads that died", dropped)
+        while dropped := await self._run.fetchval(queries()["sweep_staged"], self._now_ms):
+            _log.info("Maintenance swept %d parts that nobody applied", dropped)
+        kept_ms = limits.JOB_KEPT_DAYS * 86_400_000
+        await self._run.fetchval(queries()["sweep_jobs"], self._now_ms - kept_ms)
 
     async def _destroy(self, name: str) -> None:
         if await self._run.fetchval(queries()["destroy_due"], name, self._now_ms):
             _log.info("Maintenance removed the collection %s", name)
 
     async def _expire(self, name: str) -> None:
+        await self._expire_all(name, "expire_next", self._now_ms)
+
+    async def expire_before(self, name: str, cutoff: int) -> None:
+        """Drop the history that ended before a transaction, the first one of a day."""
+        await self._expire_all(name, "expire_before", cutoff)
+
+    async def _expire_all(self, name: str, query: str, until: int) -> None:
         while True:
-            row = await self._run.fetchrow(queries()["expire_next"], name, self._now_ms)
-            assert row is not None
-            if row["part"] is None or row["how"] == "busy":
+            row = await self._run.fetchrow(queries()[query], name, until)
+            if row is None or row["part"] is None or row["how"] == "busy":
                 return
             _log.info("Maintenance expires %s (%s)", row["part"], row["how"])
             if row["how"] == "detach":

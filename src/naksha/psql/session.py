@@ -76,7 +76,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         stream that nobody reads on is collected: with all that was written since."""
         return nullcontext()
 
-    async def _call(self, name: str, collection: str | None, *values: Any) -> list[Any]:
+    async def call(self, name: str, collection: str | None, *values: Any) -> list[Any]:
         """Run one of the schema's functions; whatever goes wrong ends the session."""
         self.check_usable()
         if collection is not None:
@@ -91,7 +91,7 @@ class PsqlSession(PsqlReader, CheckedSession):
             raise
         return list(rows)
 
-    async def _call_features(self, name: str, collection: str, *values: Any) -> list[Any]:
+    async def call_features(self, name: str, collection: str, *values: Any) -> list[Any]:
         """The same for features. On a branch their tables are made first, by somebody else: until
         our commit nobody would see them, and all others would have to wait for it."""
         self.check_usable()
@@ -102,29 +102,29 @@ class PsqlSession(PsqlReader, CheckedSession):
                 self._break(error)
                 raise
             self._prepared.add(collection)
-        return await self._call(name, collection, *values)
+        return await self.call(name, collection, *values)
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
         check_collection_id(info.id, field="id")
         settings = msgspec.json.encode(info).decode()
-        rows = await self._call("collection_create", None, info.id, settings)
+        rows = await self.call("collection_create", None, info.id, settings)
         return _INFO.decode(rows[0][0])
 
     async def change_collection(self, collection: str, change: CollectionChange) -> CollectionInfo:
         settings = msgspec.json.encode(change).decode()
-        rows = await self._call("collection_change", collection, collection, settings)
+        rows = await self.call("collection_change", collection, collection, settings)
         return _INFO.decode(rows[0][0])
 
     async def drop_collection(self, collection: str, delete_at: int | None = None) -> None:
-        await self._call("collection_drop", collection, collection, delete_at)
+        await self.call("collection_drop", collection, collection, delete_at)
 
     async def restore_collection(self, collection: str) -> CollectionInfo:
-        rows = await self._call("collection_restore", collection, collection)
+        rows = await self.call("collection_restore", collection, collection)
         return _INFO.decode(rows[0][0])
 
     async def close_gates(self, collections: Sequence[str]) -> None:
         for collection in sorted(collections):
-            await self._call_features("close_gate", collection, collection)
+            await self.call_features("close_gate", collection, collection)
 
     def on_branch(self, layers: Sequence[Layer]) -> Reader:
         return InSession(self, check_layers(layers))
@@ -135,22 +135,22 @@ class PsqlSession(PsqlReader, CheckedSession):
         overlay = await self.new_overlay()
         branch = check_layers((Layer(overlay, None), *below))
         overlays, txns = [each.overlay for each in branch], [each.txn for each in branch]
-        await self._call("tx_branch", None, overlays, txns)
+        await self.call("tx_branch", None, overlays, txns)
         # Its tables are made by this session itself: nobody else can wait for them.
         self._branch = branch
         return overlay
 
     async def new_overlay(self) -> int:
-        rows = await self._call("overlay_new", None)
+        rows = await self.call("overlay_new", None)
         overlay: int = rows[0][0]
         return overlay
 
     async def freeze_overlay(self, overlay: int) -> None:
-        await self._call("overlay_freeze", None, overlay)
+        await self.call("overlay_freeze", None, overlay)
 
     async def drop_overlay(self, overlay: int) -> None:
         if is_overlay(overlay):
-            await self._call("overlay_drop", None, overlay)
+            await self.call("overlay_drop", None, overlay)
 
     # ---- What was found to be right ----------------------------------------------------------
 
@@ -166,7 +166,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         rows = Batch.of(batch.prepared.ids)
         columns = Batch.columns(batch.prepared, batch.locks, batch.muuids)
         values = (mode, rows.counts, *(rows.pick(column) for column in columns), returning)
-        found = await self._call_features("put", collection, collection, *values)
+        found = await self.call_features("put", collection, collection, *values)
         return _outcomes(found, batch.prepared.ids)
 
     async def _delete(
@@ -190,30 +190,30 @@ class PsqlSession(PsqlReader, CheckedSession):
     ) -> list[Outcome]:
         rows = Batch.of(ids)
         picked = [rows.pick(column) for column in (ids, *columns)]
-        found = await self._call_features(
+        found = await self.call_features(
             name, collection, collection, rows.counts, *picked, *values
         )
         return _outcomes(found, ids)
 
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         rows = Batch.of(ids)
-        await self._call_features("lock_rows", collection, collection, rows.pick(ids), rows.counts)
+        await self.call_features("lock_rows", collection, collection, rows.pick(ids), rows.counts)
 
     async def _message(
         self, id: str, text: str | None, attachment: str | None, binary: bytes | None
     ) -> None:
-        await self._call("tx_message", None, id, text, attachment, binary)
+        await self.call("tx_message", None, id, text, attachment, binary)
 
     async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
-        rows = await self._call("keep", None, kind, id, json, expected)
+        rows = await self.call("keep", None, kind, id, json, expected)
         revision: int = rows[0][0]
         return revision
 
     async def _forget(self, kind: str, id: str, expected: int | None) -> None:
-        await self._call("forget", None, kind, id, expected)
+        await self.call("forget", None, kind, id, expected)
 
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
-        await self._call("pin", None, name, at.txn, collection, guards)
+        await self.call("pin", None, name, at.txn, collection, guards)
         try:
             with translated():
                 # Expiry holds the pins still: what is there now stays.
@@ -223,7 +223,7 @@ class PsqlSession(PsqlReader, CheckedSession):
             raise
 
     async def _unpin(self, name: str) -> None:
-        await self._call("unpin", None, name)
+        await self.call("unpin", None, name)
 
 
 class InSession(PsqlReader):

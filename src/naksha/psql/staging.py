@@ -12,15 +12,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import shapely
 
-from naksha.model.features import PreparedFeatures
-from naksha.psql.batch import MARK_3D
+from naksha.model.features import MARK_3D, PreparedFeatures
 from naksha.spi.storage import Feature
 
 CHUNK_FEATURES: Final = 10_000
@@ -31,11 +30,16 @@ POSITIONS_MAX: Final = 1 << 20
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
+_MARKED: Final = b'{"%b":true,' % MARK_3D.encode()
+"""Begins the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
 _START: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END: Final = b"\xff\xff"
 # The number of fields, an int8 with its length, and the length of the field that follows.
 _row: Final = struct.Struct(">hiqi").pack
 _length: Final = struct.Struct(">i").pack
+# The beginning of a row of a part, without and with a lock.
+_free: Final = struct.Struct(">hihihii").pack
+_locked: Final = struct.Struct(">hihihiqi").pack
 # A jsonb begins with its version.
 _jsonb: Final = struct.Struct(">iB").pack
 _NULL: Final = -1
@@ -60,14 +64,15 @@ def chunks_of(features: Iterable[Feature]) -> Iterator[Sequence[Feature]]:
 def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = None) -> list[Piece]:
     """The features in pieces. `features` are those that were prepared, when they are at hand:
     their order tells where `properties` stands in the JSON."""
-    tails = map(_tail, prepared.tags, prepared.crid, prepared.qrid, prepared.has_z)
     if features is None:
-        heads = [_head(_with_properties_last(json)) for json in prepared.json]
+        texts = map(_with_properties_last, prepared.json)
     else:
-        heads = [
-            _head(json if _has_properties_last(features[at]) else _with_properties_last(json))
+        texts = (
+            json if _has_properties_last(features[at]) else _with_properties_last(json)
             for at, json in zip(prepared.positions, prepared.json, strict=True)
-        ]
+        )
+    heads = map(_head, texts, prepared.has_z)
+    tails = map(_tail, prepared.tags, prepared.crid, prepared.qrid)
     return list(zip(prepared.wkb, heads, tails, strict=True))
 
 
@@ -85,6 +90,50 @@ def staged_data(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> D
         start = _row(4, 8, n, _NULL if wkb is None else len(wkb))
         parts[leaf] += (start, wkb or b"", _length(len(head)), head, _length(len(tail)), tail)
     return _joined(parts)
+
+
+class PartRows:
+    """Rows (leaf, given, lock, id, geo, head, tail) on their way into the table of a part, those of
+    each leaf together."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
+        self.counts = [0] * LEAF_COUNT
+        self.size = 0
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def add(self, prepared: PreparedFeatures, locks: Sequence[int | None]) -> None:
+        """Add features in whose JSON `properties` comes last."""
+        columns = zip(
+            leaves_of(prepared.ids),
+            prepared.ids,
+            _geometries(prepared.wkb),
+            map(_head, prepared.json, prepared.has_z),
+            map(_tail, prepared.tags, prepared.crid, prepared.qrid),
+            prepared.tags,
+            prepared.crid,
+            locks,
+            strict=True,
+        )
+        for leaf, id_, geo, head, tail, tags, crid, lock in columns:
+            key = id_.encode()
+            given = (tags is not None) | (crid is not None) << 1
+            start = (
+                _free(7, 2, leaf, 2, given, _NULL, len(key))
+                if lock is None
+                else _locked(7, 2, leaf, 2, given, 8, lock, len(key))
+            )
+            shape = _length(_NULL) if geo is None else _length(len(geo)) + geo
+            row = (start, key, shape, _length(len(head)), head, _length(len(tail)), tail)
+            self._rows[leaf].append(b"".join(row))
+            self.counts[leaf] += 1
+            self.size += len(self._rows[leaf][-1])
+
+    def data(self) -> bytes:
+        """All of it for COPY."""
+        return b"".join((_START, *chain.from_iterable(self._rows), _END))
 
 
 def leaf_data(
@@ -132,16 +181,16 @@ def _with_properties_last(json: bytes) -> bytes:
     return _encode(body)
 
 
-def _head(json: bytes) -> bytes:
+def _head(json: bytes, has_z: bool) -> bytes:
     """Up to the last brace of `properties`, and ready for one more member."""
     # Only an empty object has its opening brace there.
-    return json[:-2] if json[-3:-2] == b"{" else json[:-2] + b","
+    head = json[:-2] if json[-3:-2] == b"{" else json[:-2] + b","
+    return _MARKED + head[1:] if has_z else head
 
 
-def _tail(tags: list[str] | None, crid: str | None, qrid: str | None, has_z: bool) -> bytes:
+def _tail(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
     words = b"[]" if tags is None else _encode(tags)
-    end = b"}}" + MARK_3D if has_z else b"}}}"
     quad = b"null" if qrid is None else b'"%b"' % qrid.encode()
     own = _encode(crid or None)
     mrid = own if crid else quad
-    return b'"tags":%b,"crid":%b,"qrid":%b,"mrid":%b%b' % (words, own, quad, mrid, end)
+    return b'"tags":%b,"crid":%b,"qrid":%b,"mrid":%b}}}' % (words, own, quad, mrid)

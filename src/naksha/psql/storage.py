@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import date
 from typing import Final, Self
 
 import asyncpg
@@ -14,9 +15,11 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.txn import txn_of
 from naksha.model.uuids import txn_number
 from naksha.model.version import Version
 from naksha.psql import log, versions
+from naksha.psql.applying import Applying
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
@@ -25,13 +28,12 @@ from naksha.psql.errors import translated
 from naksha.psql.install import install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
-from naksha.psql.maintenance import maintain
+from naksha.psql.maintenance import expire, maintain
 from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.sql import queries
-from naksha.psql.writing import Writing
 from naksha.spi.clock import Clock
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.partitioning import Partitioning
@@ -57,7 +59,7 @@ def session_settings(path: str, storage_id: str) -> dict[str, str]:
     }
 
 
-class PsqlStorage(BulkStorage, Writing):
+class PsqlStorage(BulkStorage, Applying):
     """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
 
     def __init__(
@@ -150,6 +152,10 @@ class PsqlStorage(BulkStorage, Writing):
         await self._servers.close()
         await self._connections.close()
 
+    @property
+    def _server(self) -> Server:
+        return self._servers.primary
+
     def _now_ms(self) -> int | None:
         return None if self._clock is None else self._clock.now_ms()
 
@@ -234,6 +240,13 @@ class PsqlStorage(BulkStorage, Writing):
 
     async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
         await self._partitionings.keep(collection, found)
+
+    async def expire(self, collection: str, before: date) -> None:
+        await self.collection(collection)
+        await self._publish()
+        with translated():
+            async with acquired(self._connections) as connection:
+                await expire(connection, collection, txn_of(before, 0))
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None and self._clock is not None:

@@ -16,7 +16,7 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
-from naksha.hub.subscriptions.holding import lease_times
+from naksha.hub.leasing import lease_times
 from naksha.hub.subscriptions.service import delivering
 from naksha.model import limits
 from naksha.server import VERSION, version_documents

@@ -3,6 +3,7 @@ they opened for one is good for the next."""
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -59,6 +60,7 @@ def opened(place: Place) -> Opened:
         return found
 
 
+@atexit.register
 def close_all() -> None:
     """Close what this process has open."""
     with _lock:

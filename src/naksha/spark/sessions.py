@@ -9,9 +9,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from naksha.spark.source import NakshaSource
-
 LOCAL: Final = "local[*]"
+LOOPBACK: Final = "127.0.0.1"
 NEEDED: Final = {
     # Without it Spark refuses readers that take filters.
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -23,8 +22,8 @@ NEEDED: Final = {
 WISHED: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
     # One statement reads a part of a collection whole; parts are few and of the same size.
     "spark.sql.adaptive.enabled": "true",
 }
@@ -38,6 +37,9 @@ def session(
     master. Executors run the Python of the driver, where that is installed in the same place."""
     # Spark learns it from the environment only, and takes the first python3 of the path otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        # Nobody else has anything to do with it; by itself it listens where the network is.
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**WISHED, **(settings or {}), **NEEDED}.items():
         builder = builder.config(key, value)
@@ -45,9 +47,8 @@ def session(
 
 
 def set_up(spark: SparkSession) -> SparkSession:
-    """Make a session know the format `naksha`."""
+    """Make a session fit for the format `naksha`, which it finds by itself (`pyspark_naksha`)."""
     for key, value in NEEDED.items():
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
-    spark.dataSource.register(NakshaSource)
     return spark

@@ -75,3 +75,26 @@ GIVEN: Final = pa.schema(
     ]
 )
 """Features that are brought to a storage in bulk (`naksha.spi.staging`)."""
+
+
+def as_given(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with just the columns of GIVEN. Those that are not there are null; text and bytes
+    may come in any of Arrow's forms; a column that GIVEN does not have would be lost, so it is
+    refused."""
+    unknown = [name for name in batch.schema.names if name not in GIVEN.names]
+    if unknown or len(set(batch.schema.names)) < batch.num_columns:
+        names = ", ".join(GIVEN.names)
+        message = f"Features come in the columns {names}, each once; not {batch.schema.names}"
+        raise InvalidArgument(message, field="batch")
+    return pa.RecordBatch.from_arrays([_column(batch, field) for field in GIVEN], schema=GIVEN)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(field.name)
+    try:
+        return column if column.type == field.type else column.cast(field.type)
+    except pa.ArrowException as error:
+        message = f"must be {field.type}, not {column.type}: {error}"
+        raise InvalidArgument(message, field=field.name) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -73,6 +74,9 @@ class BranchView(ABC):
 
     async def maintain(self, now_ms: int | None = None) -> None:
         await self._main.maintain(now_ms)
+
+    async def expire(self, collection: str, before: date) -> None:
+        raise NotSupported("History is dropped on main; a branch keeps its own")
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         """Counted anew each time: nothing is kept for a branch."""

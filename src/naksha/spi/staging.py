@@ -3,20 +3,29 @@
 Whoever brings features may die or be repeated, and whoever applies them may do so twice or never
 (Spark promises no more). So each attempt to stage has a table of its own, which belongs to the job
 and is named at random; applying takes exactly the tables that it is told, opens its own
-transaction and draws the number there; the id of the job is unique in the log, so that applying it
-again does nothing. What nobody applied in time is swept.
+transaction and draws the number there; a job that was applied is kept in the storage by the same
+transaction, so that applying it again does nothing. What nobody applied in time is swept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
+from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+
+JOB: Final = "job"
+"""The kind of the object that is kept for a job that was applied, and the id of the message by
+which the log tells the job of a transaction."""
+MESSAGE: Final = "message"
+"""The id of the message that a transaction is told by."""
 
 
 class WriteMode(StrEnum):
@@ -28,7 +37,7 @@ class WriteMode(StrEnum):
     """It is replaced; one that is the same is left alone."""
     REPLACE = "replace"
     """As UPSERT; and features whose `key` has a value that a staged one has, too, but that are
-    not staged themselves, are deleted."""
+    not staged themselves, are deleted. Nothing and null are no values."""
     MIRROR = "mirror"
     """As UPSERT; and whatever is not staged is deleted."""
 
@@ -74,27 +83,115 @@ class Stage(Protocol):
     """One attempt to stage features. It ends with `close` or `abort`, and is swept otherwise."""
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        """Stage features (schema: `naksha.spi.arrow.GIVEN`). Bad ones are InvalidArgument, which
-        names the feature and what is wrong with it; then only `abort` is left."""
+        """Stage features (schema: `naksha.spi.arrow.GIVEN`; columns that are not there are null).
+        Bad ones are InvalidArgument, which names the feature, what is wrong with it, and as
+        `position` its row among all that were added; then only `abort` is left."""
 
     async def close(self) -> StagedPart:
         """All of it is staged, and stays until the job is applied or its lease is over."""
 
     async def abort(self) -> None:
-        """Forget it."""
+        """Forget it, if it is not closed. May be called at any time, and again."""
 
 
+@runtime_checkable
 class Staging(Protocol):
     """What a storage offers to jobs that write from many processes."""
 
     async def stage(self, job: str, info: CollectionInfo) -> Stage:
-        """Begin an attempt. It renews the lease of all that the job has staged."""
+        """Begin an attempt. It renews the lease of all that the job has staged
+        (`limits.STAGING_LEASE_SECONDS`), and so does each `add` that comes late. Features are
+        checked against the collection that is there, else against `info`."""
 
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         """Do it, as one transaction; nothing else of the job's staging counts, and all of that is
-        dropped. A collection that is new or empty is filled by the bulk path. An id that is staged
-        twice is InvalidArgument: nobody could say which one counts. NotFound when something of it
-        was swept."""
+        dropped. A collection that is new or empty is filled by the bulk path. When it fails nothing
+        has changed, what was staged is still there, and it may be applied again, in another way
+        too.
+
+        InvalidArgument: an id is staged twice, and nobody could say which one counts (it is named);
+        a part is of another job or another collection. NotFound: some part is not there any more.
+        Conflict: the collection does not take what was staged for it (another prefix of ids, or
+        points only); a `uuid` in the namespace of a feature is not HEAD's.
+        On a branch the collection must be there already."""
 
     async def drop_staged(self, job: str) -> None:
-        """Forget all that a job has staged."""
+        """Forget all that a job has staged, attempts that are not closed included."""
+
+
+# ---- What every storage looks at first -----------------------------------------------------------
+
+
+def check_job(job: str) -> str:
+    """The id of a job: any text that is not too long."""
+    return check_text(job, limits.JOB_ID_BYTES_MAX, field="job")
+
+
+def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
+    """Refuse what cannot be meant."""
+    check_job(write.job)
+    check_collection_id(write.info.id, field="id")
+    check_app_id(write.app_id)
+    check_author(write.author)
+    if write.message is not None:
+        check_text(write.message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
+    if (write.mode is WriteMode.REPLACE) != bool(write.key):
+        raise InvalidArgument("A key is needed by the mode `replace`, and by no other", field="key")
+    if len(parts) > limits.STAGED_PARTS_MAX:
+        raise LimitExceeded(
+            f"{len(parts)} parts, more than {limits.STAGED_PARTS_MAX}", field="parts"
+        )
+    for part in parts:
+        if part.job != write.job:
+            raise InvalidArgument(f"A part is of the job {part.job!r}", field="parts")
+    if len({part.table for part in parts}) < len(parts):
+        raise InvalidArgument("A part is there twice", field="parts")
+
+
+def check_settings(staged: CollectionInfo, info: CollectionInfo) -> None:
+    """Refuse features that were checked against other settings than those of the collection."""
+    if (staged.id_prefix, staged.points_only) != (info.id_prefix, info.points_only):
+        raise Conflict(
+            "The collection takes other ids or geometries than those that were staged for it; "
+            "stage them again",
+            collection_id=info.id,
+        )
+
+
+def not_staged(part: StagedPart) -> NotFound:
+    """The error about a part that is not there."""
+    return NotFound(
+        f"There is no part {part.table!r} of the job {part.job!r}; it was swept or applied"
+    )
+
+
+def record_of(applied: Applied, at_ms: int) -> dict[str, object]:
+    """What is kept of a job that was applied, and when it was. A txn is a text in JSON."""
+    txn = None if applied.txn is None else str(applied.txn)
+    return {**msgspec.to_builtins(applied), "txn": txn, "at": at_ms}
+
+
+def applied_before(record: object) -> Applied:
+    """What a repeated call answers, from what is kept of the first one."""
+    first = msgspec.convert(record, Applied, strict=False)
+    return msgspec.structs.replace(first, repeated=True)
+
+
+def key_of(feature: Mapping[str, Any], key: Sequence[str]) -> bytes | None:
+    """What a feature has at a key, so that equal values are the same; None for no value."""
+    value: Any = feature
+    for name in key:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return None if value is None else _canonical.encode(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """1.0 is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+_canonical: Final = msgspec.json.Encoder(order="sorted")

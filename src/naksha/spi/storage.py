@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
+from datetime import date
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -30,6 +31,7 @@ from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.partitioning import Partitioning
+from naksha.spi.staging import Staging
 
 Feature = Mapping[str, Any]
 T = TypeVar("T")
@@ -277,7 +279,7 @@ class BulkWriter(Protocol):
         """Forget everything staged."""
 
 
-class Storage(Reader, Protocol):
+class Storage(Reader, Staging, Protocol):
     """A storage: collections, their history, and one transaction log."""
 
     @property
@@ -353,6 +355,11 @@ class Storage(Reader, Protocol):
 
     async def maintain(self, now_ms: int | None = None) -> None:
         """Expire, merge, drop and refresh what is due. Safe at any time, from any process."""
+
+    async def expire(self, collection: str, before: date) -> None:
+        """Drop the history of a collection that ended before a day (UTC), whatever the collection
+        itself keeps: earlier versions are Expired. What is pinned stays; a storage drops what it
+        can drop as a whole, so some more may stay."""
 
     async def keep_log(self, days: int) -> None:
         """From the next maintenance on, transactions older than so many days are Expired: whole

@@ -24,6 +24,7 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("naksha_holds", 2, holds, deterministic=True)
     connection.create_function("naksha_has_text", 2, has_text, deterministic=True)
     connection.create_function("naksha_member", 2, member, deterministic=True)
+    connection.create_function("naksha_key", 2, key, deterministic=True)
     connection.create_function("naksha_id_hash", 1, hash_start, deterministic=True)
 
 
@@ -41,8 +42,26 @@ def has_text(text: str | None, part: str) -> bool:
 
 def member(jsondata: str, path: str) -> str | None:
     """What is at a path (as JSON) of a document, as JSON."""
-    found = _at(msgspec.json.decode(jsondata), msgspec.json.decode(path, type=tuple[str, ...]))
+    found = _at(msgspec.json.decode(jsondata), _path(path))
     return None if found is ABSENT else msgspec.json.encode(found).decode()
+
+
+def key(jsondata: str | bytes, path: str) -> str | None:
+    """What is at a path (as JSON) of a document, as a text that is the same for all values that
+    are the same as JSON; None when there is nothing, or null."""
+    found = _at(msgspec.json.decode(jsondata), _path(path))
+    if found is ABSENT or found is None:
+        return None
+    return msgspec.json.encode(_plain(found), order="sorted").decode()
+
+
+def _plain(value: Any) -> Any:
+    """The value without two ways to say the same number."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def hash_start(id: str) -> str:
@@ -53,6 +72,11 @@ def hash_start(id: str) -> str:
 @lru_cache(maxsize=256)
 def _test(text: str) -> PropertyTest:
     return _decode_test(text)
+
+
+@lru_cache(maxsize=256)
+def _path(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -45,6 +45,17 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
                 pass
         await _refresh(writer, read, c.id)
     await writer.task(lambda connection: _expire_log(connection, now_ms))
+
+
+async def expire(writer: Writer, name: str, before: date) -> None:
+    """See `Storage.expire`."""
+
+    def some(connection: sqlite3.Connection) -> bool:
+        c = _find(connection, name, MAIN)
+        return c is not None and _expire_before(connection, c, txn_of(before, 0))
+
+    while await writer.task(some):
+        pass
 
 
 def _collections(connection: sqlite3.Connection) -> list[Collection]:
@@ -87,17 +98,19 @@ def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int
     """Delete some of the history that is too old; tells whether there is more. What is pinned on
     main is needed in overlays, too: their branches began there."""
     c = _find(connection, name, overlay)
-    if c is None:
-        return False
-    below = min(_cutoff(now_ms, c.max_age), _lowest_pin(connection, name) + 1)
+    return c is not None and _expire_before(connection, c, _cutoff(now_ms, c.max_age))
+
+
+def _expire_before(connection: sqlite3.Connection, c: Collection, cutoff: int) -> bool:
+    below = min(cutoff, _lowest_pin(connection, c.id) + 1)
     rows = connection.execute(sql("history_too_old", **c.tables), (below, ROWS_MAX)).fetchall()
     if not rows:
         return False
     floor = max(row[1] for row in rows)
-    if overlay == MAIN:
-        connection.execute(queries()["collection_raise_floor"], (floor, name))
+    if c.overlay == MAIN:
+        connection.execute(queries()["collection_raise_floor"], (floor, c.id))
     else:
-        connection.execute(queries()["overlaid_raise_floor"], (floor, c.number, overlay))
+        connection.execute(queries()["overlaid_raise_floor"], (floor, c.number, c.overlay))
     numbers = [(row[0],) for row in rows]
     for statement in ("history_delete", "past_delete", "past_tags_delete"):
         connection.executemany(sql(statement, **c.tables), numbers)

@@ -150,6 +150,10 @@ class SqliteSession(SessionReader, CheckedSession):
     def _layers(self) -> Layers:
         return self.entry.transaction.layers
 
+    async def step(self, work: Callable[[Transaction], T]) -> T:
+        """Do something that no other method does."""
+        return await self._step(work)
+
     async def _step(self, work: Callable[[Transaction], T]) -> T:
         """Do something; whatever goes wrong ends the session."""
         self.check_usable()

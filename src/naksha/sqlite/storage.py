@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Collection, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
 from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
-from naksha.sqlite.maintenance import maintain
+from naksha.sqlite.maintenance import expire, maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
 from naksha.sqlite.views import LOOK_S, OpenFile
 from naksha.sqlite.writer import Writer
@@ -31,8 +32,7 @@ class SqliteStorage(BulkStorage):
     """See `naksha.spi.storage.Storage`. Open it with `SqliteStorage.open`."""
 
     def __init__(self, path: Path, file: OpenFile) -> None:
-        super().__init__(file, MAIN_ONLY)
-        self.path = path
+        super().__init__(path, file, MAIN_ONLY)
 
     @classmethod
     async def open(
@@ -84,11 +84,18 @@ class SqliteStorage(BulkStorage):
     ) -> Storage:
         return SqliteBranch(self._file, self, checked(layers), collections)
 
+    async def expire(self, collection: str, before: date) -> None:
+        await self.collection(collection)
+        await self._publish()
+        await expire(self._writer, collection, before)
+
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:
             now_ms = self._now_ms()
+        now_ms = now_ms or time.time_ns() // 1_000_000
         await self._publish()
-        await maintain(self._writer, self._read, now_ms or time.time_ns() // 1_000_000)
+        await maintain(self._writer, self._read, now_ms)
+        await self.sweep_staged(now_ms)
         for info in await self.collections():
             if info.optimal_partitioning:
                 await self.partitioning(info.id)

@@ -51,6 +51,8 @@ _MODULES = (
     "retention",
     "same_txn",
     "space",
+    "staging",
+    "staging_attempts",
     "statistics",
     "support",
     "tiles",
@@ -172,6 +174,18 @@ from naksha.testing.suite_retention import (  # noqa: E402
 )
 from naksha.testing.suite_same_txn import TestSeveralWritesInOneTransaction  # noqa: E402
 from naksha.testing.suite_space import TestSpace  # noqa: E402
+from naksha.testing.suite_staging import (  # noqa: E402
+    TestStagedWrite,
+    TestStagingModes,
+    TestStagingOnce,
+)
+from naksha.testing.suite_staging_attempts import (  # noqa: E402
+    TestAnyStagedWrite,
+    TestStagingAttempts,
+    TestStagingLeases,
+    TestStagingOnABranch,
+    TestStagingUnderWriters,
+)
 from naksha.testing.suite_statistics import TestFastStatistics, TestStatistics  # noqa: E402
 from naksha.testing.suite_support import (  # noqa: E402
     StorageMaker,
@@ -206,6 +220,7 @@ from naksha.testing.suite_write import (  # noqa: E402
 __all__ = [
     "StorageMaker",
     "TestAgainstTheOracle",
+    "TestAnyStagedWrite",
     "TestAuthors",
     "TestBadCalls",
     "TestBadFeatures",
@@ -280,7 +295,14 @@ __all__ = [
     "TestSplits",
     "TestSplitsOfABranch",
     "TestSplitsOfMain",
+    "TestStagedWrite",
     "TestStagedWriter",
+    "TestStagingAttempts",
+    "TestStagingLeases",
+    "TestStagingModes",
+    "TestStagingOnABranch",
+    "TestStagingOnce",
+    "TestStagingUnderWriters",
     "TestStateIds",
     "TestStateIdsOnABranch",
     "TestStatistics",

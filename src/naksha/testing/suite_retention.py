@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 
 import pytest
 
 from naksha.model.collection import CollectionChange
-from naksha.model.errors import Expired, InvalidArgument, VersionNotFound
+from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument, VersionNotFound
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version
@@ -215,6 +216,44 @@ class TestMaxAge:
         for _ in range(2):
             await empty_storage.maintain(later(versions[-1], 3))
         assert len(await handle.live()) == 2
+
+
+class TestExpiry:
+    """History that somebody drops, whatever the collection itself keeps."""
+
+    async def test_what_ended_before_a_day_goes(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage, max_age=INT8_MAX)
+        head = await snapshot(handle, seq(versions[-1]))
+        await empty_storage.expire(handle.name, day_after(versions[-1], 2))
+        for version in versions[:-1]:
+            with pytest.raises(Expired):
+                await handle.live(seq(version))
+        live, dead, _ = await snapshot(handle, seq(versions[-1]))
+        assert [live, dead] == head[:2]
+        assert (await empty_storage.collection(handle.name)).max_age == INT8_MAX
+
+    async def test_what_ended_later_stays(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        before = [await snapshot(handle, seq(v)) for v in versions]
+        await empty_storage.expire(handle.name, day_after(versions[0], 0))
+        assert [await snapshot(handle, seq(v)) for v in versions] == before
+
+    async def test_what_is_pinned_stays(self, empty_storage: Storage) -> None:
+        handle, versions = await aged(empty_storage)
+        before = await snapshot(handle, seq(versions[1]))
+        await empty_storage.pin("archive-test", versions[1])
+        await empty_storage.expire(handle.name, day_after(versions[-1], 2))
+        assert await snapshot(handle, seq(versions[1])) == before
+        with pytest.raises(Expired):
+            await handle.live(seq(versions[0]))
+
+    async def test_a_collection_that_is_not_there(self, empty_storage: Storage) -> None:
+        with pytest.raises(CollectionNotFound):
+            await empty_storage.expire("nobody", date(2020, 1, 1))
+
+
+def day_after(version: Version, days: int) -> date:
+    return datetime.fromtimestamp(later(version, days) / 1000, UTC).date()
 
 
 class TestPins:

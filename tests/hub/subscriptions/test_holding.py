@@ -10,8 +10,8 @@ import pytest
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog
 from naksha.catalog.nodes import LeaseTimes
-from naksha.hub.subscriptions import holding as module
-from naksha.hub.subscriptions.holding import Holding, Lost, take
+from naksha.hub import leasing as module
+from naksha.hub.leasing import Holding, Lost, take
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.model.errors import Unavailable
 from naksha.versioning import FeedPosition
@@ -58,7 +58,7 @@ async def kept_in(table: ProgressTable) -> Kept:
     return found
 
 
-async def taken(table: ProgressTable, instance: str) -> Holding:
+async def taken(table: ProgressTable, instance: str) -> Holding[Progress]:
     holding = await take(table, await kept_in(table), instance, TIMES)
     assert holding is not None
     return holding
@@ -74,8 +74,8 @@ async def test_one_of_many_gets_it() -> None:
         kept = await kept_in(table)
         found = await asyncio.gather(*(take(table, kept, f"i{n}", TIMES) for n in range(8)))
         (holding,) = [one for one in found if one is not None]
-        assert (await kept_in(table)).value == holding.progress
-        assert holding.progress.term == 1
+        assert (await kept_in(table)).value == holding.value
+        assert holding.value.term == 1
 
 
 async def test_it_is_free_only_after_the_lease_and_the_difference_of_clocks(
@@ -130,7 +130,7 @@ async def test_who_was_late_and_nobody_noticed_goes_on(clocks: Clocks) -> None:
         clocks.forward(20)
         await holding.save(moved(6))
         holding.check()
-        assert holding.progress.term == 1
+        assert holding.value.term == 1
 
 
 async def test_where_it_shall_go_is_told_with_what_was_delivered() -> None:
@@ -146,7 +146,7 @@ async def test_where_it_shall_go_is_told_with_what_was_delivered() -> None:
         assert (now.position, now.holder) == (FeedPosition(8), "")
         assert now.may_go_to("b", table.now_ms)
         assert not now.may_go_to("a", table.now_ms)
-        assert (await taken(table, "b")).progress.wanted == ""
+        assert (await taken(table, "b")).value.wanted == ""
 
 
 async def test_whoever_is_wanted_and_does_not_come_is_not_waited_for_for_ever() -> None:

@@ -1,4 +1,4 @@
-"""Every test of this folder that takes a `town` runs on both storages."""
+"""Storages for jobs; a test that takes a `town` or a `location` runs on both kinds."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def town(
     with database_factory.fresh(template) as dsn:
         yield _made(dsn)
         close_all()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def location(
+    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
+) -> Iterator[str]:
+    """A place for a storage, of each kind."""
+    if request.param == "sqlite":
+        yield f"file:{tmp_path}/town.naksha"
+        return
+    with database_factory.fresh() as dsn:
+        yield dsn
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import shapely
 
-from naksha.hub.dateline import mended_geometry
+from naksha.model.dateline import mended_geometry
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import TILE_LEVEL_MAX, TILE_MARGIN_PIXELS_MAX
 from naksha.model.query import Bbox

@@ -14,8 +14,8 @@ from typing import Final, NoReturn, TypeVar
 import msgspec
 
 from naksha.hub.delivering import DeliverChanges
+from naksha.hub.leasing import Holding, Lost
 from naksha.hub.subscriptions.deliveries import Cutter
-from naksha.hub.subscriptions.holding import Holding, Lost
 from naksha.hub.subscriptions.pinning import Pinning
 from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.sources import OpenSource
@@ -34,7 +34,7 @@ class Runner:
     def __init__(
         self,
         name: str,
-        holding: Holding,
+        holding: Holding[Progress],
         source: OpenSource,
         cutter: Cutter,
         deliver: Deliver,
@@ -46,7 +46,7 @@ class Runner:
         self._cutter = cutter
         self._deliver = deliver
         self._pinning = pinning
-        self._position = holding.progress.position
+        self._position = holding.value.position
         self._delivered = 0
         self._saved_at = time.monotonic()
 
@@ -103,7 +103,7 @@ class Runner:
             return await stay_expired(self._holding, error, self._position)
 
     async def _cut(self, item: Published) -> Sequence[DeliverChanges]:
-        return await self._cutter.deliveries(item, self._holding.progress)
+        return await self._cutter.deliveries(item, self._holding.value)
 
     async def _hand_over(self, delivery: DeliverChanges) -> None:
         self._holding.check()
@@ -120,7 +120,7 @@ class Runner:
         self._delivered += 1
 
     async def _keep_pin(self) -> None:
-        await self._pinning.keep_up(self._position, self._holding.progress.moved_ms)
+        await self._pinning.keep_up(self._position, self._holding.value.moved_ms)
 
     async def _rest(self) -> None:
         """Nothing is left; wait for more. Meanwhile what was delivered becomes due to be saved: not
@@ -149,7 +149,7 @@ class Runner:
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
             else:
-                if self._holding.progress.condition is not Condition.ACTIVE:
+                if self._holding.value.condition is not Condition.ACTIVE:
                     await self._tell(Condition.ACTIVE, "")
                 return done
 
@@ -158,7 +158,7 @@ class Runner:
 
     @property
     def _is_saved(self) -> bool:
-        return self._holding.progress.position == self._position and not self._delivered
+        return self._holding.value.position == self._position and not self._delivered
 
     @property
     def _save_due(self) -> float:
@@ -173,10 +173,13 @@ class Runner:
 
 
 async def tell(
-    holding: Holding, condition: Condition, reason: str, position: FeedPosition | None = None
+    holding: Holding[Progress],
+    condition: Condition,
+    reason: str,
+    position: FeedPosition | None = None,
 ) -> None:
     """Keep how it goes, and how far it is."""
-    told = holding.progress
+    told = holding.value
     shown = reason[: limits.SUBSCRIPTION_REASON_LENGTH_MAX]
     if (told.condition, told.reason) == (condition, shown):
         return
@@ -204,7 +207,7 @@ def reason_of(error: Exception, name: str) -> str:
 
 
 async def stay_expired(
-    holding: Holding, error: Expired, position: FeedPosition | None = None
+    holding: Holding[Progress], error: Expired, position: FeedPosition | None = None
 ) -> NoReturn:
     """Nothing but a reset helps, which takes the subscription from us. Until then it is told."""
     while True:

@@ -7,24 +7,24 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from naksha.catalog.entities import Snapshot
 from naksha.catalog.nodes import LeaseTimes
 from naksha.catalog.objects import ObjectRef
-from naksha.catalog.realms import Status
 from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.leasing import TIMES, Holding, Watch, take
+from naksha.hub.looking import Looker
 from naksha.hub.objects import Connector, StorageObject, key_of
 from naksha.hub.references import connectors_named
 from naksha.hub.subscription_objects import Subscription
-from naksha.hub.subscriptions.holding import TIMES, Holding, Watch, take
 from naksha.hub.subscriptions.leftovers import clear_leftovers
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.serving import serve
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
-from naksha.model.errors import NakshaError, RealmNotFound
+from naksha.model.errors import NakshaError
 from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
@@ -58,8 +58,14 @@ class SubscriptionService:
         self._times = times
         self._held: dict[tuple[str, str], _Held] = {}
         self._plans: dict[str, _Plans] = {}
-        self._watch = Watch()
-        self._looking: asyncio.Task[None] | None = None
+        self._watch = Watch[Progress]()
+        self._looker = Looker(
+            hub,
+            "subscriptions",
+            limits.SUBSCRIPTION_LOOK_SECONDS,
+            serving=self._stop_others,
+            look=self._look,
+        )
 
     @property
     def instance(self) -> str:
@@ -72,30 +78,15 @@ class SubscriptionService:
 
     def start(self) -> None:
         """Begin."""
-        self._looking = asyncio.create_task(self._look_for_ever(), name="naksha-subscriptions")
+        self._looker.start()
 
     async def close(self) -> None:
         """Let what is under way end, for a while, and leave everything to others."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._looker.close()
         await self._stop(list(self._held))
 
-    async def _look_for_ever(self) -> None:
-        while True:
-            with _telling("subscriptions"):
-                await self._look_everywhere()
-            pause = limits.SUBSCRIPTION_LOOK_SECONDS
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
-
-    async def _look_everywhere(self) -> None:
-        """One realm after the other; what is wrong with one is no matter of the others."""
-        known = await self._hub.catalog.realms.list()
-        serving = {realm.id for realm in known if realm.status is Status.ACTIVE}
+    async def _stop_others(self, serving: Collection[str]) -> None:
         await self._stop([key for key in self._held if key[0] not in serving])
-        for id in serving:
-            with _telling(f"subscriptions of {id}"), contextlib.suppress(RealmNotFound):
-                await self._look(await self._hub.realm(id))
 
     async def _look(self, realm: RealmHub) -> None:
         """Take what nobody has, and give up what is not as it was."""
@@ -134,13 +125,12 @@ class SubscriptionService:
                         self._start(realm, snapshot, plan, holding)
 
     def _may_take(self, kept: Kept, now_ms: int) -> bool:
-        drift_ms = int(self._times.drift_seconds * 1000)
-        if not kept.value.is_free(now_ms, drift_ms):
-            return self._watch.is_over(kept, self._times.drift_seconds)
-        self._watch.forget(kept.id)
-        return kept.value.may_go_to(self.instance, now_ms)
+        is_free = self._watch.is_free(kept, now_ms, self._times.drift_seconds)
+        return is_free and kept.value.may_go_to(self.instance, now_ms)
 
-    def _start(self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding) -> None:
+    def _start(
+        self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding[Progress]
+    ) -> None:
         subscription = plan.subscription
         task = asyncio.create_task(
             serve(realm, snapshot, subscription, plan.connectors, holding),
@@ -161,17 +151,6 @@ class SubscriptionService:
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
                 _log.error("%s ended", task.get_name(), exc_info=error)
-
-
-@contextlib.contextmanager
-def _telling(what: str) -> Iterator[None]:
-    """Whatever goes wrong is logged, and looked for again."""
-    try:
-        yield
-    except NakshaError as error:
-        _log.warning("%s cannot be looked for: %s", what, error)
-    except Exception:  # noqa: BLE001 - others are looked for all the same
-        _log.exception("%s cannot be looked for", what)
 
 
 @contextlib.asynccontextmanager

@@ -13,13 +13,13 @@ import msgspec
 from naksha.catalog.entities import Snapshot
 from naksha.hub.context import Context
 from naksha.hub.delivering import DeliverChanges
+from naksha.hub.leasing import Holding, Lost
 from naksha.hub.objects import Connector, Space
 from naksha.hub.pipeline import Pipeline, Setup, Stage
 from naksha.hub.pipelines import made_handler
 from naksha.hub.registry import Realm
 from naksha.hub.subscription_objects import Subscription
 from naksha.hub.subscriptions.deliveries import Cutter
-from naksha.hub.subscriptions.holding import Holding, Lost
 from naksha.hub.subscriptions.pinning import Pinning, pin_name
 from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.rights import actor_of
@@ -37,7 +37,7 @@ async def serve(
     snapshot: Snapshot,
     subscription: Subscription,
     connectors: Sequence[Connector],
-    holding: Holding,
+    holding: Holding[Progress],
 ) -> None:
     """Deliver until the subscription is lost, or this is cancelled; then it is given back."""
     serving = _Serving(hub, snapshot, subscription, connectors, holding)
@@ -64,7 +64,7 @@ class _Serving:
         snapshot: Snapshot,
         subscription: Subscription,
         connectors: Sequence[Connector],
-        holding: Holding,
+        holding: Holding[Progress],
     ) -> None:
         self._hub = hub
         self._snapshot = snapshot
@@ -118,7 +118,7 @@ class _Serving:
 
     async def _check_storage(self) -> None:
         """Expired when the source is in another storage by now: its versions are others."""
-        before = self._holding.progress.storage_id
+        before = self._holding.value.storage_id
         now = await storage_id_of(self._snapshot, self._subscription.source)
         if now == before:
             return
@@ -132,7 +132,7 @@ class _Serving:
     async def _cut_anew(self, cut: str) -> None:
         """When transactions are cut in another way than before, one of which a part was delivered
         is delivered again from its beginning, and in a new life: its parts have other numbers."""
-        if self._holding.progress.cut == cut:
+        if self._holding.value.cut == cut:
             return
 
         def changed(old: Progress) -> Progress:
@@ -143,7 +143,7 @@ class _Serving:
 
     async def _keep_pin(self) -> None:
         if self._pinning is not None:
-            progress = self._holding.progress
+            progress = self._holding.value
             await self._pinning.keep_up(progress.position, progress.moved_ms)
 
     def _pipeline(self) -> Pipeline:

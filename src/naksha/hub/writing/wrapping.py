@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from naksha.hub.dateline import Change, mended_geometry
+from naksha.model.dateline import Change, mended_geometry
 
 _MESSAGES: Final = {
     Change.WRAPPED: "The geometry had longitudes beyond ±180; they were moved by full turns",

@@ -8,16 +8,19 @@ Any distribution may add some; whoever may submit a job can name one of these, a
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.problems import invalid_struct
-from naksha.spark.jobs.frame import AnyJob, Spec
+from naksha.spark.jobs.frame import FILE, AnyJob, Spec
+from naksha.spi.jobs import JobKind
 
+_log: Final = logging.getLogger(__name__)
 GROUP: Final = "naksha.jobs"
 
 
@@ -77,3 +80,38 @@ def read_spec(text: bytes | str) -> Asked:
         raise invalid_struct("specification", error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"The specification is no JSON: {error}", field="job") from None
+
+
+def described() -> list[JobKind]:
+    """All that can be run, as whoever runs them out of process needs to know them. One that is not
+    installed whole is left out: it is told to whoever asks for it."""
+    found = []
+    for name in job_names():
+        try:
+            found.append(_kind_of(find_job(name)))
+        except InvalidArgument as error:
+            _log.warning("%s", error)
+    return found
+
+
+def _kind_of(job: AnyJob) -> JobKind:
+    schema = msgspec.json.schema(job.spec)
+    return JobKind(
+        name=job.name,
+        about=job.about,
+        access=job.access.value,
+        is_repeatable=job.is_repeatable,
+        files=_files(schema["$defs"][job.spec.__name__]["properties"]),
+        schema=schema,
+    )
+
+
+def _files(properties: dict[str, Any]) -> dict[str, str]:
+    """Fields that name files, alone or in a list, or may."""
+    found = {}
+    for name, schema in properties.items():
+        for one in (schema, *schema.get("anyOf", ())):
+            for part in (one, one.get("items") or {}):
+                if FILE in part:
+                    found[name] = str(part[FILE])
+    return found

@@ -37,6 +37,9 @@ SELECT naksha_destroy_due($1, $2)
 -- name: expire_next
 SELECT part, how FROM naksha_expire_next($1, $2)
 
+-- name: expire_before
+SELECT part, how FROM naksha_expire_before($1, $2)
+
 -- name: log_expire_next
 SELECT naksha_log_expire_next($1)
 

@@ -260,14 +260,15 @@ BEGIN ATOMIC
      WHERE id = collection_id AND floor_txn < floor;
 END;
 
--- The next step of expiring a collection's history. Gives the partition, and how it goes:
+-- The next step of expiring a collection's history that ended before a transaction, the first one
+-- of a day. Gives the partition, and how it goes:
 --   detach: the floor is raised; the caller commits, then detaches and drops it
 --   rows:   a pin needs some of it; what no pin needs was deleted
 --   gone:   it was dropped here, under the write gate, because its day is not settled (nobody has
 --           written since, or the caller's clock is ahead), so that a writer could still come
 --   busy:   the same, but writers are at work
-CREATE OR REPLACE FUNCTION naksha_expire_next(
-    collection_id text, now_ms int8, OUT part text, OUT how text)
+CREATE OR REPLACE FUNCTION naksha_expire_before(
+    collection_id text, cutoff int8, OUT part text, OUT how text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -280,7 +281,7 @@ DECLARE
 BEGIN
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id FOR UPDATE;
     FOR p IN SELECT * FROM naksha_partitions(collection_id || '_hst')
-              WHERE hi <= naksha_cutoff(now_ms, c.max_age) AND NOT pending LOOP
+              WHERE hi <= cutoff AND NOT pending LOOP
         part := p.name;
         IF p.hi > settled AND NOT pg_try_advisory_xact_lock(naksha_lock_class(), 16 + c.number) THEN
             how := 'busy';
@@ -307,6 +308,16 @@ BEGIN
     END LOOP;
     part := NULL;
 END $$;
+
+-- The same for what is older than the collection keeps it.
+CREATE OR REPLACE FUNCTION naksha_expire_next(
+    collection_id text, now_ms int8, OUT part text, OUT how text)
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT e.part, e.how FROM naksha_collection c,
+           naksha_expire_before(c.id, naksha_cutoff(now_ms, c.max_age)) e
+     WHERE c.id = collection_id;
+END;
 
 -- The next partition of the log to go, null for none: older than the storage keeps it, all of it
 -- settled, below every pin and below the last version. Its versions go first, so that asking for

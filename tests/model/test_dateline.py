@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from shapely.geometry import shape
 
-from naksha.hub.dateline import Adjustment, Change, mend, mended_geometry
+from naksha.model.dateline import Adjustment, Change, mend, mended_geometry
 from naksha.model.geometry_rules import geometry_problem
 from naksha.testing.strategies import geometries
 

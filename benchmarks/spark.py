@@ -1,0 +1,355 @@
+"""The data pipeline on Spark: load and read of a large collection, against COPY and Spark's JDBC.
+
+*Load*: the job `load` of Parquet files into a new collection, against raw: the same files are read
+by pyarrow, made into rows of the same content (namespace included) and copied by four connections
+into 16 plain tables, which get the same indices. Raw keeps no promises: nothing is checked, and
+there is neither log nor collection. `ready_ratio` is against raw whose rows lay ready in memory.
+
+*Read*: the whole collection as id, geometry and feature, by the data source `naksha`, against
+Spark's JDBC reader with the same columns and the same 16 partitions, both into the sink `noop`.
+
+The session is warm. `executor_mb` is the most that Spark's JVM and its Python workers had together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet
+import shapely
+from pyspark.sql import DataFrame, SparkSession
+
+import naksha.spark
+from benchmarks._data import edited, roads
+from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
+from naksha.model.features import NAMESPACE
+from naksha.psql import PsqlStorage
+from naksha.psql.bulk import Lanes
+from naksha.psql.driver import Direct
+from naksha.psql.splits import LEAVES
+from naksha.psql.staging import Data, Piece, leaf_data, leaves_of
+from naksha.spark.jobs.diff import Diff, diff
+from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.load import load
+from naksha.spark.jobs.loading.spec import Load, Mapping
+from naksha.spark.jobs.partition import Partition, partition
+from naksha.spark.options import Place
+
+COLLECTION = "loaded"
+RAW = "raw_p"
+RAW_TABLE = (
+    "CREATE TABLE {t} (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL)"
+)
+RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
+LANES = 4
+FILES = 8
+BATCH_ROWS = 10_000
+JDBC_JAR = Path("/usr/share/java/postgresql.jar")
+JDBC_QUERY = (
+    "(SELECT jsondata->>'id' AS id, ST_AsBinary(geo) AS geometry, jsondata::text AS feature,"
+    " substring(md5(jsondata->>'id'), 1, 1) AS leaf FROM {schema}.{collection}) AS q"
+)
+_PROPERTIES = ("name", "speedLimit", "lanes", "oneway", "surface")
+_NAMESPACE = {
+    "action": "CREATE",
+    "version": 1,
+    "author": "bench",
+    "appId": "bench",
+    "puuid": None,
+    "muuid": None,
+    "txn": "2026013000000000001",
+    "txn_next": "0",
+    "createdAt": 1769731200000,
+    "updatedAt": 1769731200000,
+    "rtcts": 1769731200000,
+    "rtuts": 1769731200000,
+    "crid": None,
+    "qrid": "122222202002002222",
+    "mrid": "122222202002002222",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+def run(options: Options) -> Report:
+    """Time the ways in turns and compare the medians."""
+    if not JDBC_JAR.exists():
+        raise SystemExit("Spark's JDBC reader needs Debian's package libpostgresql-jdbc-java")
+    count = options.size(1_000_000, 100_000)
+    with tempfile.TemporaryDirectory(prefix="naksha-bench-") as folder:
+        write_files(Path(folder), count)
+        with postgres_database(tcp=True) as dsn, memory_watched() as memory:
+            spark = naksha.spark.session(settings={"spark.jars": str(JDBC_JAR)})
+            try:
+                timings = asyncio.run(_Bench(spark, dsn, Path(folder)).measure(options))
+            finally:
+                spark.stop()
+    return _report(timings, count, memory)
+
+
+def write_files(folder: Path, count: int) -> None:
+    """The features as Parquet files, and those of an edited tenth."""
+    features = roads(count)
+    size = -(-count // FILES)
+    for number in range(FILES):
+        _write_file(folder / f"roads-{number}.parquet", features[number * size :][:size])
+    (folder / "edits").mkdir()
+    _write_file(folder / "edits" / "edits.parquet", edited(features[: count // 100]))
+
+
+def _write_file(path: Path, features: list[dict[str, Any]]) -> None:
+    lines = [shapely.LineString(each["geometry"]["coordinates"]) for each in features]
+    columns: dict[str, Any] = {
+        "id": [each["id"] for each in features],
+        "geometry": shapely.to_wkb(lines).tolist(),
+        "tags": [each["properties"][NAMESPACE]["tags"] for each in features],
+    }
+    for name in _PROPERTIES:
+        columns[name] = [each["properties"][name] for each in features]
+    pyarrow.parquet.write_table(pa.table(columns), path)
+
+
+class _Bench:
+    """The ways, in one database and one session."""
+
+    def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:
+        self._spark = spark
+        self._dsn = dsn
+        self._folder = folder
+        self._place = Place(dsn)
+        self._ready: list[Data] = []
+
+    async def measure(self, options: Options) -> dict[str, Timing]:
+        self._storage = await PsqlStorage.open(self._dsn)
+        self._server = self._storage._servers.primary
+        try:
+            self._ready = list(self._rows())
+            loads = await side_by_side(
+                {"load": self._load, "raw": self._raw, "ready": self._raw_ready},
+                repetitions=options.size(3, 1),
+                warm_ups=1,
+                before_each=self._clear,
+            )
+            await self._clear()
+            await self._load()
+            self._ready.clear()
+            reads = await side_by_side(
+                {"read": self._read, "jdbc": self._jdbc},
+                repetitions=options.size(5, 2),
+                warm_ups=1,
+            )
+            jobs = await self._jobs()
+        finally:
+            await self._storage.close()
+        return loads | reads | jobs
+
+    # ---- Loads -----------------------------------------------------------------------------------
+
+    async def _clear(self) -> None:
+        connection = await self._server.connect()
+        names = [RAW + leaf for leaf in LEAVES]
+        await connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
+        async with connection.transaction():
+            await connection.execute("SELECT naksha_collection_destroy($1)", COLLECTION)
+        for name in names:
+            await connection.execute(RAW_TABLE.format(t=name))
+        await connection.execute("CHECKPOINT")
+        await connection.close()
+
+    async def _load(self) -> None:
+        await asyncio.to_thread(self._run_load, str(self._folder / "*.parquet"))
+
+    def _run_load(self, files: str) -> None:
+        spec = Load(
+            place=self._place,
+            collection=COLLECTION,
+            files=(files,),
+            app_id="bench",
+            mapping=Mapping(tags="tags"),
+        )
+        load(self._spark, spec, Silent())
+
+    async def _raw(self) -> None:
+        rows = self._rows()
+        await self._copy(rows)
+
+    async def _raw_ready(self) -> None:
+        await self._copy(iter(self._ready))
+
+    async def _copy(self, rows: Iterator[Data]) -> None:
+        lanes = await Lanes.open(self._server, LANES)
+        copying: asyncio.Future[None] | None = None
+        while (data := await asyncio.to_thread(next, rows, None)) is not None:
+            if copying is not None:
+                await copying
+            copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], data))
+        if copying is not None:
+            await copying
+
+        async def index(connection: Direct, leaf: int) -> None:
+            await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])
+
+        await lanes.each(index)
+        await lanes.close()
+
+    def _rows(self) -> Iterator[Data]:
+        first = 1
+        for path in sorted(self._folder.glob("*.parquet")):
+            for batch in pyarrow.parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
+                yield _raw_data(batch, first)
+                first += batch.num_rows
+
+    # ---- Reads -----------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        reader = self._spark.read.format("naksha").schema(
+            "id string not null, geometry binary, feature string not null"
+        )
+        await _swallow(reader.options(storage=self._dsn, collection=COLLECTION).load())
+
+    async def _jdbc(self) -> None:
+        table = JDBC_QUERY.format(schema="naksha", collection=COLLECTION)
+        predicates = [f"leaf = '{leaf}'" for leaf in LEAVES]
+        properties = {"driver": "org.postgresql.Driver", "fetchsize": "10000"}
+        url = _jdbc_url(self._dsn)
+        rows = self._spark.read.jdbc(url, table, predicates=predicates, properties=properties)
+        await _swallow(rows.drop("leaf"))
+
+    # ---- Jobs ------------------------------------------------------------------------------------
+
+    async def _jobs(self) -> dict[str, Timing]:
+        before = await self._storage.publication()
+        await asyncio.to_thread(self._run_load, str(self._folder / "edits" / "*.parquet"))
+        versions = f"{before.last_seq_number}..HEAD"
+
+        def compare() -> None:
+            output = self._folder / f"diff-{time.monotonic_ns()}"
+            spec = Diff(
+                place=self._place, collection=COLLECTION, versions=versions, output=str(output)
+            )
+            diff(self._spark, spec, Silent())
+
+        def cells() -> None:
+            partition(self._spark, Partition(place=self._place, collection=COLLECTION), Silent())
+
+        ways = {"diff": compare, "partition": cells}
+        return {name: await _timed(work) for name, work in ways.items()}
+
+
+async def _timed(work: Callable[[], None]) -> Timing:
+    start = time.perf_counter()
+    await asyncio.to_thread(work)
+    return Timing((time.perf_counter() - start,))
+
+
+async def _swallow(rows: DataFrame) -> None:
+    await asyncio.to_thread(rows.write.format("noop").mode("overwrite").save)
+
+
+def _jdbc_url(dsn: str) -> str:
+    rest = dsn.partition("://")[2]
+    user, _, place = rest.rpartition("@")
+    name, _, password = user.partition(":")
+    place, _, options = place.partition("?")
+    secret = f"&password={password}" if password else ""
+    more = f"&{options}" if options else ""
+    return f"jdbc:postgresql://{place}?user={name}{secret}{more}"
+
+
+def _raw_data(batch: pa.RecordBatch, first: int) -> Data:
+    """Finished rows (i, geo, jsondata) for the 16 tables."""
+    ids = batch.column("id").to_pylist()
+    heads = [b'{"type":"Feature","id":%b,"properties":' % _encode(each) for each in ids]
+    rows = batch.select(_PROPERTIES).to_pylist()
+    tags = batch.column("tags").to_pylist()
+    pieces: list[Piece] = [
+        (wkb, head + _encode(row)[:-1] + b",", b'"tags":%b}}}' % _encode(tag))
+        for wkb, head, row, tag in zip(
+            batch.column("geometry").to_pylist(), heads, rows, tags, strict=True
+        )
+    ]
+    mark = b'"%b":%b,"uuid":"bench:loaded:2026:1:30:' % (
+        NAMESPACE.encode(),
+        _encode(_NAMESPACE)[:-1],
+    )
+    return leaf_data(pieces, leaves_of(ids), first, mark, b'",')
+
+
+# ---- Memory --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def memory_watched() -> Iterator[dict[str, float]]:
+    """The most that Java and the Python workers below it had together, in MB, while it lasts."""
+    found = {"executor_mb": 0.0}
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.5):
+            found["executor_mb"] = max(found["executor_mb"], _resident_mb())
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _resident_mb() -> float:
+    """Of all descendants of this process that belong to Spark."""
+    parents: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                parents[int(path.name)], pages[int(path.name)] = int(fields[1]), int(fields[21])
+            except OSError:
+                continue
+    ours = {os.getpid()}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in ours} - ours
+        ours |= more
+        grown = bool(more)
+    spark = [pid for pid in ours - {os.getpid()} if _is_spark(pid)]
+    return sum(pages[pid] for pid in spark) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _is_spark(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"java" in command or b"pyspark" in command
+
+
+def _report(timings: dict[str, Timing], count: int, memory: dict[str, float]) -> Report:
+    report = Report("The pipeline on Spark", ["what", "s", "rows/s", "spread"])
+    for name, timing in timings.items():
+        rate = timing.per_second(count)
+        report.rows.append([name, timing.median, rate, timing.spread])
+    seconds = {name: timing.median for name, timing in timings.items()}
+    report.figures = {
+        "load_ratio": round(seconds["load"] / seconds["raw"], 3),
+        "ready_ratio": round(seconds["load"] / seconds["ready"], 3),
+        "read_ratio": round(seconds["jdbc"] / seconds["read"], 3),
+        "load_rows_s": round(timings["load"].per_second(count)),
+        "read_rows_s": round(timings["read"].per_second(count)),
+        "diff_s": round(seconds["diff"], 2),
+        "partition_s": round(seconds["partition"], 2),
+        "executor_mb": round(memory["executor_mb"]),
+    }
+    report.notes.append("Goals: load_ratio ≤ 1.6, read_ratio ≥ 1.0.")
+    return report

@@ -1,0 +1,285 @@
+"""Staged writes: attempts, and applying what they staged, on main and on branches."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionExists, Conflict, InvalidArgument, NakshaError, Retryable
+from naksha.model.names import check_collection_id
+from naksha.model.query import Query
+from naksha.psql.driver import acquired
+from naksha.psql.errors import translated
+from naksha.psql.filling import TABLES_AT_ONCE, Part, fill
+from naksha.psql.layers import NO_BRANCH
+from naksha.psql.servers import Server
+from naksha.psql.session import PsqlSession
+from naksha.psql.sql import queries
+from naksha.psql.stages import Attempt, PsqlStage
+from naksha.psql.writing import Writing
+from naksha.spi.staging import (
+    JOB,
+    MESSAGE,
+    Applied,
+    Stage,
+    StagedPart,
+    StagedWrite,
+    WriteMode,
+    applied_before,
+    check_job,
+    check_settings,
+    check_write,
+    key_of,
+    not_staged,
+    record_of,
+)
+from naksha.spi.storage import WriteSession
+
+AT_ONCE: Final = 20_000
+"""Features written by one statement. More than that close the gate first: to lock each of them
+would take as long as to write it, and to be overtaken after that would be a pity."""
+CHUNK: Final = 5_000
+"""Features written by one statement behind the gate."""
+
+_LEAVES: Final = list(range(16))
+
+
+class _AppliedBefore(Exception):
+    """Somebody applied the job already."""
+
+
+class Applying(Writing):
+    """See `naksha.spi.staging.Staging`."""
+
+    @property
+    @abstractmethod
+    def _server(self) -> Server:
+        """Where connections of one's own are made to."""
+
+    # ---- Staging -----------------------------------------------------------------------------
+
+    async def stage(self, job: str, info: CollectionInfo) -> Stage:
+        check_job(job)
+        check_collection_id(info.id, field="id")
+        if self._branch == NO_BRANCH:
+            found, _ = await self._look(info.id)
+            info = found or info
+        else:
+            info = await self.collection(info.id)
+        await self._sweep_staged()
+        return await PsqlStage.open(self._server, Attempt(job, info, self._info, self._clock))
+
+    async def drop_staged(self, job: str) -> None:
+        check_job(job)
+        async with self._connection() as connection:
+            await connection.fetchval(queries()["staged_release"], job, None)
+        await self._sweep_staged()
+
+    async def _look(self, collection: str) -> tuple[CollectionInfo | None, bool]:
+        """The collection, if it is there, and whether it is empty."""
+        async with self._connection() as connection:
+            row = await connection.fetchrow(queries()["staged_look"], collection)
+        assert row is not None
+        return _info_of(row), row["is_empty"]
+
+    async def _sweep_staged(self) -> None:
+        now_ms = None if self._clock is None else self._clock.now_ms()
+        async with self._connection() as connection:
+            while await connection.fetchval(queries()["sweep_staged"], now_ms):
+                pass
+
+    # ---- Applying ----------------------------------------------------------------------------
+
+    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+        check_write(write, parts)
+        applying = _Applying(self, write, parts)
+        applied = await self._applied(write.job)
+        if applied is None:
+            try:
+                applied = await self.run(applying.work, write.app_id, write.author)
+            except _AppliedBefore:
+                applied = await self._applied(write.job)
+                assert applied is not None
+            finally:
+                await self._tidy_up()
+        if applied.repeated:
+            await self.drop_staged(write.job)
+        return applied
+
+    async def _applied(self, job: str) -> Applied | None:
+        kept = await self.kept(JOB, job)
+        return None if kept is None else applied_before(kept.value)
+
+    async def _tidy_up(self) -> None:
+        """Drop what is of no use any more; what cannot be dropped now is swept later."""
+        with suppress(NakshaError):
+            await self._sweep_staged()
+            async with self._connection() as connection:
+                await connection.fetchval(queries()["sweep_staging"])
+
+
+class _Applying:
+    """One write, in as many sessions as it takes until it is done."""
+
+    def __init__(self, storage: Applying, write: StagedWrite, parts: Sequence[StagedPart]) -> None:
+        self._storage = storage
+        self._write = write
+        self._given = parts
+        self._gathered: str | None = None
+
+    async def work(self, session: WriteSession) -> Applied:
+        assert isinstance(session, PsqlSession)
+        write = self._write
+        try:
+            # Who comes second waits here for the first.
+            await session.keep(JOB, write.job, {}, expected=0)
+        except Conflict as error:
+            raise _AppliedBefore from error
+        counts = await self._do(session)
+        if session.txn is not None:
+            await session.message(JOB, write.job)
+            if write.message is not None:
+                await session.message(MESSAGE, write.message)
+        names = ("CREATED", "UPDATED", "DELETED", "RETAINED")
+        applied = Applied(session.txn, *(counts[name] for name in names))
+        clock = self._storage._clock
+        at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
+        await session.keep(JOB, write.job, record_of(applied, at_ms), expected=1)
+        await session.call("staged_release", None, write.job, None)
+        return applied
+
+    async def _do(self, session: PsqlSession) -> Counter[str]:
+        """Write everything, in the way that fits the collection; gives how many of each action."""
+        rows = await self._rows(session)
+        parts = [Part(row["name"], row["counts"]) for row in rows]
+        collection = self._write.info.id
+        if self._storage._branch != NO_BRANCH:
+            info, is_empty = await session.collection(collection), False
+        else:
+            (look,) = await session.call("staged_look", None, collection)
+            info, is_empty = _info_of(look), look["is_empty"]
+        for row in rows:
+            staged = CollectionInfo(
+                id=collection, id_prefix=row["id_prefix"], points_only=row["points_only"]
+            )
+            check_settings(staged, info or self._write.info)
+        features = sum(sum(part.counts) for part in parts)
+        if is_empty and features and not any(row["has_locks"] for row in rows):
+            server, wanted = self._storage._server, info or self._write.info
+            return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))
+        if info is None:
+            info = await self._made(session)
+        return await self._write_to(session, parts, features)
+
+    async def _rows(self, session: PsqlSession) -> list[Any]:
+        """The parts that were asked for, as they are known; they stay until the session ends."""
+        names = [part.table for part in self._given]
+        rows = await session.call("staged_parts", None, self._write.job, names)
+        found = {row["name"]: row for row in rows}
+        for part in self._given:
+            row = found.get(part.table)
+            if row is None or sum(row["counts"]) != part.features:
+                raise not_staged(part)
+            if row["collection"] != self._write.info.id:
+                raise InvalidArgument(
+                    f"A part is for the collection {row['collection']!r}", field="parts"
+                )
+        return rows
+
+    async def _made(self, session: PsqlSession) -> CollectionInfo:
+        try:
+            return await session.create_collection(self._write.info)
+        except CollectionExists as error:
+            raise Retryable("Somebody else made the collection") from error
+
+    # ---- A collection that has features ------------------------------------------------------
+
+    async def _write_to(
+        self, session: PsqlSession, parts: Sequence[Part], features: int
+    ) -> Counter[str]:
+        collection, mode = self._write.info.id, self._write.mode
+        await session._open(collection)
+        deletes = mode in (WriteMode.REPLACE, WriteMode.MIRROR)
+        is_large = features > AT_ONCE
+        if deletes or is_large:
+            await session.close_gates([collection])
+        tables = await self._tables(parts)
+        verb = "create" if mode is WriteMode.CREATE else "upsert"
+        counts: Counter[str] = Counter()
+        for leaves in [[leaf] for leaf in _LEAVES] if is_large else [_LEAVES]:
+            values = (verb, tables, leaves, CHUNK if is_large else AT_ONCE)
+            for row in await session.call_features("staged_put", collection, collection, *values):
+                counts[row["action"]] += row["features"]
+        if deletes:
+            counts["DELETED"] += await self._delete(session, tables)
+        return counts
+
+    async def _tables(self, parts: Sequence[Part]) -> list[str]:
+        """The tables that hold what is staged, not too many for one transaction."""
+        if len(parts) <= TABLES_AT_ONCE:
+            return [part.table for part in parts]
+        if self._gathered is None:
+            self._gathered = await self._gather(parts)
+        return [self._gathered]
+
+    async def _gather(self, parts: Sequence[Part]) -> str:
+        storage, write = self._storage, self._write
+        attempt = Attempt(write.job, write.info, storage._info, storage._clock)
+        names = [part.table for part in parts]
+        async with acquired(storage._connections) as connection:
+            with translated():
+                table: str = await connection.fetchval(
+                    queries()["staged_open"], write.job, write.info.id, None, False, *attempt.lease
+                )
+                for start in range(0, len(names), TABLES_AT_ONCE):
+                    some = names[start : start + TABLES_AT_ONCE]
+                    await connection.fetchval(queries()["staged_gather"], table, some)
+                await connection.fetchval(
+                    queries()["staged_close"], table, [0] * len(_LEAVES), False, *attempt.lease
+                )
+        return table
+
+    async def _delete(self, session: PsqlSession, tables: list[str]) -> int:
+        """Delete what is not staged; gives how many."""
+        collection, key = self._write.info.id, self._write.key
+        if self._storage._branch == NO_BRANCH:
+            values = (tables, key, CHUNK)
+            (row,) = await session.call_features("staged_delete", collection, collection, *values)
+            return int(row[0])
+        gone = await self._absent(session, tables)
+        for start in range(0, len(gone), CHUNK):
+            ids = gone[start : start + CHUNK]
+            await session._delete(collection, ids, [None] * len(ids), False)
+        return len(gone)
+
+    async def _absent(self, session: PsqlSession, tables: list[str]) -> list[str]:
+        """The ids of what is to be deleted on a branch, which is read through its layers."""
+        key = self._write.key or ()
+        rows = await session.call("staged_ids", None, tables, key)
+        staged = {row["id"] for row in rows}
+        values = {
+            key_of({"value": msgspec.json.decode(row["value"])}, ("value",))
+            for row in rows
+            if key and row["value"] is not None
+        } - {None}
+        gone: list[str] = []
+        async for states in session.chunks(self._write.info.id, Query()):
+            gone += [
+                state.id
+                for state in states
+                if state.id not in staged and (not key or key_of(state.feature, key) in values)
+            ]
+        return gone
+
+
+def _info_of(row: Any) -> CollectionInfo | None:
+    if row["info"] is None:
+        return None
+    return msgspec.json.decode(row["info"], type=CollectionInfo)

@@ -1,0 +1,50 @@
+-- Staging; see naksha.psql.stages, naksha.psql.applying and schema/115_staging.sql.
+
+-- name: staged_look
+SELECT info, is_empty FROM naksha_staged_look($1)
+
+-- name: staged_open
+-- The lease begins now, by the database's clock or an injected one.
+SELECT naksha_staged_open($1, $2, $3, $4,
+    coalesce(to_timestamp($5::int8 / 1000.0), now()) + make_interval(secs => $6))
+
+-- name: staged_renew
+SELECT naksha_staged_renew($1,
+    coalesce(to_timestamp($2::int8 / 1000.0), now()) + make_interval(secs => $3))
+
+-- name: staged_close
+SELECT naksha_staged_close($1, $2, $3,
+    coalesce(to_timestamp($4::int8 / 1000.0), now()) + make_interval(secs => $5))
+
+-- name: staged_release
+SELECT naksha_staged_release($1, $2)
+
+-- name: sweep_staged
+SELECT naksha_sweep_staged(coalesce(to_timestamp($1::int8 / 1000.0), now()))
+
+-- name: sweep_jobs
+SELECT naksha_sweep_jobs($1)
+
+-- name: staged_parts
+-- The parts that are there of those asked for; nobody drops them until the transaction ends.
+SELECT name, collection, id_prefix, points_only, counts, has_locks FROM naksha_staged
+ WHERE job = $1 AND name = ANY($2) AND counts IS NOT NULL ORDER BY name FOR UPDATE
+
+-- name: staged_fill
+SELECT naksha_staged_fill($1, $2, $3, $4, $5, $6, $7)
+
+-- name: staged_index
+SELECT features, area::bytea AS area FROM naksha_staged_index($1, $2, $3)
+
+-- name: staged_put
+SELECT action, sum(features)::int8 AS features FROM naksha_staged_put($1, $2, $3, $4, $5)
+ GROUP BY action
+
+-- name: staged_delete
+SELECT naksha_staged_delete($1, $2, $3, $4)
+
+-- name: staged_ids
+SELECT id, value FROM naksha_staged_ids($1, $2)
+
+-- name: staged_gather
+SELECT naksha_staged_gather($1, $2)

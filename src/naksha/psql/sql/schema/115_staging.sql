@@ -1,0 +1,286 @@
+-- Features that jobs bring from many processes (naksha.spi.staging). Each attempt has a table of its
+-- own and a row here, which says what its features were checked against, how many there are in each
+-- leaf (null while it is open), and whether any must follow a certain state. Until `until` it is left alone. Whoever applies parts has their
+-- rows locked; sweeping and renewing pass by rows that are.
+
+CREATE TABLE IF NOT EXISTS naksha_staged (
+    name        text COLLATE "C" PRIMARY KEY,
+    job         text COLLATE "C" NOT NULL,
+    collection  text COLLATE "C" NOT NULL,
+    id_prefix   text,
+    points_only bool NOT NULL,
+    counts      int8[],
+    has_locks   bool NOT NULL DEFAULT false,
+    until       timestamptz NOT NULL
+);
+DO $$
+BEGIN
+    IF to_regclass('naksha_staged_job') IS NULL THEN
+        CREATE INDEX naksha_staged_job ON naksha_staged (job);
+    END IF;
+END $$;
+
+-- The settings of a collection that a job may write to, null when it is new; and whether it can be
+-- filled by the bulk path.
+CREATE OR REPLACE FUNCTION naksha_staged_look(
+    collection_id text, OUT info jsonb, OUT is_empty bool)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection;
+BEGIN
+    PERFORM naksha_check_collection_id(collection_id);
+    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
+    is_empty := true;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF c.delete_at <> 0 THEN
+        PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
+                             jsonb_build_object('collection', collection_id));
+    END IF;
+    info := naksha_collection_info(c);
+    EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I) AND NOT EXISTS (SELECT FROM %I)',
+                   c.id, c.id || '_del') INTO is_empty;
+END $$;
+
+-- ---- Attempts -----------------------------------------------------------------------------------
+
+-- What a job has staged stays until then. Who is being applied needs no renewal.
+CREATE OR REPLACE FUNCTION naksha_staged_renew(job_id text, new_until timestamptz) RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+BEGIN ATOMIC
+    WITH mine AS (SELECT s.name FROM naksha_staged s WHERE s.job = job_id AND s.until < new_until
+                   ORDER BY s.name FOR UPDATE SKIP LOCKED)
+    UPDATE naksha_staged s SET until = new_until FROM mine WHERE s.name = mine.name;
+END;
+
+-- A new attempt; gives the name of its table. `head` and `tail` are the feature's JSON without its
+-- namespace, as in 110; `given` says whether the client gave tags (1) and a crid (2), `lock` is the
+-- `i` that must be HEAD's. What is large is not compressed: it is read once.
+CREATE OR REPLACE FUNCTION naksha_staged_open(
+    job_id text, collection_id text, prefix text, only_points bool, new_until timestamptz)
+RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+DECLARE
+    tbl text := 'naksha_staged_' || left(md5(job_id), 8) || '_'
+                || replace(gen_random_uuid()::text, '-', '');
+BEGIN
+    PERFORM naksha_staged_renew(job_id, new_until);
+    INSERT INTO naksha_staged (name, job, collection, id_prefix, points_only, until)
+    VALUES (tbl, job_id, collection_id, prefix, only_points, new_until);
+    EXECUTE format('CREATE TABLE %I (leaf int2 NOT NULL, given int2 NOT NULL, lock int8, '
+                   'id text COLLATE "C" NOT NULL, geo geometry(GeometryZ, 4326), '
+                   'head text NOT NULL, tail text NOT NULL) WITH (autovacuum_enabled = off)', tbl);
+    EXECUTE format('ALTER TABLE %I ALTER geo SET STORAGE EXTERNAL, '
+                   'ALTER head SET STORAGE EXTERNAL, ALTER tail SET STORAGE EXTERNAL', tbl);
+    RETURN tbl;
+END $$;
+
+-- The attempt is over, and has so many features in each leaf. False when it was swept.
+CREATE OR REPLACE FUNCTION naksha_staged_close(
+    tbl text, features int8[], any_locks bool, new_until timestamptz) RETURNS bool
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+BEGIN
+    UPDATE naksha_staged s SET counts = features, has_locks = any_locks,
+                               until = greatest(s.until, new_until)
+     WHERE s.name = tbl;
+    IF FOUND THEN
+        EXECUTE format('CREATE INDEX ON %I (leaf)', tbl);
+    END IF;
+    RETURN FOUND;
+END $$;
+
+-- Lets go of what a job has staged, or of one attempt: it is swept next.
+CREATE OR REPLACE FUNCTION naksha_staged_release(job_id text, tbl text DEFAULT NULL) RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+BEGIN ATOMIC
+    UPDATE naksha_staged s SET until = '-infinity'
+     WHERE s.job = job_id AND s.name = coalesce(tbl, s.name);
+END;
+
+-- Drops attempts that are over, some at a time (each takes locks until the end of the transaction);
+-- gives their number. A table that somebody works with is left to the next time.
+CREATE OR REPLACE FUNCTION naksha_sweep_staged(at timestamptz, at_most int DEFAULT 100)
+RETURNS int
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET lock_timeout = '100ms' SET client_min_messages = 'warning' AS $$
+DECLARE
+    tbl     text;
+    dropped int := 0;
+BEGIN
+    FOR tbl IN SELECT s.name FROM naksha_staged s WHERE s.until < at ORDER BY s.name LIMIT at_most
+                  FOR UPDATE SKIP LOCKED LOOP
+        BEGIN
+            EXECUTE format('DROP TABLE IF EXISTS %I', tbl);
+        EXCEPTION WHEN lock_not_available THEN
+            CONTINUE;
+        END;
+        DELETE FROM naksha_staged WHERE name = tbl;
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
+END $$;
+
+-- Forgets jobs that were applied before then; no repetition comes so late.
+CREATE OR REPLACE FUNCTION naksha_sweep_jobs(before_ms int8) RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+BEGIN ATOMIC
+    DELETE FROM naksha_kept WHERE kind = 'job' AND (value->>'at')::int8 < before_ms;
+END;
+
+-- ---- Filling a collection that is new or empty --------------------------------------------------
+
+-- Moves what is staged for a leaf in some parts into the leaf table of a load (110). The rows of
+-- the n-th part get numbers from `firsts[n]` on; there must be `counts[n]` of them.
+CREATE OR REPLACE FUNCTION naksha_staged_fill(
+    load int, leaf text, tables text[], firsts int8[], counts int8[], mark text, after_i text)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    moved int8;
+BEGIN
+    FOR n IN 1..cardinality(tables) LOOP
+        CONTINUE WHEN counts[n] = 0;
+        EXECUTE format($sql$INSERT INTO %I (i, geo, jsondata)
+            SELECT s.i, s.geo, (s.head || $2 || s.i || $3 || s.tail)::jsonb
+              FROM (SELECT $1 - 1 + row_number() OVER () AS i, geo, head, tail FROM %I
+                     WHERE leaf = $4) AS s$sql$, naksha_stage_name(load, 'p', leaf), tables[n])
+          USING firsts[n], mark, after_i, ('x0' || leaf)::bit(8)::int::int2;
+        GET DIAGNOSTICS moved = ROW_COUNT;
+        IF moved <> counts[n] THEN
+            PERFORM naksha_raise('N0011', format('Of the part %L %s features are left of %s',
+                                                 tables[n], moved, counts[n]));
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_raise_staged_twice(feature_id text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM naksha_raise('N0000', 'The feature is staged twice',
+                         jsonb_build_object('feature', feature_id, 'field', 'id'));
+END $$;
+
+-- Indices of one filled leaf table. Tells how many features there are, and where.
+CREATE OR REPLACE FUNCTION naksha_staged_index(
+    load int, leaf text, points_only bool, OUT features int8, OUT area geometry)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
+DECLARE
+    tbl   text := naksha_stage_name(load, 'p', leaf);
+    twice text;
+BEGIN
+    BEGIN
+        PERFORM naksha_create_indices(tbl, 'head', points_only);
+    EXCEPTION WHEN unique_violation THEN
+        EXECUTE format('SELECT jsondata->>''id'' FROM %I GROUP BY 1 HAVING count(*) > 1 '
+                       'ORDER BY 1 LIMIT 1', tbl) INTO twice;
+        PERFORM naksha_raise_staged_twice(twice);
+    END;
+    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
+       INTO features, area;
+END $$;
+
+-- ---- Writing to a collection that has features --------------------------------------------------
+
+-- All rows of some parts, as a subquery.
+CREATE OR REPLACE FUNCTION naksha_staged_rows(tables text[]) RETURNS text
+STABLE
+RETURN (SELECT 'SELECT NULL::int2 AS leaf, NULL::int2 AS given, NULL::int8 AS lock, '
+            'NULL::text COLLATE "C" AS id, NULL::geometry AS geo, NULL::text AS head, '
+            'NULL::text AS tail WHERE false' || coalesce(string_agg(
+            format(' UNION ALL SELECT leaf, given, lock, id, geo, head, tail FROM %I', t.name), ''
+            ORDER BY t.name), '') FROM unnest(tables) AS t(name));
+
+-- The content of a staged feature, and what its client says in the namespace.
+CREATE OR REPLACE FUNCTION naksha_staged_content(head text) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN (rtrim(head, ',') || '}}')::jsonb;
+
+CREATE OR REPLACE FUNCTION naksha_staged_xyz(tail text) RETURNS jsonb
+IMMUTABLE PARALLEL SAFE
+RETURN ('{' || rtrim(tail, '}') || '}')::jsonb;
+
+-- How many rows go to each of the 16 leaves.
+CREATE OR REPLACE FUNCTION naksha_leaf_counts(leaves int2[]) RETURNS int[]
+IMMUTABLE PARALLEL SAFE
+RETURN (SELECT array_agg((SELECT count(*)::int FROM unnest(leaves) l WHERE l = n) ORDER BY n)
+          FROM generate_series(0, 15) n);
+
+-- Writes what is staged for some leaves, `at_most` features at a time, each time sorted as
+-- naksha_write wants it. Gives how many were created, updated and retained.
+CREATE OR REPLACE FUNCTION naksha_staged_put(
+    collection_id text, mode text, tables text[], leaves int2[], at_most int)
+RETURNS TABLE (action text, features int8)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
+DECLARE
+    part record;
+BEGIN
+    FOR part IN EXECUTE format($sql$
+        SELECT min(id) FILTER (WHERE id = previous) AS twice,
+               array_agg(leaf ORDER BY leaf, id) AS leaves, array_agg(id ORDER BY leaf, id) AS ids,
+               array_agg(naksha_staged_content(head) ORDER BY leaf, id) AS contents,
+               array_agg(ST_AsBinary(geo) ORDER BY leaf, id) AS wkbs,
+               array_agg(xyz->>'qrid' ORDER BY leaf, id) AS qrids,
+               array_agg(CASE WHEN given & 1 <> 0 THEN xyz->'tags' END ORDER BY leaf, id) AS tags,
+               array_agg(CASE WHEN given & 2 <> 0 THEN coalesce(xyz->>'crid', '') END
+                         ORDER BY leaf, id) AS crids,
+               array_agg(lock ORDER BY leaf, id) AS locks
+          FROM (SELECT *, naksha_staged_xyz(tail) AS xyz, lag(id) OVER sorted AS previous,
+                       (row_number() OVER sorted - 1) / $2 AS part
+                  FROM (%s) AS staged WHERE leaf = ANY($1)
+                WINDOW sorted AS (ORDER BY leaf, id)) AS numbered
+         GROUP BY part ORDER BY part$sql$, naksha_staged_rows(tables)) USING leaves, at_most LOOP
+        IF part.twice IS NOT NULL THEN
+            PERFORM naksha_raise_staged_twice(part.twice);
+        END IF;
+        RETURN QUERY SELECT o.action, count(*) FROM naksha_write(
+            collection_id, mode, naksha_leaf_counts(part.leaves), part.ids, part.contents,
+            part.wkbs, part.qrids, part.tags, part.crids, part.locks) AS o GROUP BY o.action;
+    END LOOP;
+END $$;
+
+-- Deletes what is not staged: all of it, or (with a key) what has a value there that a staged
+-- feature has, too. Gives how many. The gate must be closed, else others add to it meanwhile.
+CREATE OR REPLACE FUNCTION naksha_staged_delete(
+    collection_id text, tables text[], key text[], at_most int) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
+DECLARE
+    deleted int8 := 0;
+    part    record;
+BEGIN
+    FOR part IN EXECUTE format($sql$
+        SELECT array_agg(leaf ORDER BY leaf, id) AS leaves, array_agg(id ORDER BY leaf, id) AS ids
+          FROM (SELECT leaf, id, (row_number() OVER (ORDER BY leaf, id) - 1) / $2 AS part
+                  FROM (SELECT jsondata->>'id' COLLATE "C" AS id,
+                               ('x0' || naksha_leaf(jsondata->>'id'))::bit(8)::int::int2 AS leaf
+                          FROM %1$I WHERE %2$s) AS head
+                 WHERE NOT EXISTS (SELECT FROM (%3$s) AS staged WHERE staged.id = head.id)) AS gone
+         GROUP BY part ORDER BY part$sql$, collection_id, CASE WHEN key IS NULL THEN 'true' ELSE
+            format('jsondata #> $1 IN (SELECT naksha_staged_content(k.head) #> $1 FROM (%s) AS k) '
+                   'AND jsondata #> $1 <> ''null''', naksha_staged_rows(tables)) END,
+        naksha_staged_rows(tables)) USING key, at_most LOOP
+        PERFORM naksha_write(collection_id, 'delete', naksha_leaf_counts(part.leaves), part.ids);
+        deleted := deleted + cardinality(part.ids);
+    END LOOP;
+    RETURN deleted;
+END $$;
+
+-- The ids of what is staged, and what it has at a key. For branches, which are read in layers.
+CREATE OR REPLACE FUNCTION naksha_staged_ids(tables text[], key text[])
+RETURNS TABLE (id text, value jsonb)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT id, naksha_staged_content(head) #> $1 FROM (%s) AS staged',
+                                naksha_staged_rows(tables)) USING key;
+END $$;
+
+-- Puts all rows of some parts into one table, when there are too many tables for one transaction.
+CREATE OR REPLACE FUNCTION naksha_staged_gather(tbl text, tables text[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('INSERT INTO %I (leaf, given, lock, id, geo, head, tail) %s', tbl,
+                   naksha_staged_rows(tables));
+END $$;
+
+SELECT naksha_guard('naksha_staged', 'INSERT OR UPDATE OR DELETE OR TRUNCATE',
+                    'Use naksha_staged_release(job), as the library does');

@@ -1,0 +1,10 @@
+"""`python -m naksha.spark`: a job as a process."""
+
+from __future__ import annotations
+
+import sys
+
+from naksha.spark.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

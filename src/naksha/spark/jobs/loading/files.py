@@ -1,0 +1,137 @@
+"""The files of a load, and the pieces they are read in: each by one task."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument, NotFound
+from naksha.spark.jobs.loading.spec import Format, Load
+
+PIECE_BYTES: Final = 32 * 1024 * 1024
+"""About how much of a file with lines one task reads."""
+PIECE_FEATURES: Final = 50_000
+"""How many features of a vector file one task reads."""
+_BLOCK: Final = 1024 * 1024
+_SUFFIXES: Final = {
+    ".geojson": Format.GEOJSON,
+    ".json": Format.GEOJSON,
+    ".geojsonl": Format.LINES,
+    ".geojsonseq": Format.LINES,
+    ".geojsons": Format.LINES,
+    ".ndjson": Format.LINES,
+    ".jsonl": Format.LINES,
+    ".ndgeojson": Format.LINES,
+    ".parquet": Format.PARQUET,
+    ".geoparquet": Format.PARQUET,
+    ".csv": Format.CSV,
+    ".tsv": Format.CSV,
+    ".shp": Format.VECTOR,
+    ".gpkg": Format.VECTOR,
+    ".fgb": Format.VECTOR,
+    ".gml": Format.VECTOR,
+    ".kml": Format.VECTOR,
+    ".zip": Format.VECTOR,
+}
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a file: bytes from `start` to `end`, or records, and the line that it begins at."""
+
+    path: str
+    start: int = 0
+    end: int | None = None
+    line: int = 1
+    layer: str | None = None
+
+
+def files_of(spec: Load) -> list[str]:
+    """The files that are meant: paths, directories, or patterns, in order.
+
+    Raises:
+        NotFound: There is none.
+    """
+    found: list[str] = []
+    for pattern in spec.files:
+        path = Path(pattern)
+        if path.is_dir():
+            named = [each for each in sorted(path.rglob("*")) if each.suffix in _SUFFIXES]
+            matches = [str(each) for each in named if not _is_hidden(each.relative_to(path))]
+        else:
+            matches = [pattern] if path.exists() else sorted(_matches(pattern))
+        if not matches:
+            raise NotFound(f"There is no file {pattern!r}", field="files")
+        found += [str(Path(match).absolute()) for match in matches]
+    if not found:
+        raise InvalidArgument("Name at least one file", field="files")
+    return found
+
+
+def _matches(pattern: str) -> list[str]:
+    """Paths that fit a pattern, whatever of it is absolute."""
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute one
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether others left it there on the way: `_temporary`, `.crc`."""
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def format_of(spec: Load, files: list[str]) -> Format:
+    """What kind of files they are; all of the same."""
+    if spec.format is not Format.AUTO:
+        return spec.format
+    kinds = {_format_of(Path(path)) for path in files}
+    if len(kinds) > 1:
+        named = ", ".join(sorted(kinds))
+        raise InvalidArgument(f"Files of one kind are loaded at a time, not {named}", field="files")
+    return kinds.pop()
+
+
+def _format_of(path: Path) -> Format:
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        known = ", ".join(_SUFFIXES)
+        raise InvalidArgument(
+            f"{path.name!r} could be anything: name the format, or use one of {known}",
+            field="format",
+        )
+    if found is Format.GEOJSON and _has_lines(path):
+        return Format.LINES
+    return found
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether each line is a document of its own, whatever the file is called."""
+    with path.open("rb") as file:
+        first = file.readline(_BLOCK)
+        second = file.readline(_BLOCK)
+    try:
+        msgspec.json.decode(first.lstrip(b"\x1e"))
+        return bool(second.strip())
+    except msgspec.DecodeError:
+        return False
+
+
+def pieces_of(path: str) -> Iterator[Piece]:
+    """A file with lines in pieces that begin and end with a line, and the number of their first
+    line: it is read once for that, which takes a fraction of what follows."""
+    start = position = 0
+    line = first = 1
+    with Path(path).open("rb") as file:
+        while block := file.read(_BLOCK):
+            cut = block.rfind(b"\n") + 1
+            if cut and position + cut - start >= PIECE_BYTES:
+                line += block.count(b"\n", 0, cut)
+                yield Piece(path, start, position + cut, first)
+                start, first = position + cut, line
+                line += block.count(b"\n", cut)
+            else:
+                line += block.count(b"\n")
+            position += len(block)
+    if position > start:
+        yield Piece(path, start, position, first)

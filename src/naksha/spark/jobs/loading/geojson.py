@@ -1,0 +1,202 @@
+"""GeoJSON as records: features are taken apart in C, and what is none is told with its line.
+
+A record is source, line, the columns of `naksha.spi.arrow.GIVEN`, adjusted, problem and record: a
+problem and the text of the record where it cannot be read, and the columns otherwise.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from naksha.model.dateline import mended_geometry
+from naksha.model.errors import InvalidArgument
+from naksha.model.geometry import encode_geometries
+from naksha.model.geometry_rules import geometry_problem
+from naksha.spark.jobs.loading.files import Piece
+from naksha.spi.arrow import GIVEN
+
+RECORDS: Final = pa.schema(
+    [
+        pa.field("source", pa.string()),
+        pa.field("line", pa.int64()),
+        *GIVEN,
+        pa.field("adjusted", pa.bool_()),
+        pa.field("problem", pa.string()),
+        pa.field("record", pa.string()),
+    ]
+)
+CHUNK: Final = 10_000
+"""Records that are read together."""
+_SEPARATOR: Final = b"\x1e"
+
+
+class _Feature(msgspec.Struct):
+    """The members of a feature that GeoJSON knows."""
+
+    type: str
+    id: str | float | None = None
+    geometry: Any = None
+    properties: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Document(msgspec.Struct):
+    type: str
+    features: list[msgspec.Raw] | None = None
+
+
+_KNOWN: Final = frozenset({"type", "id", "geometry", "properties", "bbox"})
+_feature = msgspec.json.Decoder(_Feature).decode
+_features = msgspec.json.Decoder(list[_Feature]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_all_members = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read_lines(piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The features of a piece of a file that has one in each line."""
+    left = (piece.end or 0) - piece.start
+    with Path(piece.path).open("rb") as file:
+        file.seek(piece.start)
+        lines = iter(file.readline, b"")
+        number = piece.line
+        while left > 0 and (chunk := list(islice(lines, CHUNK))):
+            sizes = np.cumsum([len(line) for line in chunk])
+            chunk = chunk[: int(np.searchsorted(sizes, left)) + 1]
+            left -= int(sizes[len(chunk) - 1])
+            texts = [(number + n, line.strip().lstrip(_SEPARATOR)) for n, line in enumerate(chunk)]
+            number += len(chunk)
+            yield records_of(piece.path, [each for each in texts if each[1]])
+
+
+def read_document(piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The features of a file that is one GeoJSON document. It stays on the disk: what is in memory
+    is where each feature begins and ends."""
+    path = piece.path
+    if Path(path).stat().st_size == 0:
+        raise InvalidArgument(f"{path} is empty", field="files")
+    with Path(path).open("rb") as file:
+        # Closed with the last of the features that are views of it.
+        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        document = msgspec.json.decode(text, type=_Document)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"{path} is no GeoJSON: {error}", field="files") from error
+    if document.type == "Feature":
+        yield records_of(path, [(1, text[:])])
+        return
+    if document.type != "FeatureCollection" or document.features is None:
+        raise InvalidArgument(
+            f"{path} is no FeatureCollection, but {document.type!r:.64}", field="files"
+        )
+    line, position = 1, 0
+    for start in range(0, len(document.features), CHUNK):
+        texts = []
+        for raw in document.features[start : start + CHUNK]:
+            each = bytes(raw)
+            # They come in the order of the document, so it is looked through once.
+            found = text.find(each, position)
+            line += text[position:found].count(b"\n")
+            position = found
+            texts.append((line, each))
+        yield records_of(path, texts)
+
+
+def records_of(source: str, texts: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
+    """Features, given as JSON with their lines, as records."""
+    bodies = [text for _, text in texts]
+    problems: list[str | None] = [None] * len(texts)
+    try:
+        joined = b"[" + b",".join(bodies) + b"]"
+        features = _features(joined)
+        extra = _all_members(joined)
+        if len(features) != len(texts):  # Somebody wrote two of them into one line.
+            raise msgspec.DecodeError("more than one feature")
+    except msgspec.DecodeError:
+        features, extra = _one_by_one(bodies, problems)
+    for n, feature in enumerate(features):
+        if problems[n] is None and feature.type != "Feature":
+            problems[n] = f"type: must be 'Feature', not {feature.type!r:.64}"
+    geometry, adjusted = _geometries(features, problems)
+    columns: list[Any] = [
+        [source] * len(texts),
+        [line for line, _ in texts],
+        [_id(feature.id) for feature in features],
+        geometry,
+        [_text(feature.properties) for feature in features],
+        [_rest(members) for members in extra],
+        [None] * len(texts),
+        [None] * len(texts),
+        adjusted,
+        problems,
+        [_shown(body) if problem else None for body, problem in zip(bodies, problems, strict=True)],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORDS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
+
+
+def _one_by_one(
+    bodies: Sequence[bytes], problems: list[str | None]
+) -> tuple[list[_Feature], list[dict[str, msgspec.Raw]]]:
+    """Something of it is broken: find out what."""
+    nothing = _Feature("Feature")
+    features, extra = [nothing] * len(bodies), [dict[str, msgspec.Raw]()] * len(bodies)
+    for n, body in enumerate(bodies):
+        try:
+            features[n], extra[n] = _feature(body), _members(body)
+        except msgspec.DecodeError as error:
+            problems[n] = f"is no GeoJSON feature: {error}"
+    return features, extra
+
+
+def _geometries(
+    features: Sequence[_Feature], problems: list[str | None]
+) -> tuple[list[bytes | None], list[bool]]:
+    """The geometries as WKB, by the rules of every write, and which ones had to be changed: a
+    longitude beyond the date line is a mistake to the storage, but not to a loader."""
+    try:
+        made = encode_geometries([{"geometry": feature.geometry} for feature in features])
+        return made.wkb, [False] * len(features)
+    except InvalidArgument:
+        found: list[bytes | None] = [None] * len(features)
+        adjusted = [False] * len(features)
+    for n, feature in enumerate(features):
+        geometry, change = mended_geometry(feature.geometry)
+        adjusted[n] = change is not None
+        problem = None if feature.geometry is None else geometry_problem(geometry)
+        if problem is None:
+            found[n] = encode_geometries([{"geometry": geometry}]).wkb[0]
+        elif problems[n] is None:
+            problem = problem.below("geometry")
+            problems[n] = f"{problem.path}: {problem.message}"
+    return found, adjusted
+
+
+def _id(value: str | float | None) -> str | None:
+    """A number as its text; `1.0` is the same as `1`."""
+    if isinstance(value, float):
+        value = f"{value:.0f}" if value.is_integer() else str(value)
+    return value
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw)
+    return None if text == b"null" else text.decode()
+
+
+def _rest(members: dict[str, msgspec.Raw]) -> str | None:
+    """What the feature has besides the members that are columns. A box of the feature is left out:
+    the storage makes its own."""
+    rest = {name: value for name, value in members.items() if name not in _KNOWN}
+    return _encode(rest).decode() if rest else None
+
+
+def _shown(body: bytes) -> str:
+    return body.decode(errors="replace")

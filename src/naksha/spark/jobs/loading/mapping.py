@@ -1,0 +1,250 @@
+"""Rows of a table as records: Spark's own functions put columns into properties, so that nothing
+goes through Python one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
+
+from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.spec import Mapping
+from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
+
+PLACES: Final = ("wkt", "lon", "lat")
+"""Where a geometry may come from besides WKB."""
+_ID: Final = "id"
+_WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
+_WKT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt")
+_LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
+_LAT_NAMES: Final = ("lat", "latitude", "y")
+
+
+class _Places(msgspec.Struct, frozen=True):
+    wkb: str | None = None
+    wkt: str | None = None
+    lon: str | None = None
+    lat: str | None = None
+
+    @property
+    def columns(self) -> set[str]:
+        return {each for each in (self.wkb, self.wkt, self.lon, self.lat) if each is not None}
+
+
+def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
+    """The records of a table, as those of GeoJSON are, with WKT, longitude and latitude beside."""
+    rows = table.rows
+    columns = [name for name in rows.columns if name not in OWN]
+    _check_names(mapping, columns)
+    places = _places_of(rows.schema, columns, table.geometry, mapping)
+    id_name = mapping.id or _find(columns, (_ID,))
+    used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
+    left = [name for name in columns if name not in used]
+    casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
+    return rows.select(
+        _column(SOURCE).alias("source"),
+        _column(LINE).alias("line"),
+        _text(id_name).alias("id"),
+        _maybe(places.wkb, "binary").alias("geometry"),
+        _properties(left, mapping, casts).alias("properties"),
+        F.lit(None).cast("string").alias("members"),
+        _tags(rows.schema, mapping.tags).alias("tags"),
+        F.lit(None).cast("string").alias("crid"),
+        F.lit(False).alias("adjusted"),
+        F.coalesce(_column(PROBLEM), *_cast_problems(casts | _numbers(places))).alias("problem"),
+        F.coalesce(_column(RECORD), _row(rows.schema, columns)).alias("record"),
+        _maybe(places.wkt, "string").alias("wkt"),
+        _number(places.lon).alias("lon"),
+        _number(places.lat).alias("lat"),
+    )
+
+
+def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
+    """Records of GeoJSON, with what the mapping says done to their properties."""
+    nowhere = [
+        F.lit(None).cast("string").alias("wkt"),
+        F.lit(None).cast("double").alias("lon"),
+        F.lit(None).cast("double").alias("lat"),
+    ]
+    if mapping.lon or mapping.lat or mapping.geometry:
+        raise InvalidArgument("GeoJSON has its geometries; no column has them", field="mapping")
+    if mapping == Mapping(crs=mapping.crs):
+        return records.select(*records.columns, *nowhere)
+    members = F.try_parse_json(F.coalesce("properties", F.lit("{}"))).cast("map<string,variant>")
+    casts = {
+        name: F.try_variant_get(F.try_parse_json("properties"), _json_path(name), to)
+        for name, to in mapping.types.items()
+    }
+    given = {
+        "id": F.coalesce(_member(mapping.id), F.col("id")) if mapping.id else F.col("id"),
+        "properties": _changed(members, mapping, casts),
+        "tags": _split(_member(mapping.tags)) if mapping.tags else F.col("tags"),
+        "problem": F.coalesce(F.col("problem"), *_member_problems(members, casts)),
+    }
+    columns = [given.get(name, F.col(name)).alias(name) for name in records.columns]
+    return records.select(*columns, *nowhere)
+
+
+# ---- Tables --------------------------------------------------------------------------------------
+
+
+def _places_of(
+    schema: StructType, columns: Sequence[str], geometry: str | None, mapping: Mapping
+) -> _Places:
+    if mapping.lon is not None or mapping.lat is not None:
+        if mapping.lon is None or mapping.lat is None:
+            raise InvalidArgument("Longitude and latitude go together", field="mapping")
+        return _Places(lon=mapping.lon, lat=mapping.lat)
+    named = mapping.geometry or geometry
+    if named is not None:
+        is_text = isinstance(schema[named].dataType, StringType)
+        return _Places(wkt=named) if is_text else _Places(wkb=named)
+    binary = [name for name in columns if isinstance(schema[name].dataType, BinaryType)]
+    texts = [name for name in columns if isinstance(schema[name].dataType, StringType)]
+    wkb, wkt = _find(binary, _WKB_NAMES), _find(texts, _WKT_NAMES)
+    lon, lat = _find(columns, _LON_NAMES), _find(columns, _LAT_NAMES)
+    if wkb is not None:
+        return _Places(wkb=wkb)
+    if wkt is not None:
+        return _Places(wkt=wkt)
+    return _Places() if lon is None or lat is None else _Places(lon=lon, lat=lat)
+
+
+def _check_names(mapping: Mapping, columns: Sequence[str]) -> None:
+    named = [mapping.id, mapping.geometry, mapping.lon, mapping.lat, mapping.tags]
+    named += [*mapping.rename, *(mapping.keep or ()), *mapping.drop, *mapping.types]
+    unknown = [name for name in named if name is not None and name not in columns]
+    if unknown:
+        raise InvalidArgument(
+            f"There is no column {unknown[0]!r}; there are: {', '.join(columns)}", field="mapping"
+        )
+
+
+def _find(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in reversed(columns)}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _properties(left: Sequence[str], mapping: Mapping, casts: dict[str, Column]) -> Column:
+    kept = [
+        name
+        for name in left
+        if name not in mapping.drop and (mapping.keep is None or name in mapping.keep)
+    ]
+    members = [
+        casts.get(name, _column(name)).alias(mapping.rename.get(name, name)) for name in kept
+    ]
+    members += [
+        F.parse_json(F.lit(msgspec.json.encode(value).decode())).alias(name)
+        for name, value in mapping.constants.items()
+    ]
+    if not members:
+        return F.lit("{}")
+    return F.to_json(F.struct(*members), {"ignoreNullFields": "false"})
+
+
+def _cast_problems(casts: dict[str, Column]) -> list[Column]:
+    return [
+        F.when(
+            _column(name).isNotNull() & cast.isNull(),
+            F.concat(F.lit(f"{name}: cannot be read as the wanted type: "), _text(name)),
+        )
+        for name, cast in casts.items()
+    ]
+
+
+def _tags(schema: StructType, name: str | None) -> Column:
+    if name is None:
+        return F.lit(None).cast("array<string>")
+    if isinstance(schema[name].dataType, ArrayType):
+        return _column(name).cast("array<string>")
+    return _split(_text(name))
+
+
+def _split(text: Column) -> Column:
+    # The function itself would be given the index, too.
+    words = F.transform(F.split(text, "[,;]"), lambda word: F.trim(word))  # noqa: PLW0108
+    return F.filter(words, lambda word: word != "")
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _text(name: str | None) -> Column:
+    return _maybe(name, "string")
+
+
+def _maybe(name: str | None, type_: str) -> Column:
+    return F.lit(None).cast(type_) if name is None else _column(name).cast(type_)
+
+
+def _number(name: str | None) -> Column:
+    return F.lit(None).cast("double") if name is None else _column(name).try_cast("double")
+
+
+def _numbers(places: _Places) -> dict[str, Column]:
+    return {name: _number(name) for name in (places.lon, places.lat) if name is not None}
+
+
+def _row(schema: StructType, columns: Sequence[str]) -> Column:
+    """The row as a person can read it."""
+    shown = [name for name in columns if not isinstance(schema[name].dataType, BinaryType)]
+    return F.to_json(F.struct(*map(_column, shown))) if shown else F.lit("{}")
+
+
+# ---- GeoJSON -------------------------------------------------------------------------------------
+
+
+def _json_path(name: str) -> str:
+    return f"$['{name}']"
+
+
+def _member(name: str | None) -> Column:
+    return F.try_variant_get(F.try_parse_json("properties"), _json_path(name or ""), "string")
+
+
+def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Column:
+    """The properties as JSON: some left out, some renamed, some read as another type."""
+    names = {mapping.rename.get(name, name): cast for name, cast in casts.items()}
+    gone = {*mapping.drop, *casts, *names, *mapping.constants, mapping.id, mapping.tags} - {None}
+    if gone:
+        members = F.map_filter(members, lambda key, _: ~key.isin(*gone))
+    if mapping.keep is not None:
+        wanted = mapping.keep
+        members = F.map_filter(members, lambda key, _: key.isin(*wanted))
+        names = {name: cast for name, cast in names.items() if name in _renamed(mapping, wanted)}
+    if mapping.rename:
+        others = F.create_map(*(F.lit(each) for pair in mapping.rename.items() for each in pair))
+        members = F.transform_keys(members, lambda key, _: F.coalesce(others[key], key))
+    more = [(F.lit(name), cast.cast("variant")) for name, cast in names.items()]
+    more += [
+        (F.lit(name), F.parse_json(F.lit(msgspec.json.encode(value).decode())))
+        for name, value in mapping.constants.items()
+    ]
+    if more:
+        added = F.create_map(*(each for pair in more for each in pair))
+        # A property that is not there does not come into being by being read as another type.
+        members = F.map_concat(members, F.map_filter(added, lambda _, value: value.isNotNull()))
+    return F.to_json(members)
+
+
+def _renamed(mapping: Mapping, names: Sequence[str]) -> set[str]:
+    return {mapping.rename.get(name, name) for name in names}
+
+
+def _member_problems(members: Column, casts: dict[str, Column]) -> list[Column]:
+    return [
+        F.when(
+            members[name].isNotNull() & ~F.is_variant_null(members[name]) & cast.isNull(),
+            F.concat(
+                F.lit(f"properties.{name}: cannot be read as the wanted type: "),
+                F.to_json(members[name]),
+            ),
+        )
+        for name, cast in casts.items()
+    ]

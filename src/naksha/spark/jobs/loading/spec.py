@@ -1,0 +1,101 @@
+"""What a load is told: files, how their records become features, and what becomes of those."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from naksha.model.limits import REJECTS_MAX
+from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
+from naksha.spi.staging import WriteMode
+
+
+class Format(StrEnum):
+    """Kinds of files; AUTO tells them by their names and first bytes."""
+
+    AUTO = "auto"
+    GEOJSON = "geojson"
+    LINES = "geojson-lines"
+    PARQUET = "parquet"
+    """GeoParquet is told by its metadata."""
+    CSV = "csv"
+    VECTOR = "vector"
+    """What pyogrio reads: Shapefile, GeoPackage and others."""
+
+
+class Mapping(msgspec.Struct, frozen=True, kw_only=True):
+    """How a record becomes a feature. Columns are those of a table, or the properties of GeoJSON.
+
+    Unless told otherwise the id is that of GeoJSON or the column `id`, the geometry that of the
+    format (or the columns `geometry`, `wkb`, `wkt`, or `lon` and `lat` with their usual longer
+    names), and all other columns are properties of the same name.
+    """
+
+    id: str | None = None
+    geometry: str | None = None
+    """A column with WKB or WKT."""
+    lon: str | None = None
+    lat: str | None = None
+    crs: str | None = None
+    """The reference system of the coordinates; what the file says, else longitude and latitude."""
+    tags: str | None = None
+    """A column with tags: an array, or a text in which commas part them."""
+    rename: dict[str, str] = {}
+    """Properties by the names of their columns."""
+    keep: tuple[str, ...] | None = None
+    """Only these columns become properties."""
+    drop: tuple[str, ...] = ()
+    types: dict[str, str] = {}
+    """Columns that are read as another type of Spark, for example `int`; what is not one is
+    rejected."""
+    constants: dict[str, Any] = {}
+    """Properties that all features get."""
+
+
+class Load(Spec, tag="load", frozen=True, kw_only=True):
+    """Load files into a collection, as one transaction: all records but the rejected ones.
+
+    A collection that is new is filled by the bulk path, otherwise only what really changed is
+    written. With `history` the files are a dated edit history, one JSON object in a line for each
+    step (`at`, `put`, `deleted`, `message`), and every step becomes a transaction of its time.
+    """
+
+    collection: str
+    files: tuple[InputFile, ...]
+    app_id: str
+    author: str | None = None
+    message: str | None = None
+    format: Format = Format.AUTO
+    layer: str | None = None
+    mapping: Mapping = Mapping()
+    mode: WriteMode = WriteMode.UPSERT
+    key: tuple[str, ...] | None = None
+    rejects: OutputFile | None = None
+    """The file that rejected records go to; beside the first file that is loaded unless given."""
+    rejects_max: int = REJECTS_MAX
+    """More than so many rejected records end the load, and nothing is written."""
+    history: bool = False
+    job_id: str = ""
+    """Makes the load unique: what was loaded under the same one is not loaded again."""
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a load did."""
+
+    collection: str
+    records: int
+    rejected: int = 0
+    rejects: str | None = None
+    """The file with the rejected records and their reasons."""
+    adjusted: int = 0
+    """Geometries that were wrapped or split at the date line."""
+    txn: int | None = None
+    """Of the (last) transaction; None when nothing changed."""
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    transactions: int = 0
+    repeated: bool = False

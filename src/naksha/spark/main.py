@@ -1,0 +1,118 @@
+"""A job as a program: a specification comes in, lines of JSON go out (`naksha.spi.jobs`).
+
+    python -m naksha.spark run export.json --master spark://host:7077
+    python -m naksha.spark describe
+
+What Spark and others print goes to stderr. SIGTERM cancels the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.model.outcomes import outward
+from naksha.spark.jobs.registry import described, read_spec
+from naksha.spark.running import Run
+from naksha.spark.sessions import LOCAL
+from naksha.spark.telling import LineProgress
+from naksha.spi.jobs import MODULE, Failed
+
+_PR_SET_PDEATHSIG: Final = 1
+_STDIN: Final = "-"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m naksha.spark`; gives the exit code."""
+    options = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    out = _own_stdout()
+    try:
+        if options.command == "describe":
+            out.write(msgspec.json.encode(described()) + b"\n")
+            return 0
+        if options.parent:
+            _end_with(options.parent)
+        settings = dict(_setting(text) for text in options.settings)
+        asked = read_spec(_read(options.spec))
+    except NakshaError as error:
+        out.write(msgspec.json.encode(Failed.of(error)) + b"\n")
+        return outward(error).exit_code
+    finally:
+        out.flush()
+    run = Run(asked, LineProgress(out), options.master, settings)
+    try:
+        return run.run()
+    except BrokenPipeError:
+        return 1  # nobody reads, hence nobody wants it
+    finally:
+        run.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = made.add_subparsers(dest="command", required=True)
+    commands.add_parser("describe", help="Print the jobs that there are, as JSON.")
+    run = commands.add_parser("run", help="Run a job.")
+    run.add_argument(
+        "spec", nargs="?", default=_STDIN, help="A file with the specification; - is stdin."
+    )
+    run.add_argument("--master", default=LOCAL, help=f"Where Spark runs. [{LOCAL}]")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="A setting of Spark.",
+    )
+    run.add_argument(
+        "--parent", type=int, metavar="PID", help="End when this process, the parent, does."
+    )
+    return made
+
+
+def _own_stdout() -> BinaryIO:
+    """The stream for our lines. What else is printed, by whatever process, goes to stderr."""
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.set_inheritable(ours, False)
+    os.dup2(2, 1)
+    return os.fdopen(ours, "wb")
+
+
+def _end_with(parent: int) -> None:
+    """The kernel kills us when whoever started us is gone. Nothing is cleared away then: another
+    one may have begun the same job anew, and what is left of staging is swept."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was quicker
+        os._exit(1)
+
+
+def _read(name: str) -> bytes:
+    if name == _STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(
+            f"The specification {name!r} cannot be read: {error.strerror}", field="spec"
+        ) from error
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise InvalidArgument(
+            f"A setting of Spark is written as name=value, not {text!r:.80}", field="set"
+        )
+    return name, value

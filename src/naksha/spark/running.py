@@ -1,0 +1,134 @@
+"""A job in a process of its own: it runs in a thread, so that a signal can end it at any time.
+
+Whoever cancels it (SIGTERM) gets what Spark does now cancelled, and what was staged dropped; a job
+that does not end in time is left behind with its process. What it wrote is one transaction, which
+was made or was not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from naksha.model import limits
+from naksha.model.errors import Cancelled, NakshaError
+from naksha.model.outcomes import outward
+from naksha.spark.failures import failure_of
+from naksha.spark.jobs.registry import Asked
+from naksha.spark.opened import close_all, opened
+from naksha.spark.sessions import session
+from naksha.spark.telling import LineProgress
+from naksha.spi.jobs import Done, Failed, Line
+
+STARTING: Final = "starting Spark"
+UNFORESEEN: Final = "The job failed in a way that nobody foresaw; its log has the reason"
+_CANCEL: Final = object()
+
+
+class Run:
+    """One run of a job."""
+
+    def __init__(
+        self, asked: Asked, progress: LineProgress, master: str, settings: Mapping[str, str]
+    ) -> None:
+        self._asked = asked
+        self._progress = progress
+        self._master = master
+        self._settings = settings
+        self._spark: SparkSession | None = None
+        self._news: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def run(self) -> int:
+        """Until it has ended; gives the exit code of the process."""
+        signal.signal(signal.SIGTERM, self._cancel)
+        signal.signal(signal.SIGINT, self._cancel)
+        working = threading.Thread(target=self._work, name="naksha-job", daemon=True)
+        working.start()
+        line = self._news.get()
+        if line is _CANCEL:
+            line = self._cancelled()
+        assert isinstance(line, Done | Failed)
+        self._progress.end(line)
+        if isinstance(line, Done):
+            return 0
+        return outward(line.error()).exit_code
+
+    def close(self) -> None:
+        """End Spark, and what this process has open."""
+        if self._spark is not None:
+            self._spark.stop()
+        close_all()
+
+    def _cancel(self, number: int, frame: FrameType | None) -> None:
+        if not self._progress.is_cancelled:
+            self._progress.is_cancelled = True
+            self._news.put(_CANCEL)
+
+    def _cancelled(self) -> Line:
+        """How it ended after it was to end: it may have been done by then."""
+        # Without an answer from Spark the process ends all the same.
+        threading.Thread(target=self._cancel_spark, daemon=True).start()
+        try:
+            line = self._news.get(timeout=limits.JOB_CANCEL_SECONDS_MAX)
+        except queue.Empty:
+            self._progress.end(Failed.of(Cancelled("The job was cancelled, and did not end")))
+            sys.stderr.flush()
+            os._exit(outward(Cancelled).exit_code)
+        assert isinstance(line, Done | Failed)
+        return line
+
+    def _cancel_spark(self) -> None:
+        if self._spark is not None:
+            self._spark.sparkContext.cancelAllJobs()
+
+    def _work(self) -> None:
+        """In the thread of the job."""
+        try:
+            line: Line = Done(self._report())
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+            line = self._failure(error)
+            self._drop_staged()
+        self._news.put(line)
+
+    def _report(self) -> dict[str, Any]:
+        progress, job = self._progress, self._asked.job
+        progress.phase(STARTING)
+        name = f"naksha {job.name}"
+        self._spark = session(self._master, name=name, settings=self._settings)
+        self._spark.sparkContext.setJobGroup(name, job.about, interruptOnCancel=True)
+        progress.check()
+        report: dict[str, Any] = msgspec.to_builtins(
+            job.run(self._spark, self._asked.spec, progress)
+        )
+        return report
+
+    def _failure(self, error: BaseException) -> Failed:
+        if self._progress.is_cancelled:
+            # Whatever it was that broke, it was because of that.
+            return Failed.of(Cancelled("The job was cancelled"))
+        found = failure_of(error)
+        if found is None:
+            traceback.print_exception(error, file=sys.stderr)
+            found = Failed(NakshaError.code, UNFORESEEN)
+        return found
+
+    def _drop_staged(self) -> None:
+        """What was staged is of no use any more; if it cannot be dropped now, it is swept."""
+        job_id = getattr(self._asked.spec, "job_id", "")
+        if not job_id:
+            return
+        with contextlib.suppress(NakshaError):
+            storage: Any = opened(self._asked.spec.place)
+            if hasattr(storage.storage, "drop_staged"):
+                storage.call(lambda it: it.drop_staged(job_id))

@@ -1,0 +1,71 @@
+"""Progress as lines of JSON, for whoever has started the process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import BinaryIO, Final
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.errors import Cancelled
+from naksha.spi.jobs import Line, Moved, Phase, Said
+
+PAUSE_SECONDS: Final = 0.2
+"""How often it is told that things are done: nobody reads faster."""
+
+
+class LineProgress:
+    """Tells lines; and ends the job, with the next call, once it was cancelled. Jobs may call it
+    from several threads."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._done = 0
+        self._told = 0
+        self._told_at = 0.0
+        self.is_cancelled = False
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Something new begins."""
+        with self._lock:
+            self._tell_moved()
+            self._done = self._told = 0
+            self._tell(Phase(name, total))
+        self.check()
+
+    def advance(self, count: int = 1) -> None:
+        """So many more are done; told at most a few times a second."""
+        with self._lock:
+            self._done += count
+            if time.monotonic() - self._told_at >= PAUSE_SECONDS:
+                self._tell_moved()
+        self.check()
+
+    def say(self, text: str) -> None:
+        """Something for the log."""
+        with self._lock:
+            self._tell(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
+        self.check()
+
+    def end(self, line: Line) -> None:
+        """The last line."""
+        with self._lock:
+            self._tell_moved()
+            self._tell(line)
+
+    def check(self) -> None:
+        """Raises Cancelled after somebody wished it to end."""
+        if self.is_cancelled:
+            raise Cancelled("The job was cancelled")
+
+    def _tell_moved(self) -> None:
+        if self._done != self._told:
+            self._told, self._told_at = self._done, time.monotonic()
+            self._tell(Moved(self._done))
+
+    def _tell(self, line: Line) -> None:
+        self._out.write(msgspec.json.encode(line) + b"\n")
+        self._out.flush()

@@ -1,0 +1,1 @@
+"""Jobs: as processes, by the command line, and by the hub."""

@@ -1,0 +1,318 @@
+"""Files of all kinds become features; what is wrong with them is told, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import geopandas
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import shapely
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import naksha
+from naksha.model.errors import InvalidArgument, LimitExceeded, NotFound
+from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.load import load
+from naksha.spark.jobs.loading import files
+from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
+from naksha.spark.options import Place
+from naksha.spark.sample import sample_load
+from naksha.spi.staging import WriteMode
+
+Feature = dict[str, Any]
+ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
+"""Id, longitude, latitude and name."""
+
+
+def feature(id_: str, lon: float, lat: float, **properties: Any) -> Feature:
+    point = {"type": "Point", "coordinates": [lon, lat]}
+    return {"type": "Feature", "id": id_, "geometry": point, "properties": properties}
+
+
+def spec_of(location: str, path: Path | str, **more: Any) -> Load:
+    return Load(
+        place=Place(location), collection="places", files=(str(path),), app_id="loader", **more
+    )
+
+
+def loaded(spark: SparkSession, location: str, path: Path | str, **more: Any) -> Loaded:
+    return load(spark, spec_of(location, path, **more), Silent())
+
+
+def content(location: str, collection: str = "places") -> dict[str, Any]:
+    """Geometry and properties by id."""
+    found = {}
+    with naksha.connect(location, app_id="test") as db:
+        for each in db[collection].query():
+            properties = dict(each["properties"])
+            del properties["@ns:com:here:xyz"]
+            found[each["id"]] = (each["geometry"]["coordinates"], properties)
+    return found
+
+
+EXPECTED = {id_: ([lon, lat], {"name": name}) for id_, lon, lat, name in ROWS}
+
+
+def geojson(path: Path) -> Path:
+    features = [feature(id_, lon, lat, name=name) for id_, lon, lat, name in ROWS]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}, indent=2))
+    return path
+
+
+def lines(path: Path) -> Path:
+    texts = [json.dumps(feature(id_, lon, lat, name=name)) for id_, lon, lat, name in ROWS]
+    path.write_text("\n".join(texts))
+    return path
+
+
+def csv(path: Path) -> Path:
+    rows = [f"{id_},{lon},{lat},{name or ''}" for id_, lon, lat, name in ROWS]
+    path.write_text("\n".join(["id,lon,lat,name", *rows]))
+    return path
+
+
+def wkt(path: Path) -> Path:
+    rows = [f"{id_}\tPOINT ({lon} {lat})\t{name or ''}" for id_, lon, lat, name in ROWS]
+    path.write_text("\n".join(["id\twkt\tname", *rows]))
+    return path
+
+
+def parquet(path: Path) -> Path:
+    points = [shapely.to_wkb(shapely.Point(lon, lat)) for _, lon, lat, _ in ROWS]
+    ids, names = [row[0] for row in ROWS], [row[3] for row in ROWS]
+    pyarrow.parquet.write_table(pa.table({"id": ids, "wkb": points, "name": names}), path)
+    return path
+
+
+def frame() -> geopandas.GeoDataFrame:
+    points = [shapely.Point(lon, lat) for _, lon, lat, _ in ROWS]
+    columns = {"id": [row[0] for row in ROWS], "name": [row[3] for row in ROWS]}
+    return geopandas.GeoDataFrame(columns, geometry=points, crs="EPSG:4326")
+
+
+def geoparquet(path: Path) -> Path:
+    frame().to_parquet(path)
+    return path
+
+
+def geopackage(path: Path) -> Path:
+    frame().to_file(path, layer="places")
+    return path
+
+
+def shapefile(path: Path) -> Path:
+    frame().to_file(path)
+    return path
+
+
+FORMATS: dict[str, Callable[[Path], Path]] = {
+    "a.geojson": geojson,
+    "a.geojsonl": lines,
+    "a.csv": csv,
+    "a.tsv": wkt,
+    "a.parquet": parquet,
+    "geo.parquet": geoparquet,
+    "a.gpkg": geopackage,
+    "a.shp": shapefile,
+}
+
+
+def test_files_of_all_kinds_give_the_same_features(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    for number, (name, write) in enumerate(FORMATS.items()):
+        done = loaded(spark, location, write(tmp_path / name), message=name)
+        assert (done.records, done.rejected) == (3, 0), name
+        assert content(location) == EXPECTED, name
+        # The same again is nothing new.
+        assert done.unchanged == (3 if number else 0), name
+        assert (done.txn is None) == bool(number), name
+    with naksha.connect(location, app_id="test") as db:
+        messages = [entry.message for entry in db.versions.log()]
+    assert messages.count("a.geojson") == 1
+
+
+def test_what_is_wrong_is_told_with_its_line_and_the_rest_is_loaded(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    path = tmp_path / "mixed.geojsonl"
+    good = [json.dumps(feature(f"f{n}", n % 90, 1, n=n)) for n in range(700)]
+    broken = {
+        3: '{"type": "Feature"',
+        5: json.dumps({"type": "Street"}),
+        8: json.dumps({**feature("x", 1, 2), "geometry": {"type": "Point", "coordinates": [1]}}),
+        9: json.dumps({**feature("", 1, 2)}),
+        700: json.dumps(feature("y", 1, 95)),
+    }
+    texts = iter(good)
+    path.write_text("\n".join(broken.get(n) or next(texts) for n in range(1, 706)) + "\n")
+    done = loaded(spark, location, path)
+    assert (done.records, done.rejected, done.created) == (705, 5, 700)
+    assert done.rejects == f"{path}.rejects.jsonl"
+    told = [json.loads(line) for line in Path(done.rejects).read_text().splitlines()]
+    assert {each["line"] for each in told} == set(broken)
+    reasons = {each["line"]: each["reason"] for each in told}
+    assert reasons[3].startswith("is no GeoJSON feature")
+    assert reasons[5] == "type: must be 'Feature', not 'Street'"
+    assert reasons[8].startswith("geometry.coordinates")
+    assert reasons[9].startswith("id: ")
+    assert reasons[700].startswith("geometry")
+    assert {each["source"] for each in told} == {str(path)}
+    assert len(content(location)) == 700
+
+
+def test_too_many_rejected_records_end_a_load_and_nothing_is_written(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    path = tmp_path / "bad.geojsonl"
+    path.write_text("\n".join([json.dumps(feature("a", 1, 2)), "{", "{", "{"]))
+    with pytest.raises(LimitExceeded, match="More than 2 records were rejected"):
+        loaded(spark, location, path, rejects_max=2, rejects=str(tmp_path / "out.jsonl"))
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
+    with naksha.connect(location, app_id="test") as db:
+        assert [each.id for each in db.collections()] == []
+
+
+def test_only_what_really_changed_is_written(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    path = tmp_path / "a.geojsonl"
+    loaded(spark, location, lines(path))
+    changed = [feature("a", 1.5, 2.0, name="other"), feature("b", -8.25, 50.125, name="second")]
+    path.write_text("\n".join(map(json.dumps, [*changed, feature("d", 1, 1)])))
+    done = loaded(spark, location, path, mode=WriteMode.MIRROR)
+    counts = (done.created, done.updated, done.deleted, done.unchanged)
+    assert counts == (1, 1, 1, 1)
+    assert content(location).keys() == {"a", "b", "d"}
+
+
+def test_a_load_that_is_repeated_is_done_once(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    path = lines(tmp_path / "a.geojsonl")
+    first = loaded(spark, location, path, job_id="once")
+    second = loaded(spark, location, path, job_id="once", mode=WriteMode.CREATE)
+    assert (first.repeated, second.repeated) == (False, True)
+    assert second.txn == first.txn
+
+
+def test_columns_become_what_the_mapping_says(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    path = tmp_path / "roads.csv"
+    path.write_text(
+        "key;X;Y;lanes;labels;note;secret\n1;8.5;50;2;a, b;n;s\n2;9;51;many;;m;t\n3;9;x;1;;;\n"
+    )
+    mapping = Mapping(
+        id="key",
+        tags="labels",
+        rename={"lanes": "laneCount"},
+        drop=("secret",),
+        types={"lanes": "int"},
+        constants={"source": {"name": "survey"}},
+    )
+    done = loaded(spark, location, path, mapping=mapping)
+    assert (done.created, done.rejected) == (1, 2)
+    with naksha.connect(location, app_id="test") as db:
+        found = db["places"].get("1")
+    assert found is not None
+    namespace = found["properties"].pop("@ns:com:here:xyz")
+    assert found["properties"] == {"laneCount": 2, "note": "n", "source": {"name": "survey"}}
+    assert found["geometry"]["coordinates"] == [8.5, 50]
+    assert namespace["tags"] == ["a", "b"]
+    assert done.rejects is not None
+    told = [json.loads(line) for line in Path(done.rejects).read_text().splitlines()]
+    assert [each["line"] for each in told] == [3, 4]
+    assert told[0]["reason"] == "lanes: cannot be read as the wanted type: many"
+    assert told[1]["reason"] == "Y: cannot be read as the wanted type: x"
+
+
+def test_properties_of_geojson_are_mapped_too(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    path = tmp_path / "a.geojsonl"
+    given_ = feature("x", 1, 2, key=7, n="5", deep={"a": [1.25, None]}, gone=1)
+    bad = feature("y", 1, 2, key=8, n="five")
+    path.write_text(json.dumps({**given_, "extra": {"k": 1}}) + "\n" + json.dumps(bad))
+    mapping = Mapping(id="key", rename={"n": "count"}, types={"n": "int"}, drop=("gone",))
+    done = loaded(spark, location, path, mapping=mapping)
+    assert (done.created, done.rejected) == (1, 1)
+    with naksha.connect(location, app_id="test") as db:
+        found = db["places"].get("7")
+    assert found is not None
+    del found["properties"]["@ns:com:here:xyz"]
+    assert found["properties"] == {"deep": {"a": [1.25, None]}, "count": 5}
+    assert found["extra"] == {"k": 1}
+
+
+def test_other_reference_systems_and_the_date_line(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    frame().to_crs("EPSG:3857").to_file(tmp_path / "m.gpkg", layer="places")
+    loaded(spark, location, tmp_path / "m.gpkg")
+    for id_, ((lon, lat), _) in content(location).items():
+        assert (lon, lat) == pytest.approx(EXPECTED[id_][0], abs=1e-9)
+    over = {"type": "LineString", "coordinates": [[170, 0], [190, 10]]}
+    jump = {"type": "LineString", "coordinates": [[170, 0], [-170, 10]]}
+    path = tmp_path / "over.geojsonl"
+    texts = [{**feature(name, 0, 0), "geometry": g} for name, g in (("o", over), ("j", jump))]
+    path.write_text("\n".join(map(json.dumps, texts)))
+    done = loaded(spark, location, path)
+    assert (done.created, done.rejected, done.adjusted) == (2, 0, 2)
+    halves = [[[170, 0], [180, 5]], [[-180, 5], [-170, 10]]]
+    assert content(location)["o"][0] == content(location)["j"][0] == halves
+
+
+def test_files_that_cannot_be_loaded(spark: SparkSession, tmp_path: Path, location: str) -> None:
+    (tmp_path / "a.doc").write_text("x")
+    (tmp_path / "b.geojson").write_text('{"type": "Topology"}')
+    lines(tmp_path / "c.geojsonl")
+    csv(tmp_path / "d.csv")
+    with pytest.raises(NotFound, match="no file"):
+        loaded(spark, location, tmp_path / "nothing*")
+    with pytest.raises(InvalidArgument, match="could be anything"):
+        loaded(spark, location, tmp_path / "a.doc")
+    with pytest.raises(InvalidArgument, match="Files of one kind"):
+        loaded(spark, location, tmp_path / "[cd].*")
+    with pytest.raises(InvalidArgument, match="no column 'nobody'"):
+        loaded(spark, location, tmp_path / "d.csv", mapping=Mapping(id="nobody"))
+
+
+def test_the_sample_has_its_sixteen_true_versions(spark: SparkSession, location: str) -> None:
+    done = load(spark, sample_load(location), Silent())
+    assert done.transactions == 16
+    with naksha.connect(location, app_id="test") as db:
+        assert len(content(location, "airports")) == 596
+        log = db.versions.log(newest_first=False)
+        assert next(entry.message for entry in log) == "Release 20201106"
+        changed = db.versions.diff("2022-11-01T00:00..2022-12-01T00:00", "airports")
+        assert len(list(changed)) == 600
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 200), st.integers(1, 64))
+def test_pieces_begin_and_end_with_lines(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], size: int, block: int
+) -> None:
+    path = tmp_path_factory.mktemp("pieces") / "lines"
+    path.write_bytes(b"".join(b"x" * length + b"\n" for length in lengths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "PIECE_BYTES", size)
+        patch.setattr(files, "_BLOCK", block)
+        pieces = list(files.pieces_of(str(path)))
+    whole = path.read_bytes()
+    assert b"".join(whole[piece.start : piece.end] for piece in pieces) == whole
+    for piece in pieces:
+        assert piece.line == whole.count(b"\n", 0, piece.start) + 1
+        assert piece.start == 0 or whole[piece.start - 1 : piece.start] == b"\n"
+
+
+def test_a_format_can_be_named(spark: SparkSession, tmp_path: Path, location: str) -> None:
+    done = loaded(spark, location, lines(tmp_path / "features.txt"), format=Format.LINES)
+    assert done.created == 3
