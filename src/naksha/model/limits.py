@@ -873,3 +873,6 @@ SPARK_STREAM_TASK_ROWS: Final = 50_000
 
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""
+
+VIOLATIONS_TOLD_MAX: Final = 1_000
+"""Violations of invariants that the report of a check has in full; all of them are counted."""

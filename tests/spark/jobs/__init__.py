@@ -1,1 +1,1 @@
-"""Jobs of the data pipeline."""
+"""The jobs of the data pipeline."""

@@ -1,4 +1,4 @@
-"""Every test of this folder that takes a `town` or a `location` runs on both storages."""
+"""Storages for jobs; a test that takes a `town` or a `location` runs on both kinds."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ def town(
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def location(
-    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory, template: str
+    request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
 ) -> Iterator[str]:
     """A place for a storage, of each kind."""
     if request.param == "sqlite":
         yield f"file:{tmp_path}/town.naksha"
-        close_all()
         return
-    with database_factory.fresh(template) as dsn:
+    with database_factory.fresh() as dsn:
         yield dsn
-        close_all()
 
 
 @pytest.fixture
