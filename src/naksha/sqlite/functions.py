@@ -15,6 +15,7 @@ import msgspec
 from naksha.model.merge import ABSENT, same
 from naksha.model.query import Op, id_hash
 from naksha.model.query import Test as PropertyTest
+from naksha.spi.staging import key_of
 
 _decode_test = msgspec.json.Decoder(PropertyTest).decode
 
@@ -47,21 +48,9 @@ def member(jsondata: str, path: str) -> str | None:
 
 
 def key(jsondata: str | bytes, path: str) -> str | None:
-    """What is at a path (as JSON) of a document, as a text that is the same for all values that
-    are the same as JSON; None when there is nothing, or null."""
-    found = _at(msgspec.json.decode(jsondata), _path(path))
-    if found is ABSENT or found is None:
-        return None
-    return msgspec.json.encode(_plain(found), order="sorted").decode()
-
-
-def _plain(value: Any) -> Any:
-    """The value without two ways to say the same number."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """What is at a path (as JSON) of a document; see `naksha.spi.staging.key_of`."""
+    found = key_of(msgspec.json.decode(jsondata), _path(path))
+    return None if found is None else found.decode()
 
 
 def hash_start(id: str) -> str:
