@@ -227,15 +227,12 @@ class _Bench:
     # ---- Jobs ------------------------------------------------------------------------------------
 
     async def _jobs(self) -> dict[str, Timing]:
-        before = await self._storage.publication()
+        before = str((await self._storage.publication()).last_seq_number)
         await asyncio.to_thread(self._run_load, str(self._folder / "edits" / "*.parquet"))
-        versions = f"{before.last_seq_number}..HEAD"
 
         def compare() -> None:
-            output = self._folder / f"diff-{time.monotonic_ns()}"
-            spec = Diff(
-                place=self._place, collection=COLLECTION, versions=versions, output=str(output)
-            )
+            output = str(self._folder / f"diff-{time.monotonic_ns()}")
+            spec = Diff(place=self._place, collection=COLLECTION, old=before, output=output)
             diff(self._spark, spec, Silent())
 
         def cells() -> None:

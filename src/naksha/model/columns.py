@@ -121,7 +121,7 @@ class _Rows:
             if column.null_count:
                 found = [None if text is None else _decode(text) for text in texts]
             else:
-                found = list(map(_decode, texts))
+                found = [_decode(text) for text in texts if text is not None]
             if set(map(type, found)) <= {dict, type(None)}:
                 return found
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -138,7 +138,7 @@ class _Rows:
             return [None] * count
         words = _values(column.values)
         ends = column.offsets.to_numpy().tolist()
-        lists = [words[start:end] for start, end in pairwise(ends)]
+        lists: list[list[str] | None] = [words[start:end] for start, end in pairwise(ends)]
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             lists[row] = None
         try:

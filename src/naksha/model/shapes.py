@@ -38,7 +38,10 @@ def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
         (kinds != shapely.GeometryType.GEOMETRYCOLLECTION)
         & ~shapely.is_empty(shapes)
         & ~shapely.has_m(shapes)
-        & ((kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS) | np.equal(given, None))
+        & (
+            (kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS)
+            | np.equal(given, np.array(None, dtype=object))
+        )
     )
     _judge_positions(shapes, plain)
     _judge_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)

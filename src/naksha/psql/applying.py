@@ -147,8 +147,13 @@ class _Applying:
             await session.message(JOB, write.job)
             if write.message is not None:
                 await session.message(MESSAGE, write.message)
-        names = ("CREATED", "UPDATED", "DELETED", "RETAINED")
-        applied = Applied(session.txn, *(counts[name] for name in names))
+        applied = Applied(
+            txn=session.txn,
+            created=counts["CREATED"],
+            updated=counts["UPDATED"],
+            deleted=counts["DELETED"],
+            retained=counts["RETAINED"],
+        )
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
         await session.keep(JOB, write.job, record_of(applied, at_ms), expected=1)
@@ -160,6 +165,7 @@ class _Applying:
         rows = await self._rows(session)
         parts = [Part(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id
+        info: CollectionInfo | None
         if self._storage._branch != NO_BRANCH:
             info, is_empty = await session.collection(collection), False
         else:
@@ -169,10 +175,11 @@ class _Applying:
             staged = CollectionInfo(
                 id=collection, id_prefix=row["id_prefix"], points_only=row["points_only"]
             )
-            check_settings(staged, info or self._write.info)
+            check_settings(staged, self._write.info if info is None else info)
         features = sum(sum(part.counts) for part in parts)
         if is_empty and features and not any(row["has_locks"] for row in rows):
-            server, wanted = self._storage._server, info or self._write.info
+            server = self._storage._server
+            wanted = self._write.info if info is None else info
             return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))
         if info is None:
             info = await self._made(session)

@@ -65,7 +65,7 @@ def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = N
     """The features in pieces. `features` are those that were prepared, when they are at hand:
     their order tells where `properties` stands in the JSON."""
     if features is None:
-        texts = map(_with_properties_last, prepared.json)
+        texts: Iterable[bytes] = map(_with_properties_last, prepared.json)
     else:
         texts = (
             json if _has_properties_last(features[at]) else _with_properties_last(json)

@@ -144,7 +144,7 @@ class StagedLoad:
             deleted=done["DELETED"],
             retained=done["RETAINED"],
         )
-        record = record_of(applied) | {"at": transaction.started_ms}
+        record = record_of(applied, transaction.started_ms)
         kept.keep(connection, JOB, write.job, as_json(record), 0)
         return applied
 

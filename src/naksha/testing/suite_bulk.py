@@ -233,8 +233,8 @@ class TestSplits:
                 assert sorted(map(str, rows)) == sorted(
                     str({k: r[k] for k in columns}) for r in wanted
                 )
-        batches = [b for s in splits async for b in filled.storage.read(s)]
-        assert {b.schema for b in batches} == {STATES}
+            batches = [b for s in splits async for b in filled.storage.read(s)]
+            assert {b.schema for b in batches} == {STATES}
 
     @pytest.mark.parametrize("columns", [("id", "nobody"), (), ("id", "id")])
     async def test_unknown_columns_are_refused(

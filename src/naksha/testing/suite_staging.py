@@ -215,11 +215,11 @@ class TestStagedWrite:
 
     async def test_a_collection_without_history(self, storage: Storage) -> None:
         info = CollectionInfo(id=fresh_name(), history_enabled=False)
-        for n in range(3):
-            applied = await written(
-                storage, info, [point("x", n=n), point(f"y{n}")], WriteMode.MIRROR
-            )
-        assert counts(applied) == (1, 1, 1, 0)
+        applied = [
+            await written(storage, info, [point("x", n=n), point(f"y{n}")], WriteMode.MIRROR)
+            for n in range(3)
+        ]
+        assert counts(applied[-1]) == (1, 1, 1, 0)
         handle = Handle(storage, info.id)
         assert ids_of(await handle.all()) == ["x", "y0", "y1", "y2"]
         assert (await handle.get("x")).xyz["version"] == 3

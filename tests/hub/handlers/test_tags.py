@@ -69,10 +69,11 @@ class TestTagFilter:
 
         async def diff(ref: str) -> list[tuple[str, Any, Any]]:
             found = await hub.realm.send("shown", ReadDiff(ref=ref), CONTEXT)
-            return [
-                (change.id, *(side and side.feature["properties"]["n"] for side in sides(change)))
-                async for change in found.changes
-            ]
+            told = []
+            async for change in found.changes:
+                old, new = (side and side.feature["properties"]["n"] for side in sides(change))
+                told.append((change.id, old, new))
+            return told
 
         assert await diff("0..1") == [("a", None, 1)]
         assert await diff("1..2") == [("a", 1, None)]

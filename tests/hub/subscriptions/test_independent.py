@@ -76,7 +76,7 @@ async def test_who_is_reset_is_delivered_by_one_at_a_time(
 
 def _has_taken(chosen: type[Chosen], number: int, *, beyond: int = 0) -> Any:
     async def holds() -> bool:
-        return sum(one.fence.life > beyond for one in chosen.taken) >= number
+        return sum(bool(one.fence.life > beyond) for one in chosen.taken) >= number
 
     return holds
 

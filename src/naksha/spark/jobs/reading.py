@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -57,12 +58,15 @@ def changed(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                split = known[number]
-                for states in opened(place).iterate(lambda s, split=split: s.read(split, names)):
+                for states in opened(place).iterate(partial(_read, known[number], names)):
                     yield change(number, states)
 
     # A number for each task, which is the number of its split.
     return spark.range(0, len(known), 1, len(known)).mapInArrow(read, given)
+
+
+def _read(split: Split, names: list[str], storage: Storage) -> AsyncIterator[pa.RecordBatch]:
+    return storage.read(split, names)
 
 
 def _as_it_is(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
