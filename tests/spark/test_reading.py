@@ -173,6 +173,7 @@ def test_a_schema_chooses_what_is_read(spark: SparkSession, town: Town) -> None:
         assert rows.pop(state.id).tags == state.xyz["tags"]
     assert not rows
     wanted = StructType.fromDDL("id string, geometry binary")
+    assert isinstance(wanted, StructType)
     assert Projection(wanted, COLUMNS.names).columns == ("id", "geometry")
 
 

@@ -130,7 +130,7 @@ class _Asked:
         if bounds != given:
             self._query = self._with(spatial=bounds)
         elif len(left) < len(filters):
-            self._where.append(_not_null("qrid"))
+            self._where += filter(None, [_not_null("qrid")])
         return left
 
     def _with(self, **parts: Any) -> Query:

@@ -215,7 +215,8 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Predicate)
+        found: Predicate = msgspec.json.decode(text, type=Predicate)
+        return found
     except msgspec.DecodeError as error:
         raise InvalidArgument(
             "where is a predicate as JSON, such as"

@@ -8,7 +8,8 @@ end of every batch. So the first batch is empty, and its end is the version that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -193,7 +194,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place, changes = opened(self._options.place), partition.changes
         columns = self._projection.columns
         for split in changes.splits:
-            for batch in place.iterate(lambda s, split=split: s.read(split, columns)):
+            for batch in place.iterate(partial(_read, split, columns)):
                 yield self._projection.shaped(batch)
         # Afterwards: what went away meanwhile may be missing.
         place.call(lambda s: self._check_kept(s, changes))
@@ -232,3 +233,7 @@ def _rows(transaction: Transaction, collection: str) -> int:
         for signal in transaction.signals
         if signal.action == "MODIFY_FEATURES" and signal.id == collection
     )
+
+
+def _read(split: Split, columns: Sequence[str], storage: Storage) -> AsyncIterator[pa.RecordBatch]:
+    return storage.read(split, columns)

@@ -402,7 +402,8 @@ class TestStagingOnce:
         for is_new in (True, False):
             job = Job(storage, fresh_name())
             if not is_new:
-                await storage.run(lambda s, job=job: s.create_collection(job.info), APP)
+                async with storage.write(APP) as session:
+                    await session.create_collection(job.info)
                 await job.handle.create(point("old"))
             await job.stage([point(name(n)) for n in range(COUNT)])
             await job.stage([point("other"), point(name(7))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -65,7 +66,9 @@ class TestAnyStagedWrite:
         job = Job(storage, handle.name)
         for part in range(2):
             await job.stage([point(i, n=n) for i, (n, of) in staged.items() if of == part])
-        key = {"key": ("properties", "n")} if mode is WriteMode.REPLACE else {}
+        key: dict[str, Any] = {}
+        if mode is WriteMode.REPLACE:
+            key = {"key": ("properties", "n")}
         given_ = {i: n for i, (n, _) in staged.items()}
         if mode is WriteMode.CREATE and held.keys() & given_.keys():
             assert (await job.refused(FeatureExists, mode=mode)).feature_id in held

@@ -201,7 +201,7 @@ async def test_what_is_given_back_is_given_back_though_it_was_just_put_elsewhere
         assert (await kept_in(table)).value.holder == ""
         other = await taken(table, "b")
         await holding.release()
-        assert (await kept_in(table)).value == other.progress
+        assert (await kept_in(table)).value == other.value
 
 
 async def test_what_was_removed_is_lost() -> None:

@@ -23,7 +23,8 @@ from naksha.testing.json_values import same
 from naksha.versioning import diff as versioned_diff
 from naksha.versioning.diff import Action, Change
 from naksha.versioning.places import place_of
-from tests.spark.jobs.town import MAIN, Town, point
+from naksha.versioning.refs import MAIN_BRANCH as MAIN
+from tests.spark.jobs.town import Town, point
 
 IDS = [f"f{n}" for n in range(12)]
 SHAPES: list[dict[str, Any] | None] = [
