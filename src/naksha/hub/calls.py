@@ -59,7 +59,14 @@ class Caller:
             patience = Patience(
                 min(patience.connect_seconds, left), min(patience.total_seconds, left)
             )
-        return await self._remotes.post(self._target, body, sent, patience, is_delivery=is_delivery)
+        return await self._remotes.post(
+            self._target,
+            body,
+            sent,
+            patience,
+            is_delivery=is_delivery,
+            before_sending=context.check_turn,
+        )
 
 
 def _seconds(properties: dict[str, Any], name: str, default: float) -> float:

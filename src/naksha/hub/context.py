@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -56,6 +57,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """How many spaces have sent it on."""
     guards: tuple[Guard, ...] = ()
     """Of the spaces that it came through: who carries out a write asks them about every change."""
+    check_turn: Callable[[], None] | None = None
+    """Of a delivery: Fenced when it is somebody else's turn by now. It is asked at the last moment,
+    since any wait before may have been a long one."""
 
     @classmethod
     def within(cls, actor: Actor, stream_id: str, seconds: float) -> Context:

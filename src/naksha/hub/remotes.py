@@ -7,7 +7,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
@@ -65,9 +65,11 @@ class Remotes:
         patience: Patience,
         *,
         is_delivery: bool = False,
+        before_sending: Callable[[], None] | None = None,
     ) -> bytes:
         """What a handler answers to a body. Deliveries of subscriptions wait for nobody, and nobody
-        waits for them: each has one connection, however many of them hang.
+        waits for them: each has one connection, however many of them hang. `before_sending` is
+        called when there is a connection, and may refuse to use it.
 
         Raises:
             Unreached, Broken, Slow: It does not answer.
@@ -85,7 +87,8 @@ class Remotes:
             async with asyncio.timeout(patience.total_seconds):
                 async with nullcontext() if is_delivery else self._turns(target):
                     pool = self._opened(is_delivery=is_delivery)
-                    return await _exchange(pool, target, body, sent, patience)
+                    asked = _Asked(target.url, body, sent, before_sending)
+                    return await _exchange(pool, asked, patience)
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
             raise Slow(f"It did not answer within {patience.total_seconds:.1f} s") from error
         except _UNREACHED as error:
@@ -113,13 +116,21 @@ class Remotes:
             await pool.aclose()
 
 
-async def _exchange(
-    pool: httpcore.AsyncConnectionPool,
-    target: Target,
-    body: bytes,
-    headers: Mapping[str, str],
-    patience: Patience,
-) -> bytes:
+class _Asked(NamedTuple):
+    """What is sent."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str]
+    before_sending: Callable[[], None] | None
+
+    async def trace(self, event: str, _: dict[str, Any]) -> None:
+        """What httpcore tells of its steps."""
+        if self.before_sending is not None and event.endswith("send_request_headers.started"):
+            self.before_sending()
+
+
+async def _exchange(pool: httpcore.AsyncConnectionPool, asked: _Asked, patience: Patience) -> bytes:
     times = {
         "connect": patience.connect_seconds,
         "read": patience.total_seconds,
@@ -128,13 +139,13 @@ async def _exchange(
     }
     async with pool.stream(
         "POST",
-        target.url,
-        headers=[*headers.items()],
-        content=body,
-        extensions={"timeout": times},
+        asked.url,
+        headers=[*asked.headers.items()],
+        content=asked.body,
+        extensions={"timeout": times, "trace": asked.trace},
     ) as response:
         if not 200 <= response.status < 300:
-            _log.warning("%s answered with the status %d", target.url, response.status)
+            _log.warning("%s answered with the status %d", asked.url, response.status)
             raise RemoteFailed(f"It answered with the status {response.status}")
         headers_told = {name.lower(): value for name, value in response.headers}
         encoding = headers_told.get(b"content-encoding", b"identity")

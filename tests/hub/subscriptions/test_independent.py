@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from naksha.catalog.catalog import Tuning
+from naksha.hub import remotes
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import Connector, StorageObject
 from naksha.hub.pipeline import Event
-from naksha.hub.subscriptions import leftovers
+from naksha.hub.subscriptions import holding, leftovers
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.leftovers import Leftover
+from naksha.hub.subscriptions.progress import Progress, ProgressTable
 from naksha.model import limits
 from naksha.testing._private_server import free_port
 from naksha.testing.fixtures import DatabaseFactory
@@ -125,6 +127,42 @@ async def test_a_receiver_that_was_away_gets_what_it_has_missed(tmp_path: Path) 
         with a_receiver(port) as receiver:
             await hub.caught_up(found)
             assert receiver.versions() == versions
+
+
+async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes up with a connection, and another instance has the subscription by then."""
+    monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
+    slept, connect = [0.0], remotes._Looking.connect_tcp
+    seconds = holding.boot_seconds
+    monkeypatch.setattr(holding, "boot_seconds", lambda: seconds() + slept[0])
+    with a_receiver() as receiver:
+        storage = f"file:{tmp_path}/{{realm}}.naksha"
+        async with a_delivering_hub(storage, tmp_path, remote_handlers=[receiver.url]) as hub:
+            await hub.space("roads")
+            to = await hub.connector("to", "webhook", url=receiver.url)
+            found = await hub.subscribe("s", **OF_ROADS, eventHandlerIds=[to])
+            table = ProgressTable(hub.realm.opened.persistence)
+            terms: list[int] = []
+
+            def taken(old: Progress) -> Progress:
+                terms.append(old.term)
+                return msgspec.structs.replace(
+                    old, holder="other", term=old.term + 1, until_ms=table.now_ms, lease_ms=1
+                )
+
+            async def stops(*given: Any, **more: Any) -> Any:
+                connected = await connect(*given, **more)
+                if not slept[0]:
+                    slept[0] = 60
+                    await table.change(found.progress_id, taken)
+                return connected
+
+            monkeypatch.setattr(remotes._Looking, "connect_tcp", stops)
+            await hub.put("roads", feature("a"))
+            await hub.caught_up(found)
+            assert [one.term for one in receiver.taken] == [terms[-1] + 2]
 
 
 async def test_webhooks_that_hang_take_no_connection_from_others(tmp_path: Path) -> None:

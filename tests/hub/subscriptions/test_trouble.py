@@ -63,6 +63,23 @@ async def test_whatever_a_destination_fails_with_is_told_and_tried_again(
     assert len(chosen.taken) == 1
 
 
+async def test_why_a_destination_fails_is_in_the_log(
+    file_hub: DeliveringHub, chosen: type[Chosen], caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = file_hub
+
+    async def fails(_: Event) -> None:
+        raise _Odd("the disk is full")
+
+    chosen.behaviour = staticmethod(fails)
+    found = await to_chosen(hub)
+    await hub.put("roads", feature("a"))
+    told = (await hub.comes_to(found, "failing"))["stateReason"]
+    assert "the log has the reason" in told
+    assert "the disk is full" not in told
+    assert "the disk is full" in caplog.text
+
+
 async def test_one_that_never_answers_is_told_and_tried_again(
     file_hub: DeliveringHub, chosen: type[Chosen], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from naksha.hub.subscriptions.pinning import Pinning
 from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
-from naksha.model.errors import Expired, Fenced, NakshaError, Unavailable
+from naksha.model.errors import Expired, Fenced, HandlerFailed, NakshaError, Unavailable
 from naksha.versioning import FeedPage, FeedPosition, Published
 
 _log: Final = logging.getLogger(__name__)
@@ -204,7 +204,9 @@ async def tell(
 def reason_of(error: Exception, name: str) -> str:
     """What is told of an error, and what only the log is told."""
     if isinstance(error, NakshaError):
-        _log.warning("subscription %s: %s", name, error)
+        # Of what a handler failed with, nobody but the log is told.
+        cause = error.__cause__ if isinstance(error, HandlerFailed) else None
+        _log.warning("subscription %s: %s", name, error, exc_info=cause)
         return str(error)
     _log.error("subscription %s", name, exc_info=error)
     return "Something failed that should not; the log has the reason"

@@ -26,7 +26,7 @@ from naksha.hub.subscriptions.rights import actor_of
 from naksha.hub.subscriptions.running import Runner, reason_of, stay_expired, tell
 from naksha.hub.subscriptions.sources import open_source, storage_id_of
 from naksha.model import limits
-from naksha.model.errors import Expired, NakshaError
+from naksha.model.errors import Expired, Fenced, NakshaError
 from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
@@ -176,4 +176,11 @@ class _Serving:
     def _context(self) -> Context:
         """No delivery takes longer than this; how often it is tried is another matter."""
         stream_id = f"subscription-{self._subscription.id}"
-        return Context.within(self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX)
+        within = Context.within(self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX)
+        return msgspec.structs.replace(within, check_turn=self._check_turn)
+
+    def _check_turn(self) -> None:
+        try:
+            self._holding.check()
+        except Lost as error:
+            raise Fenced(str(error)) from error
