@@ -63,6 +63,14 @@ def opened(place: Place) -> Opened:
         return found
 
 
+def close(place: Place) -> None:
+    """Close the storage at a place, if this process has it open."""
+    with _lock:
+        found = _opened.pop(place, None)
+    if found is not None:
+        found.close()
+
+
 def close_all() -> None:
     """Close what this process has open."""
     with _lock:
