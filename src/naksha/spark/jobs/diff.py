@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
@@ -21,17 +22,20 @@ from naksha.model.query import Query, States
 from naksha.spark.jobs.comparing import STATE, Comparer
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.publishing import check_output, published
-from naksha.spark.jobs.reading import fixed, planned, table
+from naksha.spark.jobs.reading import changed, fixed, planned
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
 from naksha.spark.options import HEAD
 from naksha.spark.options import Place as Where
+from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.diff import Action, check_readable
 from naksha.versioning.forks import Fork, fork_of
 from naksha.versioning.places import Place
 
 REPORT: Final = "_report.json"
+_SIDES: Final = ("old", "new")
+_UUIDS: Final = ("old.uuid", "new.uuid")
 
 
 class Output(StrEnum):
@@ -71,23 +75,26 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     output: str | None
 
 
-class _Side(NamedTuple):
-    """What happened on one of the two sides since they parted."""
+class Part(StrEnum):
+    """What is read, on either side since the two parted."""
 
-    begun: list[Split]
-    ended: list[Split]
+    OLD_BEGUN = "old_begun"
+    OLD_ENDED = "old_ended"
+    NEW_BEGUN = "new_begun"
+    NEW_ENDED = "new_ended"
+    WRITTEN = "written"
+    """States that the query finds, of all that were written since."""
+    LEFT = "left"
+    """States that it finds among those that have ended."""
 
 
 class _Reads(NamedTuple):
-    """What is to be read."""
+    """What is to be read: the splits, and what each is a part of."""
 
     old: Place
     new: Place
-    sides: tuple[_Side, _Side]
-    written: list[Split] | None
-    """States that the query finds, of all that were written since."""
-    left: list[Split]
-    """States that it finds among those that have ended."""
+    splits: list[Split]
+    parts: list[Part]
 
 
 def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
@@ -95,7 +102,7 @@ def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
     _check(spec.query)
     target = _target(spec.output, overwrite=spec.overwrite)
     reads = opened(spec.place).call(lambda storage: _plan(storage, spec))
-    pairs = _matching(spark, spec.place, reads, _pairs(spark, spec.place, reads.sides))
+    pairs = _pairs(spark, spec, reads)
     counts = write_changes(spark, pairs, target, spec.format, spec.overwrite, progress)
     return Compared(
         collection=spec.collection,
@@ -126,84 +133,94 @@ async def _plan(storage: Storage, spec: Diff) -> _Reads:
         await check_readable(place, spec.collection)
     fork = fork_of(old, new)
     first = fork.in_order[0] if fork.in_order is not None else None
-    sides, written, left = [], [], []
-    unknown = 0
-    for place in (old, new):
+    found = _Reads(old, new, [], [])
+    sides = ((old, Part.OLD_BEGUN, Part.OLD_ENDED), (new, Part.NEW_BEGUN, Part.NEW_ENDED))
+    unknown = []
+    for place, begun, ended in sides:
         if place is first:
-            sides.append(_Side([], []))
             continue
         try:
-            sides.append(await _side(place, fork, spec.collection))
+            asked = _asked(fork, begun, ended)
             if spec.query != Query():
-                found = await _found(place, fork, spec.collection, spec.query)
-                written += found.begun
-                left += found.ended
-        except CollectionNotFound:
-            unknown += 1
-            sides.append(_Side([], []))
-    if unknown == len(fork.sides):
-        raise CollectionNotFound(
-            f"No collection {spec.collection!r}", collection_id=spec.collection
-        )
-    return _Reads(old, new, (sides[0], sides[1]), None if spec.query == Query() else written, left)
+                asked += _asked(fork, Part.WRITTEN, Part.LEFT, spec.query)
+            for part, query in asked:
+                splits = await planned(place, spec.collection, query)
+                found.splits.extend(splits)
+                found.parts.extend([part] * len(splits))
+        except CollectionNotFound as error:
+            unknown.append(error)
+    if unknown and not found.splits:
+        raise unknown[0]
+    return found
 
 
-async def _side(place: Place, fork: Fork, collection: str) -> _Side:
-    begun = await planned(place, collection, Query(txn_from=fork.txn + 1))
-    if fork.txn == 0:
-        return _Side(begun, [])
-    return _Side(begun, await planned(place, collection, Query(replaced_since=fork.txn)))
-
-
-async def _found(place: Place, fork: Fork, collection: str, query: Query) -> _Side:
-    first = max(fork.txn + 1, query.txn_from or 0)
-    written = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
-    begun = await planned(place, collection, written)
-    if fork.txn == 0:
-        return _Side(begun, [])
-    left = msgspec.structs.replace(query, replaced_since=fork.txn)
-    return _Side(begun, await planned(place, collection, left))
+def _asked(
+    fork: Fork, begun: Part, ended: Part, query: Query | None = None
+) -> list[tuple[Part, Query]]:
+    """What is asked of a side; a query is about all states that were there since."""
+    asked = query or Query()
+    since = max(fork.txn + 1, asked.txn_from or 0)
+    kind = States.LIVE if query is None else States.ALL
+    found = [(begun, msgspec.structs.replace(asked, states=kind, txn_from=since))]
+    if fork.txn > 0:
+        found.append((ended, msgspec.structs.replace(asked, replaced_since=fork.txn)))
+    return found
 
 
 # ---- Pairs ---------------------------------------------------------------------------------------
 
 
-def _pairs(spark: SparkSession, where: Where, sides: tuple[_Side, _Side]) -> DataFrame:
+def _pairs(spark: SparkSession, spec: Diff, reads: _Reads) -> DataFrame:
     """The states of all features that may have changed, in both versions."""
-    columns = ("id", *STATE)
-    begun = [table(spark, where, side.begun, columns) for side in sides]
-    ended = [table(spark, where, side.ended, columns) for side in sides]
-    versions = []
-    for here, there in ((0, 1), (1, 0)):
-        left = ended[there]
-        if sides[here].begun or sides[here].ended:
-            touched = begun[here].select("id").union(ended[here].select("id"))
-            left = left.join(touched, "id", "left_anti")
-        versions.append(left.union(begun[here]) if sides[here].begun else left)
-    return joined(*versions).where(~f.col("old_uuid").eqNullSafe(f.col("new_uuid")))
+    known = {part: f.first(f.when(f.col("part") == part.value, _state()), True) for part in Part}
+    every = _gathered(spark, spec.place, reads).groupBy("id")
+    found = every.agg(
+        *(known[part].alias(part.value) for part in Part if part not in (Part.WRITTEN, Part.LEFT)),
+        f.max(f.col("part") == Part.WRITTEN.value).alias(Part.WRITTEN.value),
+        f.collect_set(f.when(f.col("part") == Part.LEFT.value, f.col("uuid"))).alias(
+            Part.LEFT.value
+        ),
+    )
+    old = _version(Part.OLD_BEGUN, Part.OLD_ENDED, Part.NEW_ENDED)
+    new = _version(Part.NEW_BEGUN, Part.NEW_ENDED, Part.OLD_ENDED)
+    pairs = found.select("id", old.alias("old"), new.alias("new"), "written", "left")
+    pairs = pairs.where(~f.col("old.uuid").eqNullSafe(f.col("new.uuid")))
+    if spec.query != Query():
+        shown = [f.coalesce(f.array_contains("left", f.col(u)), f.lit(False)) for u in _UUIDS]
+        pairs = pairs.where(f.col("written") | shown[0] | shown[1])
+    return pairs.select("id", *(f.col(f"{s}.{n}").alias(f"{s}_{n}") for s in _SIDES for n in STATE))
 
 
-def joined(old: DataFrame, new: DataFrame) -> DataFrame:
-    """Both states of each feature; the columns of one that is not there are null."""
-    pair = [
-        side.select("id", *(f.col(name).alias(f"{prefix}_{name}") for name in STATE))
-        for prefix, side in (("old", old), ("new", new))
-    ]
-    return pair[0].join(pair[1], "id", "full_outer")
+def _version(begun: Part, ended: Part, other: Part) -> Column:
+    """A feature as it is in the version of a side. One that the side did not touch is what it was
+    where the two parted, and has ended on the other side."""
+    is_touched = f.col(begun.value).isNotNull() | f.col(ended.value).isNotNull()
+    return f.when(is_touched, f.col(begun.value)).otherwise(f.col(other.value))
 
 
-def _matching(spark: SparkSession, where: Where, reads: _Reads, pairs: DataFrame) -> DataFrame:
-    """Those that the query finds in any state since, or in one of the versions."""
-    if reads.written is None:
-        return pairs
-    ids = table(spark, where, reads.written, ["id"]).distinct().withColumn("written", f.lit(1))
-    left = table(spark, where, reads.left, ["uuid"]).distinct()
-    found = pairs.join(ids, "id", "left")
-    for side in ("old", "new"):
-        marked = left.select(f.col("uuid").alias(f"{side}_uuid"), f.lit(1).alias(f"{side}_left"))
-        found = found.join(marked, f"{side}_uuid", "left")
-    flags = ("written", "old_left", "new_left")
-    return found.where(f.coalesce(*flags).isNotNull()).drop(*flags)
+def _state() -> Column:
+    return f.struct(*STATE)
+
+
+def _gathered(spark: SparkSession, where: Where, reads: _Reads) -> DataFrame:
+    """All that is read, each state with what it is a part of."""
+    names = ("id", *STATE)
+    schema = pa.schema([*(COLUMNS.field(name) for name in names), pa.field("part", pa.string())])
+    parts = list(reads.parts)
+
+    def with_part(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        part, columns = parts[number], batch.columns
+        if part in (Part.WRITTEN, Part.LEFT):
+            # Nobody wants to know more of these.
+            columns = [
+                column if name in ("id", "uuid") else pa.nulls(len(batch), column.type)
+                for name, column in zip(names, columns, strict=True)
+            ]
+        return pa.RecordBatch.from_arrays(
+            [*columns, pa.array([part.value] * len(batch), pa.string())], schema=schema
+        )
+
+    return changed(spark, where, reads.splits, names, schema, with_part)
 
 
 # ---- Changes -------------------------------------------------------------------------------------
@@ -219,8 +236,7 @@ def write_changes(
 ) -> dict[str, int]:
     """Compare pairs and write those that differ; gives how many were created, updated, deleted."""
     comparer = Comparer(documents=format_ is Output.LINES)
-    columns = ["id", *(f"{side}_{name}" for side in ("old", "new") for name in STATE)]
-    compared = pairs.select(*columns).mapInArrow(comparer, comparer.spark_schema)
+    compared = pairs.mapInArrow(comparer, comparer.spark_schema)
     counting = Observation()
     seen = compared.observe(counting, *map(_counted, Action))
 

@@ -35,8 +35,9 @@ from naksha.versioning.places import Place
 
 MANIFEST: Final = "_manifest.json"
 SUCCESS: Final = "_SUCCESS"
-NO_CELL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What everybody reads as null in the name of a directory."""
+NO_CELL: Final = "none"
+"""In the name of a directory, for features without geometry. (What Hive writes for null breaks
+readers that take such names for texts.)"""
 ABOUT: Final = "naksha"
 """The key of what a file says about itself, besides `geo`."""
 _EDGES: Final = ("west", "south", "east", "north")
@@ -153,7 +154,7 @@ def _rows(
     schema = pa.schema([COLUMNS.field(name) for name in _READ])
     schema = schema.append(pa.field("cell", pa.int32()))
 
-    def with_cell(split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def with_cell(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         cells = pa.array(finder.numbers(batch.column("qrid")))
         return pa.RecordBatch.from_arrays([*batch.columns, cells], schema=schema)
 
@@ -196,8 +197,8 @@ class _Writer:
             names += [typed.position(n) for n in range(len(columns))]
         fields += [_field(name) for name in _AFTER]
         self._names = [*names, *_AFTER]
-        text = msgspec.json.encode(about).decode()
-        self.schema = pa.schema(fields, metadata={ABOUT: text})
+        self._about = {ABOUT: msgspec.json.encode(about).decode()}
+        self.schema = pa.schema(fields)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Of two attempts at the same task each has its own files.
@@ -213,7 +214,7 @@ class _Writer:
                         yield _told(file, number)
                     number = cell
                     path = Path(self._folder) / f"{attempt}-{cell}.parquet"
-                    file = GeoParquetFile(path, self.schema)
+                    file = GeoParquetFile(path, self.schema, self._about)
                 file.write(rows.slice(start, length))
         if file is not None:
             yield _told(file, number)

@@ -3,7 +3,7 @@ geometries is known when the last one is in it, hence written at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -47,18 +47,27 @@ def boxes_of(batch: pa.RecordBatch, edges: Iterable[str]) -> pa.Array:
 class GeoParquetFile:
     """A file that is being written."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema,
+        about: Mapping[str, str] | None = None,
+        *,
+        row_group_rows: int = ROW_GROUP_ROWS,
+    ) -> None:
+        """`about` is what the file says besides, by keys of its own."""
         self.path = path
         self.rows = 0
+        self._group = row_group_rows
         self._schema = schema
+        self._about = dict(about or {})
         self._types: set[int] = set()
         self._low = np.full(3, np.inf)
         self._high = np.full(3, -np.inf)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
-        self._writer = pq.ParquetWriter(
-            path, schema, compression="zstd", write_statistics=True, store_schema=True
-        )
+        # With the schema of Arrow in it, readers would take their metadata from there.
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", store_schema=False)
 
     @property
     def bbox(self) -> list[float] | None:
@@ -74,18 +83,15 @@ class GeoParquetFile:
         self.rows += len(batch)
         self._waiting.append(batch)
         self._waiting_rows += len(batch)
-        while self._waiting_rows >= ROW_GROUP_ROWS:
-            self._flush(ROW_GROUP_ROWS)
+        while self._waiting_rows >= self._group:
+            self._flush(self._group)
 
     def close(self) -> None:
         """Write what is left, and what is known of all of it."""
         if self._waiting_rows:
             self._flush(self._waiting_rows)
-        self._writer.add_key_value_metadata({"geo": msgspec.json.encode(self.metadata()).decode()})
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Leave it as it is."""
+        geo = msgspec.json.encode(self.metadata()).decode()
+        self._writer.add_key_value_metadata({**self._about, "geo": geo})
         self._writer.close()
 
     def metadata(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from naksha.spi.arrow import schema_of
 from naksha.spi.storage import Split, Storage
 from naksha.versioning import places
 
-Change = Callable[[Split, pa.RecordBatch], pa.RecordBatch]
-"""What a task makes of the states that it reads."""
+Change = Callable[[int, pa.RecordBatch], pa.RecordBatch]
+"""What a task makes of the states that it reads, given the number of the split."""
 
 
 async def fixed(storage: Storage, ref: str) -> places.Place:
@@ -59,11 +59,11 @@ def changed(
             for number in batch.column(0).to_pylist():
                 split = known[number]
                 for states in opened(place).iterate(lambda s, split=split: s.read(split, names)):
-                    yield change(split, states)
+                    yield change(number, states)
 
     # A number for each task, which is the number of its split.
     return spark.range(0, len(known), 1, len(known)).mapInArrow(read, given)
 
 
-def _as_it_is(split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _as_it_is(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch

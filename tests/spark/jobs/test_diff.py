@@ -1,0 +1,164 @@
+"""What Spark finds between two versions is what `naksha.versioning` finds."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+import shapely
+from pyspark.sql import SparkSession
+
+from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument
+from naksha.model.query import Op, Query, States
+from naksha.model.query import Test as PropertyTest
+from naksha.model.state import XYZ
+from naksha.spark.jobs.diff import Compared, Diff, Output, diff
+from naksha.spark.jobs.frame import Silent
+from naksha.spi.storage import Storage, WriteSession
+from naksha.testing.json_values import same
+from naksha.versioning import diff as versioned_diff
+from naksha.versioning.diff import Action, Change
+from naksha.versioning.places import place_of
+from tests.spark.jobs.town import MAIN, Town, point
+
+IDS = [f"f{n}" for n in range(12)]
+SHAPES: list[dict[str, Any] | None] = [
+    None,
+    {"type": "Point", "coordinates": [8.0, 50.0]},
+    {"type": "Point", "coordinates": [8.0, 50.0, 0.0]},
+    {"type": "LineString", "coordinates": [[0.0, 0.0], [1.0, 1.5]]},
+]
+VALUES: list[Any] = [None, 1, 1.5, "a/b", {"x~y": 1, "z": []}, {"x~y": 2}, [1, 2], True]
+
+
+def any_feature(chance: random.Random, id_: str) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        name: chance.choice(VALUES) for name in "ab"[: chance.choice([1, 2])]
+    }
+    properties[XYZ] = {"tags": chance.choice([[], ["red"], ["blue", "red"]])}
+    return {
+        "type": "Feature",
+        "id": id_,
+        "geometry": chance.choice(SHAPES),
+        "properties": properties,
+        "extra": chance.choice([None, {"k": 1}]),
+    }
+
+
+def stir(town: Town, chance: random.Random, branch: str = MAIN, steps: int = 3) -> None:
+    """Some transactions that do anything, several times to the same features."""
+
+    async def work(session: WriteSession) -> None:
+        for _ in range(2):
+            chosen = chance.sample(IDS, 4)
+            await session.upsert("places", [any_feature(chance, id_) for id_ in chosen])
+            await session.delete("places", chance.sample(IDS, 2))
+
+    for _ in range(steps):
+        town.run(work, branch)
+
+
+def found(spark: SparkSession, town: Town, **settings: Any) -> Compared:
+    spec = Diff(place=town.place, collection="places", **settings)
+    return diff(spark, spec, Silent())
+
+
+def wanted(town: Town, old: str, new: str, query: Query | None = None) -> dict[str, Change]:
+    async def read(storage: Storage) -> dict[str, Change]:
+        places = await place_of(storage, old), await place_of(storage, new)
+        return {change.id: change async for change in versioned_diff(*places, "places", query)}
+
+    return town.call(read)
+
+
+def check(told: list[dict[str, Any]], changes: dict[str, Change]) -> None:
+    """The same features, actions, places and documents."""
+    assert {line["id"]: line["action"] for line in told} == {
+        id_: change.action.value for id_, change in changes.items()
+    }
+    for line in told:
+        change = changes[line["id"]]
+        if change.action is Action.UPDATED:
+            assert line["paths"] == change.paths()
+        else:
+            assert line["paths"] == []
+        for side, state in (("old", change.old), ("new", change.new)):
+            assert same(line[side], None if state is None else state.feature)
+
+
+def lines_of(output: Path) -> list[dict[str, Any]]:
+    assert (output / "_SUCCESS").exists()
+    texts = [text for part in output.glob("part-*") for text in part.read_bytes().splitlines()]
+    return [msgspec.json.decode(text) for text in texts]
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    """Rows of Parquet as the lines of JSON are."""
+    told = []
+    for row in pq.read_table(output).to_pylist():
+        for side in ("old", "new"):
+            text, wkb = row.pop(f"{side}_feature"), row.pop(f"{side}_geometry")
+            row[side] = None
+            if text is not None:
+                shape = None if wkb is None else shapely.to_geojson(shapely.from_wkb(wkb))
+                geometry = None if shape is None else msgspec.json.decode(shape)
+                row[side] = msgspec.json.decode(text) | {"geometry": geometry}
+        told.append(row)
+    return told
+
+
+def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    stir(town, chance)
+    town.branch("draft")
+    stir(town, chance)
+    stir(town, chance, "draft")
+    some = Query(where=PropertyTest(("properties", "a"), Op.EQ, 1))
+    cases: list[tuple[str, str, Query]] = [
+        ("0", "HEAD", Query()),
+        ("3", "6", Query()),
+        ("6", "2", some),
+        ("main", "draft", Query()),
+        ("draft", "5", some),
+        ("draft:8", "draft", Query(tags=(("blue",),))),
+    ]
+    for n, (old, new, query) in enumerate(cases):
+        changes = wanted(town, old, new, query)
+        output, format_ = tmp_path / f"diff-{n}", list(Output)[n % 2]
+        report = found(
+            spark, town, old=old, new=new, query=query, output=str(output), format=format_
+        )
+        check(lines_of(output) if format_ is Output.LINES else rows_of(output), changes)
+        counts = dict.fromkeys(Action, 0)
+        for change in changes.values():
+            counts[change.action] += 1
+        assert (report.created, report.updated, report.deleted) == tuple(counts.values())
+        assert changes, "a case that shows nothing"
+
+
+def test_what_changed_and_changed_back_is_no_change(spark: SparkSession, small_town: Town) -> None:
+    first = small_town.put(point("a", 1.0, 2.0, n=1), point("b", 1.0, 2.0, n=1))
+    small_town.put(point("a", 1.0, 2.0, n=2), point("b", -0.0, 2.0, n=1))
+    small_town.put(point("a", 1.0, 2.0, n=1), point("b", 0.0, 2.0, n=1.0))
+    report = found(spark, small_town, old=str(first.seq_number))
+    assert (report.created, report.updated, report.deleted) == (0, 1, 0)
+    assert report.output is None
+
+
+def test_what_makes_no_sense_is_refused(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidArgument, match="limit"):
+        found(spark, small_town, old="0", query=Query(limit=1))
+    with pytest.raises(InvalidArgument, match="kind of states"):
+        found(spark, small_town, old="0", query=Query(states=States.ALL))
+    with pytest.raises(InvalidArgument, match="its own two versions"):
+        found(spark, small_town, old="0", query=Query(replaced_since=1))
+    with pytest.raises(Conflict, match="there already"):
+        found(spark, small_town, old="0", output=str(tmp_path))
+    with pytest.raises(CollectionNotFound, match="nowhere"):
+        diff(spark, Diff(place=small_town.place, collection="nowhere", old="0"), Silent())
