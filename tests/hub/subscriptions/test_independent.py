@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from naksha.catalog.catalog import Tuning
-from naksha.hub import remotes
+from naksha.hub import leasing, remotes
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import Connector, StorageObject
 from naksha.hub.pipeline import Event
-from naksha.hub.subscriptions import holding, leftovers
+from naksha.hub.subscriptions import leftovers
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.leftovers import Leftover
 from naksha.hub.subscriptions.progress import Progress, ProgressTable
@@ -135,7 +135,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
     """It wakes up with a connection, and another instance has the subscription by then."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
     slept, connect = [0.0], remotes._Looking.connect_tcp
-    seconds = holding.boot_seconds
+    seconds = leasing.boot_seconds
     monkeypatch.setattr(holding, "boot_seconds", lambda: seconds() + slept[0])
     with a_receiver() as receiver:
         storage = f"file:{tmp_path}/{{realm}}.naksha"
