@@ -136,7 +136,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
     slept, connect = [0.0], remotes._Looking.connect_tcp
     seconds = leasing.boot_seconds
-    monkeypatch.setattr(holding, "boot_seconds", lambda: seconds() + slept[0])
+    monkeypatch.setattr(leasing, "boot_seconds", lambda: seconds() + slept[0])
     with a_receiver() as receiver:
         storage = f"file:{tmp_path}/{{realm}}.naksha"
         async with a_delivering_hub(storage, tmp_path, remote_handlers=[receiver.url]) as hub:
