@@ -11,7 +11,6 @@ from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHe
 from naksha.model.query import And, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import State
-from naksha.versioning import Change
 from tests.hub.handlers.support import CONTEXT, Feature, HubUnderTest, feature
 
 STORED = ("storage", {"collection": "things"})
@@ -21,8 +20,8 @@ async def tags(hub: HubUnderTest, space: str = "things") -> dict[str, list[str]]
     return {state.id: sorted(state.xyz["tags"]) for state in await hub.states(space)}
 
 
-def sides(change: Change) -> tuple[State | None, State | None]:
-    return change.old, change.new
+def number(state: State | None) -> Any:
+    return None if state is None else state.feature["properties"]["n"]
 
 
 class TestTagFilter:
@@ -69,11 +68,7 @@ class TestTagFilter:
 
         async def diff(ref: str) -> list[tuple[str, Any, Any]]:
             found = await hub.realm.send("shown", ReadDiff(ref=ref), CONTEXT)
-            told = []
-            async for change in found.changes:
-                old, new = (side and side.feature["properties"]["n"] for side in sides(change))
-                told.append((change.id, old, new))
-            return told
+            return [(one.id, number(one.old), number(one.new)) async for one in found.changes]
 
         assert await diff("0..1") == [("a", None, 1)]
         assert await diff("1..2") == [("a", 1, None)]
