@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -39,7 +40,6 @@ from naksha.versioning import (
 from tests.spark.conftest import TownMaker
 from tests.spark.towns import ANN, Town
 
-T = TypeVar("T")
 WAIT_S = 90
 ALL = ReadAllAvailable()
 NAMES = {"CREATE": "created", "UPDATE": "updated", "DELETE": "deleted"}
@@ -117,6 +117,10 @@ async def put(storage: Storage, collection: str, *ids: str, n: int = 0) -> None:
         await session.upsert(collection, [point(id_, n=n) for id_ in ids])
 
 
+def put_in(town: Town, collection: str, *ids: str, n: int = 0) -> None:
+    town.call(lambda storage: put(storage, collection, *ids, n=n))
+
+
 async def delete(storage: Storage, collection: str, *ids: str) -> None:
     async with storage.write("editor", "bob") as session:
         await session.delete(collection, ids)
@@ -170,17 +174,10 @@ class Written:
         await published(storage)
 
 
-def after(
-    work: Callable[..., Coroutine[Any, Any, T]], *rest: Any, **named: Any
-) -> Callable[[Storage], Coroutine[Any, Any, T]]:
-    """Something to do with a storage, which comes first."""
-    return lambda storage: work(storage, *rest, **named)
-
-
 def check_steps(town: Town, steps: list[Any], limited: dict[str, str]) -> None:
     written = Written(town)
     for kind, line, ids, n in steps:
-        town.call(after(written.do, kind, line, ids, n))
+        town.call(partial(written.do, kind=kind, line=line, ids=ids, n=n))
     for line in ("main", "fix"):
         branch = written.line(line)
         reader = reader_of(town, written.name, branch=branch, **limited)
@@ -252,7 +249,7 @@ def test_a_stopped_stream_goes_on_from_its_checkpoint(
 ) -> None:
     name = streamed.call(new_collection)
     for n in range(6):
-        streamed.call(after(put, name, "a", f"b{n}", n=n))
+        put_in(streamed, name, "a", f"b{n}", n=n)
     streamed.call(lambda s: delete(s, name, "a", "b1"))
     stream = Followed(spark, streamed, tmp_path, collection=name, transactions_max=2)
     query = stream.start(processingTime="0 seconds")
@@ -293,7 +290,7 @@ def test_a_waiting_stream_hears_of_news(
     query = stream.start()
     try:
         for n in range(2):
-            streamed.call(after(put, name, f"x{n}"))
+            put_in(streamed, name, f"x{n}")
             wanted = log(streamed, name)
             query.processAllAvailable()
             assert stream.told() == wanted
@@ -343,7 +340,7 @@ def test_a_stream_starts_after_any_version(streamed: Town) -> None:
     name = streamed.call(new_collection)
     begin = streamed.call(published).seq_number
     for n in range(3):
-        streamed.call(after(put, name, "a", n=n))
+        put_in(streamed, name, "a", n=n)
     txn = streamed.call(lambda s: s.transactions(begin, 1))[0].txn
     for starting in (str(begin + 1), str(txn), f"main:{begin + 1}"):
         reader = reader_of(streamed, name, starting)

@@ -216,7 +216,6 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
         return None
     try:
         found: Predicate = msgspec.json.decode(text, type=Predicate)
-        return found
     except msgspec.DecodeError as error:
         raise InvalidArgument(
             "where is a predicate as JSON, such as"
@@ -224,6 +223,7 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
             f"{error}",
             field="where",
         ) from None
+    return found
 
 
 def _tags(options: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:
