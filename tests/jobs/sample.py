@@ -1,4 +1,4 @@
-"""A job for tests, which a distribution of its own brings along: it counts a collection slowly."""
+"""Jobs for tests, which a distribution of its own brings along: they count a collection slowly."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import CollectionNotFound
-from naksha.spark.jobs.frame import InputFile, Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.frame import Access, InputFile, Job, OutputFile, Progress, Spec
+from naksha.spi.staging import WriteMode
 
-NAME = "tests-count"
+COUNT = "tests-count"
+ONCE = "tests-once"
+LOAD = "tests-load"
+WIPE = "tests-wipe"
 
 
-class Count(Spec, frozen=True, kw_only=True, tag=NAME):
+class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
     """What is to be counted, and what happens meanwhile."""
 
     collection: str
@@ -34,6 +38,21 @@ class Count(Spec, frozen=True, kw_only=True, tag=NAME):
     """Files whose sizes are told."""
     output: OutputFile | None = None
     """A file that gets the count."""
+
+
+class Once(Count, frozen=True, kw_only=True, tag=ONCE):
+    """The same, of which nobody may make two."""
+
+
+class Load(Count, frozen=True, kw_only=True, tag=LOAD):
+    """What writes."""
+
+    source: InputFile
+    mode: WriteMode = WriteMode.CREATE
+
+
+class Wipe(Count, frozen=True, kw_only=True, tag=WIPE):
+    """What drops something."""
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -79,4 +98,7 @@ def count(spark: SparkSession, spec: Count, progress: Progress) -> Counted:
     return Counted(features, os.getpid(), spec.job_id, (spec.app_id, spec.author), size)
 
 
-JOB = Job(Count, count, "Count the features of a collection, slowly.")
+count_job = Job(Count, count, "Count the features of a collection, slowly.")
+once_job = Job(Once, count, "Count them once.", is_repeatable=False)
+load_job = Job(Load, count, "Count them, with the rights of who loads.", Access.WRITE)
+wipe_job = Job(Wipe, count, "Count them, with the rights of who drops.", Access.MANAGE)

@@ -1,4 +1,4 @@
-"""The sample job, installed as any distribution would be, for processes that tests start."""
+"""The sample jobs, installed as any distribution would be, for processes that tests start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from pathlib import Path
 
 import naksha
 from tests.hub.remote.support import ROOT, install
-from tests.jobs.sample import NAME
+from tests.jobs.sample import COUNT, LOAD, ONCE, WIPE
 
-ENTRY_POINTS = f"[naksha.jobs]\n{NAME} = tests.jobs.sample:JOB\n"
+ENTRY_POINTS = f"""\
+[naksha.jobs]
+{COUNT} = tests.jobs.sample:count_job
+{ONCE} = tests.jobs.sample:once_job
+{LOAD} = tests.jobs.sample:load_job
+{WIPE} = tests.jobs.sample:wipe_job
+"""
 
 
 def site(directory: Path) -> dict[str, str]:
-    """The environment of a process that knows the sample job."""
+    """The environment of a process that knows the sample jobs."""
     paths = [str(install(directory / "site", ENTRY_POINTS)), str(ROOT)]
     paths += filter(None, [os.environ.get("PYTHONPATH")])
     return {"PYTHONPATH": os.pathsep.join(paths)}
