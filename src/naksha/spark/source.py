@@ -34,7 +34,9 @@ class NakshaSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return FeatureReader(read_options(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(  # noqa: N802 - Spark's name
+        self, schema: StructType
+    ) -> DataSourceStreamReader:
         return ChangeReader(stream_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -79,11 +79,8 @@ from naksha.testing.suite_branches import (  # noqa: E402
     TestSplitsOfABranch,
 )
 from naksha.testing.suite_bulk import (  # noqa: E402
-    TestBulkWriter,
-    TestExclusiveWriter,
     TestSplits,
     TestSplitsOfMain,
-    TestStagedWriter,
     filled,
 )
 from naksha.testing.suite_chunks import (  # noqa: E402
@@ -124,6 +121,11 @@ from naksha.testing.suite_kept import (  # noqa: E402
     TestKept,
     TestMergedStates,
     TestPinsInSessions,
+)
+from naksha.testing.suite_loads import (  # noqa: E402
+    TestBulkWriter,
+    TestExclusiveWriter,
+    TestStagedWriter,
 )
 from naksha.testing.suite_locks import TestLocks, TestMerge  # noqa: E402
 from naksha.testing.suite_log import (  # noqa: E402
