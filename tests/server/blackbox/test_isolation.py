@@ -79,6 +79,7 @@ def things(client: httpx.Client, owner: dict[str, str], stranger: dict[str, str]
         (owner, "/hub/spaces/zebra-space/tags", {"id": "zebra-tag"}),
         (owner, "/hub/spaces/zebra-space/branches", {"id": "zebra-branch"}),
         (owner, "/hub/subscriptions", subscription),
+        (owner, "/hub/jobs", {"id": "zebra-job", "job": "partition", "spaceId": "zebra-space"}),
         (stranger, "/hub/spaces", {"id": MINE}),
         (stranger, f"/hub/spaces/{MINE}/features", point("own", 1, 1)),
     ):
@@ -91,7 +92,7 @@ def fingerprint(client: httpx.Client, headers: dict[str, str]) -> Any:
     """All that the first realm has."""
     found = {}
     for path in (
-        *("spaces?owner=*", "handlers", "storages", "roles"),
+        *("spaces?owner=*", "handlers", "storages", "roles", "jobs"),
         *(f"spaces/zebra-space/{path}" for path in ("changesets", "tags", "branches", "iterate")),
         "spaces/zebra-space/iterate?versionRef=zebra-branch",
     ):
