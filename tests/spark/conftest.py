@@ -3,14 +3,18 @@ A process has one session at a time: tests on a cluster run theirs in processes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
 
 import naksha.spark
-from naksha.spark.opened import close_all
+from naksha.spark.opened import close, close_all
+from naksha.spark.options import Place
+from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.spark_cluster import SparkCluster
+from tests.spark.towns import Town, fill
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +31,33 @@ def spark_cluster() -> Iterator[SparkCluster]:
     """A master and two workers; a test that kills one of them makes its own."""
     with SparkCluster() as cluster:
         yield cluster
+
+
+TownMaker = Callable[[str], AbstractContextManager[Town]]
+
+
+@pytest.fixture(scope="session")
+def town_maker(
+    tmp_path_factory: pytest.TempPathFactory, database_factory: DatabaseFactory
+) -> TownMaker:
+    """Makes storages, `file` or `postgresql`, for as long as a block."""
+
+    @contextmanager
+    def make(kind: str) -> Iterator[Town]:
+        with ExitStack() as stack:
+            if kind == "file":
+                location = f"file:{tmp_path_factory.mktemp('town')}/town.naksha"
+            else:
+                location = stack.enter_context(database_factory.fresh())
+            yield Town(location)
+            close(Place(location))
+
+    return make
+
+
+@pytest.fixture(scope="session", params=["file", "postgresql"])
+def town(request: pytest.FixtureRequest, town_maker: TownMaker) -> Iterator[Town]:
+    """A storage with a history, which no test changes."""
+    with town_maker(request.param) as made:
+        made.call(fill)
+        yield made

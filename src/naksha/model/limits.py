@@ -182,6 +182,10 @@ As long as the slowest task of a job may take to begin; who stages renews it."""
 STAGED_PARTS_MAX: Final = 20_000
 """Parts of one staged write: the tasks of a large Spark job."""
 
+STAGED_CHUNK_FEATURES: Final = 25_000
+STAGED_CHUNK_BYTES: Final = 64 * MIB
+"""What is in memory at once of staged features that are applied."""
+
 JOB_KEPT_DAYS: Final = 30
 """How long it is known of a job that it was applied; a repetition comes within minutes."""
 
@@ -794,3 +798,19 @@ JSON_PATH_SEGMENTS_MAX: Final = 32
 
 EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 """How long a delivery waits for another process that writes to the same file."""
+
+SPARK_PUSHED_IDS_MAX: Final = 10_000
+"""Ids that a filter of Spark may name to be handed on; every task gets them."""
+
+SPARK_PUSHED_VALUES_MAX: Final = 1_000
+"""Other values that it may name."""
+
+SPARK_STREAM_WAIT_SECONDS: Final = 0.5
+"""How long a stream waits for news at once; Spark asks again."""
+
+SPARK_STREAM_IDLE_VERSIONS_MAX: Final = 1_000
+"""Versions of no interest to a stream after which it takes note of them, with an empty batch: its
+position must not grow so old that nobody can tell any more what came after it."""
+
+SPARK_STREAM_TASK_ROWS: Final = 50_000
+"""About how many changes one task of a stream reads."""

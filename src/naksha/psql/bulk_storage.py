@@ -22,7 +22,7 @@ from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
 from naksha.psql.reader import PsqlReader
 from naksha.psql.servers import Servers
-from naksha.spi.arrow import STATES
+from naksha.spi.arrow import STATES, schema_of
 from naksha.spi.storage import Page, Split
 
 
@@ -150,7 +150,10 @@ class BulkStorage(PsqlReader):
         async with self._connection() as connection:
             return await splits.plan(connection, self._storage[0], collection, query, at)
 
-    async def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    async def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        schema = STATES if columns is None else schema_of(columns)
         if split.storage != self._storage[0]:
             raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
         part = splits.part_of(split)
@@ -161,10 +164,10 @@ class BulkStorage(PsqlReader):
             if not part.sources:
                 server = await self._servers.server_at(part.published)
             before, query = splits.statements(
-                server.settings["search_path"], split.collection, part
+                server.settings["search_path"], split.collection, part, schema.names
             )
             try:
-                async for batch in server.arrow.batches(before, query, STATES):
+                async for batch in server.arrow.batches(before, query, schema):
                     begun = True
                     yield batch
                 break

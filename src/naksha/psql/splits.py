@@ -43,6 +43,9 @@ _TESTS: Final = {
     States.ALL: "split_visible",
 }
 
+_SEEN_AT: Final = ("feature", "txn_next")
+"""Columns of states in the history that tell what ended them."""
+
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """What a split reads: states of some leaves at version `at`, filtered by the query.
@@ -120,7 +123,10 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
     if kind is not States.LIVE:
         size = await connection.fetchval(queries()["table_size"], ident(collection + "_del"))
         parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size)
-    start = 0 if kind is States.ALL else whole.at
+    start = whole.at
+    if kind is States.ALL:
+        # What a transaction made ended after it.
+        start = min(max(whole.query.txn_from or 0, 0), limits.INT8_MAX)
     if start < whole.published:
         rows = await connection.fetch(queries()["history_sizes"], ident(collection + "_hst"), start)
         sizes = [(row["until"], row["bytes"]) for row in rows]
@@ -149,20 +155,21 @@ def _by_leaves(part: Part, size: int) -> Iterator[Part]:
         yield msgspec.structs.replace(part, leaves=part.leaves[n::count])
 
 
-def statements(search_path: str, collection: str, part: Part) -> tuple[list[str], str]:
-    """The statements that prepare a connection, and the query of a split."""
+def statements(
+    search_path: str, collection: str, part: Part, columns: Sequence[str]
+) -> tuple[list[str], str]:
+    """The statements that prepare a connection, and the query of some columns of a split."""
     statement = Statement()
     filters = list(filters_of(statement, part.query))
     sources = []
     for table, at, conditions in _tables(statement, collection, part):
-        feature = sql("split_feature") if at is None else sql("split_feature_at", at=at)
         every = [*conditions, *filters, *in_part(statement, part.query)]
         every += ids_of(statement, part.query, False)
         sources.append(
             sql(
                 "split_source",
                 table=ident(table),
-                feature=feature,
+                columns=", ".join(_column(name, at) for name in columns),
                 conditions="\n   AND ".join(every),
             )
         )
@@ -175,6 +182,13 @@ def statements(search_path: str, collection: str, part: Part) -> tuple[list[str]
         sql("postgis_load"),
     ]
     return before, inlined("\nUNION ALL\n".join(sources), statement.values)
+
+
+def _column(name: str, at: str | None) -> str:
+    """A column, of states that are seen from a version where that matters."""
+    if at is not None and name in _SEEN_AT:
+        return sql(f"column_{name}_at", at=at)
+    return sql(f"column_{name}")
 
 
 def _tables(

@@ -6,7 +6,9 @@
 Executors need nothing but the installed package.
 """
 
+from naksha.spark.saving import write
 from naksha.spark.sessions import session, set_up
 from naksha.spark.source import NakshaSource
+from naksha.spark.tables import changes, features
 
-__all__ = ["NakshaSource", "session", "set_up"]
+__all__ = ["NakshaSource", "changes", "features", "session", "set_up", "write"]

@@ -35,6 +35,10 @@ class Opened:
         """Wait for something that the storage does."""
         return self._background.call(work(self._held.inside))
 
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that was got from the storage."""
+        return self._background.call(work)
+
     def iterate(self, work: Callable[[Storage], AsyncIterator[T]]) -> Iterator[T]:
         """What the storage gives, one by one: it may be large."""
         return self._background.iterate(work(self._held.inside), 1)
@@ -57,6 +61,14 @@ def opened(place: Place) -> Opened:
         if found is None:
             found = _opened[place] = Opened(place)
         return found
+
+
+def close(place: Place) -> None:
+    """Close the storage at a place, if this process has it open."""
+    with _lock:
+        found = _opened.pop(place, None)
+    if found is not None:
+        found.close()
 
 
 def close_all() -> None:

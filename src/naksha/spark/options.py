@@ -27,27 +27,12 @@ class Place(msgspec.Struct, frozen=True):
         return {} if self.schema is None else {"schema": self.schema}
 
 
-class ReadOptions(msgspec.Struct, frozen=True):
-    """What is to be read."""
-
-    place: Place
-    collection: str
-    version: str = HEAD
-
-
 def place_of(options: Mapping[str, str]) -> Place:
     """The storage that the options name; a file by its whole path: executors are elsewhere."""
     location = needed(options, "storage")
     if STORAGES.scheme_of(location) == FILE:
         location = f"{FILE}:{Path(path_of(location)).absolute()}"
     return Place(location, options.get("schema"))
-
-
-def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """The options of a read."""
-    return ReadOptions(
-        place_of(options), needed(options, "collection"), options.get("version", HEAD)
-    )
 
 
 def needed(options: Mapping[str, str], name: str) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from naksha.model.query import Query
-from naksha.spark.columns import arrow_of
+from naksha.model.errors import InvalidArgument
+from naksha.spark.columns import Projection
 from naksha.spark.opened import opened
-from naksha.spark.options import ReadOptions
+from naksha.spark.pushing import pushed
+from naksha.spark.read_options import ReadOptions, check_there
+from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
-from naksha.versioning.places import place_of
+from naksha.versioning.places import Place, place_of
+from naksha.versioning.refs import One, parse_ref
 
 
 class SplitPartition(InputPartition):
@@ -29,20 +32,37 @@ class FeatureReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
-        self._query = Query()
+        self._query = options.query
+        self._projection = Projection(schema, COLUMNS.names)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._query, left = pushed(self._query, filters)
+        return left
 
     def partitions(self) -> Sequence[InputPartition]:
         return [SplitPartition(split) for split in opened(self._options.place).call(self._plan)]
 
     async def _plan(self, storage: Storage) -> list[Split]:
-        options = self._options
-        place = await place_of(storage, options.version)
-        return await place.line.storage.plan(options.collection, self._query, place.at)
+        place = await place_at(storage, self._options.version)
+        return await place.line.storage.plan(self._options.collection, self._query, place.at)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SplitPartition):
             return  # A plan without splits.
-        schema = arrow_of(self._schema)
-        for batch in opened(self._options.place).iterate(lambda s: s.read(partition.split)):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        check_there(self._options.place)
+        split, columns = partition.split, self._projection.columns
+        for batch in opened(self._options.place).iterate(lambda s: s.read(split, columns)):
+            yield self._projection.shaped(batch)
+
+
+async def place_at(storage: Storage, ref: str) -> Place:
+    """The version that is meant."""
+    parsed = parse_ref(ref)
+    if not isinstance(parsed, One):
+        raise InvalidArgument(
+            f"{ref!r:.64} means several versions, and a table is read at one: name its last one;"
+            " what changed between two is read by spark.readStream with startingVersion, or"
+            " compared by the job diff",
+            field="version",
+        )
+    return await place_of(storage, parsed)

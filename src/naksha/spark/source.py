@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from naksha.spark.columns import FEATURES
-from naksha.spark.options import read_options
+from naksha.spark.columns import CHANGES, READ, schema_of
+from naksha.spark.read_options import STARTING, geometry_form, read_options, stream_options
 from naksha.spark.reading import FeatureReader
+from naksha.spark.streaming import ChangeReader
+from naksha.spark.write_options import write_options
+from naksha.spark.writing import FeatureStreamWriter, FeatureWriter
 
 
 class NakshaSource(DataSource):
@@ -18,7 +27,21 @@ class NakshaSource(DataSource):
         return "naksha"
 
     def schema(self) -> StructType:
-        return FEATURES
+        """Nobody tells whether it is a stream; but streams say where they start."""
+        names = CHANGES if STARTING in self.options else READ
+        return schema_of(names, geometry_form(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return FeatureReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return ChangeReader(stream_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return FeatureWriter(write_options(self.options, overwrite=overwrite), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        options = write_options(self.options, overwrite=overwrite)
+        return FeatureStreamWriter(options, schema, self.options.get("job"))

@@ -90,9 +90,11 @@ class BranchView(ABC):
         nowhere = await self.count(collection, Query(), at) - await count("", None)
         return {NOWHERE: nowhere, **found} if nowhere else found
 
-    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""
-        return self._main.read(split)
+        return self._main.read(split, columns)
 
     async def bulk_writer(
         self,

@@ -359,8 +359,11 @@ class Storage(Reader, Staging, Protocol):
     async def plan(self, collection: str, query: Query, at: VersionSelector = HEAD) -> list[Split]:
         """Cut a bulk read into splits that together give each state exactly once."""
 
-    def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
-        """The states of a split as Arrow batches (schema: `naksha.spi.arrow.STATES`)."""
+    def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The states of a split as Arrow batches: these of `naksha.spi.arrow.COLUMNS`, in the order
+        given, or those of `naksha.spi.arrow.STATES`."""
 
     async def bulk_writer(
         self,

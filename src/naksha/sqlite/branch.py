@@ -9,10 +9,11 @@ from naksha.spi.branches import BranchView
 from naksha.spi.storage import Storage
 from naksha.sqlite import partitioning
 from naksha.sqlite.layers import Layers, collection_on, levels
-from naksha.sqlite.views import OpenFile, View
+from naksha.sqlite.staged_storage import StagedStorage
+from naksha.sqlite.views import OpenFile
 
 
-class SqliteBranch(BranchView, View):
+class SqliteBranch(BranchView, StagedStorage):
     """See `naksha.spi.storage.Storage.on_branch`."""
 
     def __init__(

@@ -78,7 +78,7 @@ class SqliteBulkWriter:
             prepared = check_features(chunk, id_prefix=self._info.id_prefix, generate_ids=True)
             check_points(prepared, self._info)
             check_unlocked(prepared, self._storage, self._info)
-            return list(_rows(prepared, shapes_of(prepared)))
+            return list(rows_of(prepared, shapes_of(prepared)))
 
         rows = await asyncio.to_thread(prepare)
         async with self._turn:
@@ -173,7 +173,7 @@ class SqliteBulkWriter:
     def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
-            yield _batch(chunk)
+            yield batch_of(chunk)
 
 
 def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
@@ -194,7 +194,8 @@ def _settings(info: CollectionInfo) -> CollectionInfo:
     return msgspec.structs.replace(info, estimated_feature_count=0, byte_size=0, compressed_size=0)
 
 
-def _rows(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
+def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
+    """Features as rows of a stage."""
     for k, id_ in enumerate(prepared.ids):
         tags = prepared.tags[k]
         yield (
@@ -209,7 +210,8 @@ def _rows(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...
         )
 
 
-def _batch(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
+def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
+    """Rows of a stage as features to write."""
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
         list, zip(*rows, strict=True)

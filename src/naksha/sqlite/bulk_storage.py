@@ -6,12 +6,12 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.sqlite import bulk, partitioning
+from naksha.sqlite.staged_storage import StagedStorage
 from naksha.sqlite.transaction import Transaction
-from naksha.sqlite.views import View
 from naksha.sqlite.writer import Entry
 
 
-class BulkStorage(View):
+class BulkStorage(StagedStorage):
     """The part of `SqliteStorage` that works on whole collections of main."""
 
     async def bulk_writer(

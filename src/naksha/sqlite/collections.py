@@ -116,6 +116,12 @@ def create_indices(connection: sqlite3.Connection, made: Collection) -> None:
         connection.execute(statement)
 
 
+def drop_indices(connection: sqlite3.Connection, c: Collection) -> None:
+    """Drop what `create_indices` makes, before it is made again."""
+    for statement in statements_of(sql("drop_indices", **c.tables)):
+        connection.execute(statement)
+
+
 def change(transaction: Transaction, name: str, asked: CollectionChange) -> CollectionInfo:
     """See `WriteSession.change_collection`."""
     c = _open_alone(transaction, name)

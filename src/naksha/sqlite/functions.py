@@ -15,6 +15,7 @@ import msgspec
 from naksha.model.merge import ABSENT, same
 from naksha.model.query import Op, id_hash
 from naksha.model.query import Test as PropertyTest
+from naksha.spi.staging import key_of
 
 _decode_test = msgspec.json.Decoder(PropertyTest).decode
 
@@ -24,6 +25,7 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("naksha_holds", 2, holds, deterministic=True)
     connection.create_function("naksha_has_text", 2, has_text, deterministic=True)
     connection.create_function("naksha_member", 2, member, deterministic=True)
+    connection.create_function("naksha_key", 2, key, deterministic=True)
     connection.create_function("naksha_id_hash", 1, hash_start, deterministic=True)
 
 
@@ -41,8 +43,14 @@ def has_text(text: str | None, part: str) -> bool:
 
 def member(jsondata: str, path: str) -> str | None:
     """What is at a path (as JSON) of a document, as JSON."""
-    found = _at(msgspec.json.decode(jsondata), msgspec.json.decode(path, type=tuple[str, ...]))
+    found = _at(msgspec.json.decode(jsondata), _path(path))
     return None if found is ABSENT else msgspec.json.encode(found).decode()
+
+
+def key(jsondata: str | bytes, path: str) -> str | None:
+    """What is at a path (as JSON) of a document; see `naksha.spi.staging.key_of`."""
+    found = key_of(msgspec.json.decode(jsondata), _path(path))
+    return None if found is None else found.decode()
 
 
 def hash_start(id: str) -> str:
@@ -53,6 +61,11 @@ def hash_start(id: str) -> str:
 @lru_cache(maxsize=256)
 def _test(text: str) -> PropertyTest:
     return _decode_test(text)
+
+
+@lru_cache(maxsize=256)
+def _path(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

@@ -150,6 +150,14 @@ class SqliteSession(SessionReader, CheckedSession):
     def _layers(self) -> Layers:
         return self.entry.transaction.layers
 
+    async def load(self, collection: str, work: Callable[[Transaction], T]) -> T:
+        """Write many features of a collection in one step. To do it again would cost more than to
+        wait for it: others wait."""
+        await self.close_gates([collection])
+        if self._scope is not None:
+            await self._open(collection)
+        return await self._step(work)
+
     async def _step(self, work: Callable[[Transaction], T]) -> T:
         """Do something; whatever goes wrong ends the session."""
         self.check_usable()

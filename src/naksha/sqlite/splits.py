@@ -10,16 +10,17 @@ A branch is cut by ids only: each split reads all of its layers at the version, 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
-from naksha.spi.arrow import STATES
+from naksha.spi.arrow import schema_of
 from naksha.spi.query_parts import boxes_of, joined
 from naksha.spi.storage import Split
 from naksha.sqlite import layers, versions
@@ -96,6 +97,8 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
     ends: set[str] = set()
     if whole.query.ids is None:
         for level in found:
+            if _is_few(connection, level.collection.tables["head"], whole.query):
+                continue
             text = sql("split_ids", table=level.collection.tables["head"])
             ends.update(row[0] for row in connection.execute(text, (SPLIT_ROWS,)))
     first = None
@@ -111,7 +114,10 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
         yield from _ranges(connection, c, whole)
     if kind is not States.LIVE:
         yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
-    after = 0 if kind is States.ALL else whole.at
+    after = whole.at
+    if kind is States.ALL:
+        # What a transaction made ended after it.
+        after = min(max(whole.query.txn_from or 0, 0), limits.INT8_MAX)
     if after < whole.published:
         yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
 
@@ -119,12 +125,23 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
 def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
     """Ranges of ids of about the same size."""
     first = None
-    if part.query.ids is None:
-        text = sql("split_ids", table=c.tables[part.source])
+    table = c.tables[part.source]
+    if part.query.ids is None and not _is_few(connection, table, part.query):
+        text = sql("split_ids", table=table)
         for (end,) in connection.execute(text, (SPLIT_ROWS,)):
             yield msgspec.structs.replace(part, first=first, end=end)
             first = end
     yield msgspec.structs.replace(part, first=first)
+
+
+def _is_few(connection: sqlite3.Connection, table: str, query: Query) -> bool:
+    """Whether the transactions that are asked for made so few states that these are one split."""
+    if query.txn_from is None:
+        return False
+    end = limits.INT8_MAX if query.txn_to is None else query.txn_to
+    bounds = [max(0, min(txn, limits.INT8_MAX)) for txn in (query.txn_from, end)]
+    row = connection.execute(sql("split_few", table=table), (*bounds, SPLIT_ROWS)).fetchone()
+    return bool(row[0])
 
 
 def _history(
@@ -140,30 +157,48 @@ def _history(
 
 
 def batches(
-    connection: sqlite3.Connection, collection: str, part: Part
+    connection: sqlite3.Connection, collection: str, part: Part, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The states of a split."""
+    """Some columns of the states of a split."""
+    schema = schema_of(columns)
     c = layers.collection_on(connection, part.layers, collection)
     levels = layers.readable(connection, part.layers, c, part.at)
-    text, values = _statement(c, part) if part.source != "layers" else _of_layers(levels, part)
-    rows = connection.execute(text, values)
     test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
+    names = list(columns)
+    if test is not None and "geometry" not in names:
+        names.append("geometry")
+    if part.source == "layers":
+        # Where boxes meet the same state twice, it must be told from others that look the same.
+        text, values = _of_layers(levels, part, _columns([*names, "i"]))
+    else:
+        text, values = _statement(c, part, _columns(names))
+    rows = connection.execute(text, values)
     while chunk := rows.fetchmany(BATCH_ROWS):
         if test is not None:
-            flags = test([row[1] for row in chunk])
+            place = names.index("geometry")
+            flags = test([row[place] for row in chunk])
             chunk = [row for row, holds in zip(chunk, flags, strict=True) if holds]
         if chunk:
-            columns = zip(*chunk, strict=True)
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(columns, STATES, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=STATES)
+            found = list(zip(*chunk, strict=True))[: len(schema)]
+            arrays = [_array(each, field) for each, field in zip(found, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _of_layers(levels: list[Level], part: Part) -> tuple[str, list[Any]]:
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(sql(f"column_{name}") for name in names)
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    if not pa.types.is_list(field.type):
+        return pa.array(values, field.type)
+    lists = msgspec.json.decode(f"[{','.join(values)}]")
+    return pa.array(lists, field.type)
+
+
+def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     ids = _range(statement, part)
-    sources = sources_of(statement, levels, part.query, None, "split_source", *ids)
+    sources = sources_of(statement, levels, part.query, None, "split_source", *ids, columns=columns)
     return sources, statement.values
 
 
@@ -177,7 +212,7 @@ def _range(statement: Statement, part: Part) -> list[str]:
     return ids
 
 
-def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
+def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     at = statement.value(part.at)
     filters = list(filters_of(statement, part.query))
@@ -186,16 +221,18 @@ def _statement(c: Collection, part: Part) -> tuple[str, list[Any]]:
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
     for table, conditions in _tables(statement, part, at):
-        document = sql("split_feature_at", at=at) if table == "hst" else sql("split_feature")
+        is_past = table == "hst"
         # The index on the history leaves tombstones out.
-        is_live = table != "hst" or part.query.states is States.LIVE
+        is_live = not is_past or part.query.states is States.LIVE
         tagged = f"tagged_{table}" if is_live else "tagged"
         every = [*conditions, *filters, *tags_of(statement, c, part.query, tagged)]
         sources.append(
             sql(
                 "split_source",
                 from_=sql("from_table", table=c.tables[table]),
-                document=document,
+                columns=columns,
+                document=sql("split_feature_at", at=at) if is_past else sql("split_feature"),
+                ended=sql("split_ended_at", at=at) if is_past else sql("split_open"),
                 conditions="\n   AND ".join(every),
             )
         )

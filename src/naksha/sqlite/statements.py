@@ -154,14 +154,15 @@ def _space(statement: Statement, query: Query) -> dict[str, str] | None:
 
 
 def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> dict[str, str]:
-    """The whole feature, and its document alone; with the end of the state where it has one."""
+    """The whole feature, its document alone, and what ended it; the two tell of it as well."""
     at = version or _NEVER
     feature = sql("feature_closed", at=at) if closed else sql("feature")
     document = sql("split_feature_at", at=at) if closed else sql("split_feature")
     if space is not None:
         bytes_ = sql("bytes", document=document)
         feature = sql("feature_in_space", document=document, bytes=bytes_, **space)
-    return {"feature": feature, "document": document}
+    ended = sql("split_ended_at", at=at) if closed else sql("split_open")
+    return {"feature": feature, "document": document, "ended": ended}
 
 
 def _masks(level: Level, closed: bool, version: str | None) -> Iterator[str]:

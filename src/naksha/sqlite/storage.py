@@ -21,6 +21,7 @@ from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
 from naksha.sqlite.maintenance import maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
+from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.views import LOOK_S, OpenFile
 from naksha.sqlite.writer import Writer
 
@@ -67,7 +68,8 @@ class SqliteStorage(BulkStorage):
 
         writer = Writer(connection, published)
         readers = Readers(place, busy_s, readers_max)
-        storage = cls(place, OpenFile((id_, known), clock, readers, writer, news))
+        file = OpenFile((id_, known), clock, readers, writer, news, StageFiles(place))
+        storage = cls(place, file)
         try:
             await storage._publish()
         except BaseException:
@@ -87,8 +89,10 @@ class SqliteStorage(BulkStorage):
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:
             now_ms = self._now_ms()
+        now_ms = now_ms or time.time_ns() // 1_000_000
         await self._publish()
-        await maintain(self._writer, self._read, now_ms or time.time_ns() // 1_000_000)
+        await maintain(self._writer, self._read, now_ms)
+        await self.sweep_staged(now_ms)
         for info in await self.collections():
             if info.optimal_partitioning:
                 await self.partitioning(info.id)

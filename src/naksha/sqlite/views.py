@@ -27,6 +27,7 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi import chunks
+from naksha.spi.arrow import STATES, schema_of
 from naksha.spi.clock import Clock
 from naksha.spi.news import News
 from naksha.spi.sessions import check_days, check_kept
@@ -38,6 +39,7 @@ from naksha.sqlite.layers import Layers
 from naksha.sqlite.readers import NoReaderFree, Readers, Snapshot
 from naksha.sqlite.session import SqliteSession
 from naksha.sqlite.sql import queries
+from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.transaction import Transaction as OpenTransaction
 from naksha.sqlite.writer import WITHIN, Entry, Writer, within
 
@@ -58,6 +60,7 @@ class OpenFile:
     readers: Readers
     writer: Writer
     news: News
+    stages: StageFiles
 
 
 class View:
@@ -222,13 +225,16 @@ class View:
             lambda c: splits.plan(c, self.id, self._layers, collection, query, at)
         )
 
-    async def read(self, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    async def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""
         if split.storage != self.id:
             raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
         part = splits.part_of(split)
+        names = schema_of(STATES.names if columns is None else columns).names
         async with self._readers.snapshot() as snapshot:
-            found = await snapshot.read(lambda c: splits.batches(c, split.collection, part))
+            found = await snapshot.read(lambda c: splits.batches(c, split.collection, part, names))
             while (batch := await snapshot.read(lambda _: next(found, None))) is not None:
                 yield batch
 

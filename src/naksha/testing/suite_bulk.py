@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,10 +21,10 @@ from naksha.model.errors import (
     InvalidArgument,
     Retryable,
 )
-from naksha.model.query import Bbox, Op, Query, States, Test
+from naksha.model.query import Bbox, Intersects, Op, Query, States, Test
 from naksha.model.state import XYZ, State
-from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.arrow import STATES
+from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.arrow import COLUMNS, STATES, schema_of
 from naksha.spi.storage import Split, Storage
 from naksha.testing.brute_force import bounds_of
 from naksha.testing.json_values import same
@@ -56,6 +57,8 @@ def name(n: int) -> str:
 def some_feature(n: int, value: object = 0) -> dict[str, Any]:
     geometry = (None, FLAT[n % len(FLAT)], raised(FLAT[n % len(FLAT)], n + 0.1))[n % 3]
     made = feature(name(n), geometry, n=n, value=value, text="ü'\\" * (n % 4))
+    if n % 6 == 0:
+        made |= {"bbox": [n, 1.5, "ü"], "other": {"properties": {"n": 1e-9}, "id": None}}
     return with_xyz(made, tags=[f"t{n % 5}"], crid=f"c{n}" if n % 4 == 0 else None)
 
 
@@ -77,12 +80,19 @@ async def stir(handle: Handle, value: object) -> None:
     await handle.upsert(*(some_feature(n, f"{value}!") for n in range(1, COUNT, 8)))
 
 
-async def rows_of(storage: Storage, split: Split) -> list[dict[str, Any]]:
+async def rows_of(
+    storage: Storage, split: Split, columns: Sequence[str] = COLUMNS.names
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    async for batch in storage.read(split):
-        assert batch.schema.equals(STATES)
+    async for batch in storage.read(split, columns):
+        assert batch.schema.equals(schema_of(columns))
         rows += pa.Table.from_batches([batch]).to_pylist()
     return rows
+
+
+async def stirred(handle: Handle) -> Version:
+    await stir(handle, "meanwhile")
+    return await handle.published()
 
 
 async def read_all(storage: Storage, splits: list[Split]) -> list[dict[str, Any]]:
@@ -95,12 +105,18 @@ def check_row(row: dict[str, Any], state: State) -> None:
     """One row of a split says what the state says."""
     plain = {key: value for key, value in state.feature.items() if key != "geometry"}
     assert same(msgspec.json.decode(row["feature"]), plain)
-    xyz = state.xyz
+    xyz = dict(state.xyz)
+    members = {key: value for key, value in plain.items() if key not in ("id", "type")}
+    properties = members.pop("properties")
+    properties = {key: value for key, value in properties.items() if key != XYZ}
+    assert same(msgspec.json.decode(row["properties"]), properties)
+    assert (row["members"] is None) == (members == {})
+    assert same(msgspec.json.decode(row["members"] or "{}"), members)
     assert (row["id"], row["uuid"], row["txn"]) == (state.id, state.uuid, state.txn)
-    assert (row["version"], row["action"]) == (xyz["version"], xyz["action"])
-    assert (row["author"], row["app_id"]) == (xyz["author"], xyz["appId"])
-    assert (row["created_at"], row["updated_at"]) == (xyz["createdAt"], xyz["updatedAt"])
-    assert row["qrid"] == xyz["qrid"]
+    assert row["txn_next"] == int(xyz["txn_next"])
+    names = {"app_id": "appId", "created_at": "createdAt", "updated_at": "updatedAt"}
+    for column in NAMESPACE:
+        assert row[column] == xyz[names.get(column, column)], column
     geometry = state.feature["geometry"]
     box = bounds_of(geometry) or (None,) * 4
     assert (row["west"], row["south"], row["east"], row["north"]) == box
@@ -109,6 +125,13 @@ def check_row(row: dict[str, Any], state: State) -> None:
     else:
         shape = shapely.from_wkb(row["geometry"])
         assert same(msgspec.json.decode(msgspec.json.encode(mapping(shape))), geometry)
+
+
+NAMESPACE = (
+    *("puuid", "muuid", "version", "action", "author", "app_id", "created_at", "updated_at"),
+    *("rtcts", "rtuts", "tags", "crid", "qrid", "mrid"),
+)
+"""Columns that are members of the namespace and need no more looking at."""
 
 
 def check_rows(rows: list[dict[str, Any]], states: list[State]) -> None:
@@ -197,6 +220,48 @@ class TestSplits:
         second = await make_storage(beside=filled.storage)
         states = await filled.live(seq(await filled.published()))
         check_rows(await read_all(second, travelled), states)
+
+    async def test_any_columns_in_any_order(self, filled: Handle) -> None:
+        last = await filled.published()
+        area = Intersects(shapely.to_wkb(shapely.box(-10, -10, 20, 20)))
+        across = Query(spatial=Bbox(1.0, -90, 0.5, 90))
+        for query in (Query(), across, Query(states=States.ALL), Query(spatial=area)):
+            splits = await filled.storage.plan(filled.name, query, seq(last))
+            for columns in (("version", "id"), ("txn_next", "txn", "geometry"), ("action",)):
+                rows = [r for s in splits for r in await rows_of(filled.storage, s, columns)]
+                wanted = [row for s in splits for row in await rows_of(filled.storage, s)]
+                assert sorted(map(str, rows)) == sorted(
+                    str({k: r[k] for k in columns}) for r in wanted
+                )
+        batches = [b for s in splits async for b in filled.storage.read(s)]
+        assert {b.schema for b in batches} == {STATES}
+
+    @pytest.mark.parametrize("columns", [("id", "nobody"), (), ("id", "id")])
+    async def test_unknown_columns_are_refused(
+        self, places: Handle, columns: tuple[str, ...]
+    ) -> None:
+        (split, *_) = await places.storage.plan(places.name, Query())
+        with pytest.raises(InvalidArgument) as caught:
+            await rows_of(places.storage, split, columns)
+        assert caught.value.field == "columns"
+
+    async def test_states_tell_the_version_that_made_them(self, filled: Handle) -> None:
+        versions = {t.txn: t.seq_number for t in await filled.storage.transactions()}
+        last = await filled.published()
+        splits = await filled.storage.plan(filled.name, Query(states=States.ALL), seq(last))
+        rows = await read_all(filled.storage, splits)
+        assert {row["txn"]: row["seq_number"] for row in rows}.items() <= versions.items()
+        assert len({row["seq_number"] for row in rows}) == 4
+
+    async def test_what_some_transactions_made(self, filled: Handle) -> None:
+        first, last = await filled.published(), await stirred(filled)
+        await stir(filled, "later")
+        query = Query(states=States.ALL, txn_from=first.txn + 1, txn_to=last.txn + 1)
+        splits = await filled.storage.plan(filled.name, query, seq(last))
+        await stir(filled, "after the plan")
+        rows = await read_all(filled.storage, splits)
+        check_rows(rows, await filled.states(query, seq(last)))
+        assert {row["action"] for row in rows} == {"CREATE", "UPDATE", "DELETE"}
 
     async def test_an_empty_collection(self, places: Handle) -> None:
         splits = await places.storage.plan(places.name, Query())

@@ -14,25 +14,101 @@ SET LOCAL search_path TO {{path}}
 LOCK TABLE {{tables}} IN ACCESS SHARE MODE
 
 -- name: split_source
-SELECT s.jsondata->>'id' AS id,
-       ST_AsBinary(naksha_geo_out(s.geo, s.jsondata), 'NDR') AS geometry,
-       {{feature}} AS feature, s.xyz->>'uuid' AS uuid, (s.xyz->>'txn')::int8 AS txn,
-       (s.xyz->>'version')::int8 AS version, s.xyz->>'action' AS action,
-       s.xyz->>'author' AS author, s.xyz->>'appId' AS app_id,
-       (s.xyz->>'createdAt')::int8 AS created_at, (s.xyz->>'updatedAt')::int8 AS updated_at,
-       s.xyz->>'qrid' AS qrid, ST_XMin(s.geo) AS west, ST_YMin(s.geo) AS south,
-       ST_XMax(s.geo) AS east, ST_YMax(s.geo) AS north
+SELECT {{columns}}
   FROM (SELECT geo, jsondata, naksha_xyz(jsondata) AS xyz FROM {{table}}
          WHERE {{conditions}} OFFSET 0) AS s
 
--- name: split_feature
-naksha_json_out(s.jsondata)::text
+-- name: column_id
+s.jsondata->>'id' AS id
 
--- name: split_feature_at
+-- name: column_geometry
+ST_AsBinary(naksha_geo_out(s.geo, s.jsondata), 'NDR') AS geometry
+
+-- name: column_feature
+naksha_json_out(s.jsondata)::text AS feature
+
+-- name: column_feature_at
 -- As it was at the version; see naksha_feature_at.
 CASE WHEN (s.xyz->>'txn_next')::int8 <= {{at}} THEN naksha_json_out(s.jsondata)::text
      ELSE replace(naksha_json_out(s.jsondata)::text, '"txn_next": "' || (s.xyz->>'txn_next') || '"',
-                  '"txn_next": "0"') END
+                  '"txn_next": "0"') END AS feature
+
+-- name: column_properties
+((s.jsondata->'properties') - '@ns:com:here:xyz')::text AS properties
+
+-- name: column_members
+nullif(s.jsondata - ARRAY['id', 'type', 'properties', 'naksha:3d'], '{}')::text AS members
+
+-- name: column_uuid
+s.xyz->>'uuid' AS uuid
+
+-- name: column_puuid
+s.xyz->>'puuid' AS puuid
+
+-- name: column_muuid
+s.xyz->>'muuid' AS muuid
+
+-- name: column_txn
+(s.xyz->>'txn')::int8 AS txn
+
+-- name: column_txn_next
+(s.xyz->>'txn_next')::int8 AS txn_next
+
+-- name: column_txn_next_at
+CASE WHEN (s.xyz->>'txn_next')::int8 <= {{at}} THEN (s.xyz->>'txn_next')::int8
+     ELSE 0 END AS txn_next
+
+-- name: column_seq_number
+(SELECT v.seq_number FROM naksha_version AS v WHERE v.txn = (s.xyz->>'txn')::int8) AS seq_number
+
+-- name: column_version
+(s.xyz->>'version')::int8 AS version
+
+-- name: column_action
+s.xyz->>'action' AS action
+
+-- name: column_author
+s.xyz->>'author' AS author
+
+-- name: column_app_id
+s.xyz->>'appId' AS app_id
+
+-- name: column_created_at
+(s.xyz->>'createdAt')::int8 AS created_at
+
+-- name: column_updated_at
+(s.xyz->>'updatedAt')::int8 AS updated_at
+
+-- name: column_rtcts
+(s.xyz->>'rtcts')::int8 AS rtcts
+
+-- name: column_rtuts
+(s.xyz->>'rtuts')::int8 AS rtuts
+
+-- name: column_tags
+CASE WHEN s.xyz->'tags' = '[]' THEN '{}'::text[]
+     ELSE ARRAY(SELECT jsonb_array_elements_text(s.xyz->'tags')) END AS tags
+
+-- name: column_crid
+s.xyz->>'crid' AS crid
+
+-- name: column_qrid
+s.xyz->>'qrid' AS qrid
+
+-- name: column_mrid
+s.xyz->>'mrid' AS mrid
+
+-- name: column_west
+ST_XMin(s.geo) AS west
+
+-- name: column_south
+ST_YMin(s.geo) AS south
+
+-- name: column_east
+ST_XMax(s.geo) AS east
+
+-- name: column_north
+ST_YMax(s.geo) AS north
 
 -- name: split_current
 naksha_xyz_txn(jsondata) <= {{at}}

@@ -113,6 +113,21 @@ CREATE INDEX {{hst_}}qrid ON {{hst}} (qrid, txn_next);
 CREATE INDEX {{hst_}}action ON {{hst}} (action, author, txn_next);
 CREATE INDEX {{past_tag_}}i ON {{past_tag}} (i);
 
+-- name: drop_indices
+DROP INDEX {{head_}}txn;
+DROP INDEX {{head_}}mrid;
+DROP INDEX {{head_}}qrid;
+DROP INDEX {{head_}}action;
+DROP INDEX {{tag_}}n;
+DROP INDEX {{del_}}txn;
+DROP INDEX {{hst_}}id;
+DROP INDEX {{hst_}}next;
+DROP INDEX {{hst_}}txn;
+DROP INDEX {{hst_}}mrid;
+DROP INDEX {{hst_}}qrid;
+DROP INDEX {{hst_}}action;
+DROP INDEX {{past_tag_}}i;
+
 -- name: drop_tables
 DROP TABLE {{head}};
 DROP TABLE {{box}};

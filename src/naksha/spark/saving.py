@@ -1,0 +1,97 @@
+"""`naksha.spark.write`: a DataFrame as features, with an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import MapType, StructType, VariantType
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import OutcomeUnknown
+from naksha.spark.failures import failure_in
+from naksha.spark.given import check_columns
+from naksha.spark.opened import opened
+from naksha.spark.options import Place, place_of
+from naksha.spark.sessions import set_up
+from naksha.spark.write_options import WriteOptions, options_of
+from naksha.spi.staging import JOB, Applied, StagedWrite, WriteMode, applied_before, check_write
+from naksha.versioning.refs import MAIN_BRANCH
+
+JSON_COLUMNS: Final = ("properties", "members")
+
+
+def write(
+    frame: DataFrame,
+    storage: str,
+    collection: str | CollectionInfo,
+    *,
+    app_id: str,
+    mode: WriteMode | str = WriteMode.CREATE,
+    key: Sequence[str] | None = None,
+    author: str | None = None,
+    message: str | None = None,
+    job: str | None = None,
+    branch: str = MAIN_BRANCH,
+    schema: str | None = None,
+) -> Applied:
+    """Write a DataFrame as features of a collection, with one transaction, and tell what became of
+    it. `df.write.format("naksha")` does the same and tells nothing.
+
+    Columns are `id`, `geometry`, `properties`, `members`, `tags` and `crid`; each may be missing.
+    `properties` and `members` may be structs, maps or variants, too. A collection that is new gets
+    the settings of `collection`. `key` is the path of mode "replace". A `job` that was written
+    before is not written again. `schema` is that of PostgreSQL.
+
+    Raises:
+        NakshaError: What the storage says, with the feature and the field that it is about.
+    """
+    info = CollectionInfo(id=collection) if isinstance(collection, str) else collection
+    staged = StagedWrite(
+        job=job or uuid4().hex,
+        info=info,
+        mode=WriteMode(mode),
+        app_id=app_id,
+        author=author,
+        message=message,
+        key=None if key is None else tuple(key),
+    )
+    check_write(staged, ())
+    place = place_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
+    before = _applied(place, staged.job)
+    if before is not None:
+        return before
+    written = with_json(frame)
+    check_columns(written.schema)
+    set_up(frame.sparkSession)
+    options = options_of(WriteOptions(place, staged, branch))
+    try:
+        written.write.format("naksha").options(**options).mode("append").save()
+    except PySparkException as error:
+        raise failure_in(str(error)) or error from error
+    done = _applied(place, staged.job)
+    if done is None:
+        raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")
+    return msgspec.structs.replace(done, repeated=False)
+
+
+def with_json(frame: DataFrame) -> DataFrame:
+    """The DataFrame with properties as JSON texts, which Spark itself makes of structs, maps and
+    variants; fields that are null are left out."""
+    texts = {
+        field.name: f.to_json(field.name)
+        for field in frame.schema.fields
+        if field.name in JSON_COLUMNS
+        and isinstance(field.dataType, StructType | MapType | VariantType)
+    }
+    return frame.withColumns(texts) if texts else frame
+
+
+def _applied(place: Place, job: str) -> Applied | None:
+    found = opened(place).call(lambda s: s.kept(JOB, job))
+    return None if found is None else applied_before(found.value)

@@ -1,0 +1,112 @@
+"""Features and changes as tables, in one call: what a source cannot do by itself is done by Spark
+on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming import DataStreamReader
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Predicate, States
+from naksha.spark.columns import CHANGES, READ, schema_of
+from naksha.spark.options import HEAD
+from naksha.spark.read_options import ROWS_MAX, STARTING, TRANSACTIONS_MAX, GeometryForm
+from naksha.spark.sessions import NEEDED, set_up
+from naksha.versioning.refs import MAIN_BRANCH
+
+JSON: Final = "json"
+VARIANT: Final = "variant"
+_FORMAT: Final = "naksha"
+Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+
+
+def features(
+    spark: SparkSession,
+    storage: str,
+    collection: str,
+    *,
+    version: str | int = HEAD,
+    states: States | str = States.LIVE,
+    columns: Sequence[str] | None = None,
+    properties: str = JSON,
+    geometry: GeometryForm | str = GeometryForm.WKB,
+    where: Predicate | None = None,
+    **options: str,
+) -> DataFrame:
+    """The features of a collection at a version.
+
+    Args:
+        version: HEAD, a number, a tag, a branch, a time, or a version of a branch: `fix:17`.
+        states: Live features, deleted ones, or all states that there ever were.
+        columns: Which of them are read, in their order.
+        properties: `json` for texts, `variant`, or a schema such as `name STRING, speed INT`.
+        geometry: Bytes (`wkb`), or Spark's GEOMETRY(4326).
+        where: A predicate on the features, tested by the storage.
+        options: More of the source's: `bbox`, `tags`, `updatedFrom` and so on.
+    """
+    given = {"version": str(version), "states": str(States(states)), **options}
+    if where is not None:
+        given["where"] = msgspec.json.encode(where).decode()
+    schema = schema_of(READ if columns is None else columns, GeometryForm(geometry))
+    reader = _ready(spark).read.format(_FORMAT).schema(schema)
+    return _with_properties(_with(reader, storage, collection, given).load(), properties)
+
+
+def changes(
+    spark: SparkSession,
+    storage: str,
+    collection: str,
+    *,
+    starting: str | int,
+    branch: str = MAIN_BRANCH,
+    columns: Sequence[str] | None = None,
+    properties: str = JSON,
+    geometry: GeometryForm | str = GeometryForm.WKB,
+    rows_max: int | None = None,
+    transactions_max: int | None = None,
+    **options: str,
+) -> DataFrame:
+    """The changes of a collection as a stream: every state that a transaction made, with what
+    became of the feature (`change`) and the version (`seq_number`).
+
+    Args:
+        starting: `now`, `beginning`, or the version after which it begins.
+        branch: The branch that is followed.
+        columns: Which are read, in their order.
+        properties: As for `features`.
+        geometry: As for `features`.
+        rows_max: About as many changes in one batch; a transaction is never taken apart.
+        transactions_max: As many transactions in one batch.
+        options: More of the source's.
+    """
+    limited = {ROWS_MAX: rows_max, TRANSACTIONS_MAX: transactions_max}
+    given = {STARTING: str(starting), "branch": branch, **options}
+    given |= {name: str(number) for name, number in limited.items() if number is not None}
+    schema = schema_of(CHANGES if columns is None else columns, GeometryForm(geometry))
+    reader = _ready(spark).readStream.format(_FORMAT).schema(schema)
+    return _with_properties(_with(reader, storage, collection, given).load(), properties)
+
+
+def _ready(spark: SparkSession) -> SparkSession:
+    is_ready = all(spark.conf.get(key, None) == value for key, value in NEEDED.items())
+    return spark if is_ready else set_up(spark)
+
+
+def _with(reader: Reader, storage: str, collection: str, options: Mapping[str, Any]) -> Reader:
+    return reader.options(storage=storage, collection=collection, **options)
+
+
+def _with_properties(table: DataFrame, form: str) -> DataFrame:
+    if form == JSON:
+        return table
+    if "properties" not in table.columns:
+        raise InvalidArgument("The column properties is not read", field="properties")
+    text = sf.col("properties")
+    parsed = sf.parse_json(text) if form == VARIANT else sf.from_json(text, form)
+    return table.withColumn("properties", parsed)

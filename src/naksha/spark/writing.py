@@ -1,0 +1,146 @@
+"""Writing: tasks stage features, each attempt by itself; the driver applies what they say they
+staged, as one transaction. See `naksha.spi.staging` for why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from naksha.model.errors import NakshaError, NotSupported
+from naksha.model.limits import STAGED_CHUNK_FEATURES
+from naksha.spark.failures import note
+from naksha.spark.given import check_columns, given_of
+from naksha.spark.opened import opened
+from naksha.spark.write_options import WriteOptions
+from naksha.spi.staging import Applied, Stage, StagedPart, Staging
+from naksha.spi.storage import Storage
+from naksha.versioning.places import line_of
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""How Spark tells a task which stream it is of (that stays when it goes on from its checkpoint),
+and which batch."""
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class Staged(WriterCommitMessage):
+    """What one attempt has staged, on its way to the driver."""
+
+    def __init__(self, part: StagedPart) -> None:
+        self.part = part
+
+
+class FeatureWriter(DataSourceArrowWriter):
+    """Writes a DataFrame: all of it with one transaction, or nothing."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Staged(stage(self._options, iterator))
+
+    def commit(self, messages: Messages) -> None:
+        apply(self._options, parts_of(messages))
+
+    def abort(self, messages: Messages) -> None:
+        drop(self._options)
+
+
+class FeatureStreamWriter(DataSourceStreamArrowWriter):
+    """Writes each batch of a stream as `FeatureWriter` does. Spark makes one for every batch and
+    another one to commit it; what they have in common is in the messages."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, name: str | None) -> None:
+        """`name` tells the stream from others; that of the query when there is none."""
+        check_columns(schema)
+        self._options = options
+        self._name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        # A batch that is repeated is the same job, of whichever run of the query.
+        job = f"{self._name or _told(QUERY_ID)}-{_told(BATCH_ID)}"
+        return Staged(stage(self._options.of_job(job), iterator))
+
+    def commit(self, messages: Messages, batch_id: int) -> None:
+        parts = parts_of(messages)
+        if parts:
+            apply(self._options.of_job(parts[0].job), parts)
+
+    def abort(self, messages: Messages, batch_id: int) -> None:
+        for job in {part.job for part in parts_of(messages)}:
+            drop(self._options.of_job(job))
+
+
+def _told(name: str) -> str:
+    """What Spark has told the task. Without it batches would take each other for repeated."""
+    context = TaskContext.get()
+    value = None if context is None else context.getLocalProperty(name)
+    if value is None:
+        raise NotSupported(f"Spark does not tell its tasks {name!r}", field="job")
+    return value
+
+
+def parts_of(messages: Messages) -> list[StagedPart]:
+    """What was staged; tasks that failed have no message."""
+    return [message.part for message in messages if isinstance(message, Staged)]
+
+
+def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart:
+    """One attempt to stage features, in the process of a task."""
+    storage, write = opened(options.place), options.write
+
+    async def begin(found: Storage) -> Stage:
+        return await (await _line(found, options)).stage(write.job, write.info)
+
+    with _noting():
+        begun = storage.call(begin)
+        try:
+            for batch in batches:
+                for start in range(0, batch.num_rows, STAGED_CHUNK_FEATURES):
+                    some = given_of(batch.slice(start, STAGED_CHUNK_FEATURES))
+                    storage.wait(begun.add(some))
+            return storage.wait(begun.close())
+        except BaseException:
+            storage.wait(begun.abort())
+            raise
+
+
+def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
+    """Apply exactly these parts, in a process of the driver; once, however often it is called."""
+
+    async def do(found: Storage) -> Applied:
+        return await (await _line(found, options)).apply_staged(options.write, parts)
+
+    with _noting():
+        return opened(options.place).call(do)
+
+
+def drop(options: WriteOptions) -> None:
+    """Forget what a job has staged. Tasks that are still at it are told so, or swept in time."""
+    with _noting():
+        opened(options.place).call(lambda s: s.drop_staged(options.write.job))
+
+
+async def _line(storage: Storage, options: WriteOptions) -> Staging:
+    return (await line_of(storage, options.branch)).storage
+
+
+@contextmanager
+def _noting() -> Iterator[None]:
+    """Spark turns errors into texts; what is to be read from them later is written down here."""
+    try:
+        yield
+    except NakshaError as error:
+        error.add_note(note(error))
+        raise

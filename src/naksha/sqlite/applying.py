@@ -1,0 +1,257 @@
+"""Applying what was staged: one step of one transaction, in the writer's thread.
+
+What can be found out without holding anybody up is found out before: whether all files are there
+and of this write, and whether an id is in them twice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
+from naksha.model.limits import JOB_KEPT_DAYS, STAGED_CHUNK_BYTES, STAGED_CHUNK_FEATURES
+from naksha.model.query import Query
+from naksha.model.transaction import MAIN
+from naksha.model.version import HEAD
+from naksha.model.write_checks import lock_of
+from naksha.spi.sessions import Mode
+from naksha.spi.staging import (
+    JOB,
+    MESSAGE,
+    Applied,
+    StagedPart,
+    StagedWrite,
+    WriteMode,
+    applied_before,
+    check_settings,
+    not_staged,
+    record_of,
+)
+from naksha.sqlite import collections, kept, reading, writes
+from naksha.sqlite.bulk import batch_of
+from naksha.sqlite.errors import translated
+from naksha.sqlite.functions import add_functions, key
+from naksha.sqlite.layers import Layers, collection_on
+from naksha.sqlite.rows import Collection
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.staging import about
+from naksha.sqlite.states import as_json
+from naksha.sqlite.transaction import Message, Transaction
+
+Row = tuple[Any, ...]
+DAY_MS: Final = 24 * 3_600_000
+
+
+def find_applied(connection: sqlite3.Connection, job: str) -> Applied | None:
+    """What a job became, if it was applied before."""
+    found = kept.find(connection, JOB, job)
+    return None if found is None else applied_before(found.value)
+
+
+def forget_applied(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Forget jobs that nobody will repeat any more."""
+    connection.execute(queries()["jobs_forget"], (JOB, now_ms - JOB_KEPT_DAYS * DAY_MS))
+
+
+def known_info(connection: sqlite3.Connection, layers: Layers, name: str) -> CollectionInfo | None:
+    """The collection that is to be written to, None when it is new; on a branch it is not."""
+    try:
+        found = collection_on(connection, layers, name, dropped=True)
+    except CollectionNotFound:
+        if layers[0].overlay != MAIN:
+            raise
+        return None
+    if found.delete_at:
+        raise CollectionExists("The collection exists and is dropped", collection_id=name)
+    return found.info
+
+
+class StagedLoad:
+    """The staged features of a write; `close` it in the end."""
+
+    def __init__(
+        self, storage: tuple[str, int], write: StagedWrite, parts: Sequence[tuple[StagedPart, Path]]
+    ) -> None:
+        self._storage = storage
+        self._write = write
+        self._paths = [path for _, path in parts]
+        self._count = sum(part.features for part, _ in parts)
+        self._abouts: list[CollectionInfo] = []
+        with translated():
+            # All ids in one place, in a file without a name, which is gone with us.
+            self._ids = sqlite3.connect("", isolation_level=None, check_same_thread=False, uri=True)
+            try:
+                self._ids.execute(queries()["staged_ids_create"])
+                for part, path in parts:
+                    self._gather(part, path)
+            except BaseException:
+                self._ids.close()
+                raise
+
+    def _gather(self, part: StagedPart, path: Path) -> None:
+        self._ids.execute(queries()["staged_attach"], (_read_only(path),))
+        self._abouts.append(about(self._ids))
+        if self._abouts[-1].id != self._write.info.id:
+            raise InvalidArgument(
+                f"The part {part.table!r} is for collection {self._abouts[-1].id!r}", field="parts"
+            )
+        try:
+            count = self._ids.execute(queries()["staged_ids_add"]).rowcount
+        except sqlite3.IntegrityError:
+            (twice,) = self._ids.execute(queries()["staged_ids_twice"]).fetchone()
+            raise InvalidArgument(
+                "The feature is staged twice",
+                field="id",
+                feature_id=twice,
+                collection_id=self._write.info.id,
+            ) from None
+        self._ids.execute(queries()["staged_detach"])
+        if count != part.features:
+            raise not_staged(part)
+
+    def close(self) -> None:
+        """Forget the ids; the files stay."""
+        self._ids.close()
+
+    # ---- In the writer's thread --------------------------------------------------------------
+
+    def apply(self, transaction: Transaction) -> Applied:
+        """Do it, unless it was done before."""
+        connection, write = transaction.connection, self._write
+        before = find_applied(connection, write.job)
+        if before is not None:
+            return before
+        known = known_info(connection, transaction.layers, write.info.id)
+        for each in self._abouts:
+            check_settings(each, known or write.info)
+        if known is None:
+            collections.create(transaction, write.info, indices=False)
+        done = self._written(transaction, is_new=known is None)
+        if transaction.logged is not None:
+            transaction.add_message(JOB, Message(write.job, None, None))
+            if write.message is not None:
+                transaction.add_message(MESSAGE, Message(write.message, None, None))
+        applied = Applied(
+            txn=transaction.logged,
+            created=done["CREATED"],
+            updated=done["UPDATED"],
+            deleted=done["DELETED"],
+            retained=done["RETAINED"],
+        )
+        record = record_of(applied, transaction.started_ms)
+        kept.keep(connection, JOB, write.job, as_json(record), 0)
+        return applied
+
+    def _written(self, transaction: Transaction, *, is_new: bool) -> Counter[str]:
+        name, done = self._write.info.id, Counter[str]()
+        collection = collection_on(transaction.connection, transaction.layers, name)
+        if self._write.mode in (WriteMode.REPLACE, WriteMode.MIRROR) and not is_new:
+            done += self._delete_others(transaction, collection)
+        later = is_new or self._fills(transaction, collection)
+        if later and not is_new:
+            collections.drop_indices(transaction.connection, collection)
+        mode: Mode = "create" if self._write.mode is WriteMode.CREATE else "upsert"
+        for rows in self._chunks():
+            batch, shapes = batch_of([row[:-1] for row in rows])
+            batch.locks[:] = [lock_of(row[-1], self._storage, collection.info) for row in rows]
+            outcomes = writes.put(transaction, name, mode, batch, shapes, want=False)
+            done.update(each.action for each in outcomes)
+        if later:
+            collections.create_indices(transaction.connection, collection)
+        return done
+
+    def _fills(self, transaction: Transaction, collection: Collection) -> bool:
+        """Whether a collection is empty, and making its indices anew is worth it."""
+        return (
+            self._count >= STAGED_CHUNK_FEATURES
+            and transaction.overlay == MAIN
+            and not any(
+                transaction.connection.execute(sql(question, **collection.tables)).fetchone()[0]
+                for question in ("has_features", "has_past")
+            )
+        )
+
+    def _chunks(self) -> Iterator[list[Row]]:
+        chunk: list[Row] = []
+        size = 0
+        for path in self._paths:
+            with closing(_opened(path)) as part:
+                for row in part.execute(queries()["stage_all"]):
+                    chunk.append(row)
+                    # Most of it: the document, and the geometry in two forms.
+                    size += sum(len(each) for each in row[1:4] if each is not None)
+                    if len(chunk) == STAGED_CHUNK_FEATURES or size >= STAGED_CHUNK_BYTES:
+                        yield chunk
+                        chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+    # ---- What is deleted ---------------------------------------------------------------------
+
+    def _delete_others(self, transaction: Transaction, collection: Collection) -> Counter[str]:
+        """Delete what is not staged: all of it, or what has a key that is staged, too."""
+        path = None
+        self._fill_tables(transaction.connection)
+        if self._write.key is not None:
+            path = as_json(self._write.key)
+            self._fill_keys(transaction.connection, path)
+        if transaction.overlay == MAIN:
+            gone = _on_main(transaction.connection, collection, path)
+        else:
+            gone = _on_branch(transaction, collection, path)
+        done = Counter[str]()
+        for start in range(0, len(gone), STAGED_CHUNK_FEATURES):
+            ids = gone[start : start + STAGED_CHUNK_FEATURES]
+            locks = [None] * len(ids)
+            outcomes = writes.delete(transaction, collection.id, ids, locks, want=False)
+            done.update(each.action for each in outcomes)
+        transaction.connection.execute(queries()["staged_clear"])
+        return done
+
+    def _fill_tables(self, connection: sqlite3.Connection) -> None:
+        for statement in ("staged_table", "staged_key_table", "staged_clear", "staged_keys_clear"):
+            connection.execute(queries()[statement])
+        ids = self._ids.execute(queries()["staged_ids"])
+        connection.executemany(queries()["staged_insert"], ids)
+
+    def _fill_keys(self, connection: sqlite3.Connection, path: str) -> None:
+        for file in self._paths:
+            with closing(_opened(file)) as part:
+                add_functions(part)
+                keys = part.execute(queries()["staged_keys"], (path,))
+                connection.executemany(queries()["staged_keys_insert"], keys)
+
+
+def _on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> list[str]:
+    if path is None:
+        found = connection.execute(sql("unstaged", **collection.tables))
+    else:
+        found = connection.execute(sql("unstaged_of_keys", **collection.tables), (path,))
+    return [id_ for (id_,) in found]
+
+
+def _on_branch(transaction: Transaction, collection: Collection, path: str | None) -> list[str]:
+    """The same of what the layers show together."""
+    connection = transaction.connection
+    request = reading.Request(
+        connection, transaction.layers, collection.id, Query(), HEAD, pins_head=False
+    )
+    seen = [(s.id, None if path is None else key(s.raw, path)) for s in request.states()]
+    pairs = as_json([pair for pair in seen if path is None or pair[1] is not None])
+    question = "unstaged_among" if path is None else "unstaged_among_keys"
+    return [id_ for (id_,) in connection.execute(queries()[question], (pairs,))]
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(_read_only(path), uri=True)
+
+
+def _read_only(path: Path) -> str:
+    """The file as SQLite opens it without making one that is not there."""
+    return f"{path.as_uri()}?mode=ro"

@@ -1,0 +1,90 @@
+-- name: stage_unjournaled
+-- A stage that failed is thrown away.
+PRAGMA journal_mode = OFF
+
+-- name: stage_alone
+PRAGMA locking_mode = EXCLUSIVE
+
+-- name: staged_create
+-- An id that is there twice is found when the parts of a job are put together.
+CREATE TABLE stage (id TEXT NOT NULL, jsondata BLOB, geo BLOB, geometry TEXT, west REAL,
+                    south REAL, east REAL, north REAL, qrid TEXT, tags BLOB, crid TEXT,
+                    uuid TEXT)
+
+-- name: staged_put
+INSERT INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: staged_about_create
+-- The collection and its settings that the features were checked with.
+CREATE TABLE about (collection TEXT NOT NULL, id_prefix TEXT, points_only INTEGER NOT NULL)
+
+-- name: staged_about_put
+INSERT INTO about VALUES (?, ?, ?)
+
+-- name: staged_about
+SELECT collection, id_prefix, points_only FROM about
+
+-- name: staged_ids_create
+CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID
+
+-- name: staged_attach
+ATTACH ? AS part
+
+-- name: staged_detach
+DETACH part
+
+-- name: staged_ids_add
+INSERT INTO ids SELECT id FROM part.stage ORDER BY id
+
+-- name: staged_ids_twice
+SELECT id FROM (SELECT id FROM ids UNION ALL SELECT id FROM part.stage)
+ GROUP BY id HAVING count(*) > 1 ORDER BY id LIMIT 1
+
+-- name: staged_ids
+SELECT id FROM ids ORDER BY id
+
+-- name: staged_keys
+SELECT DISTINCT naksha_key(jsondata, ?) FROM stage
+
+-- name: staged_table
+-- The ids of a staged write, of the connection that writes.
+CREATE TEMP TABLE IF NOT EXISTS naksha_staged (id TEXT PRIMARY KEY) WITHOUT ROWID
+
+-- name: staged_key_table
+CREATE TEMP TABLE IF NOT EXISTS naksha_staged_key (value TEXT PRIMARY KEY) WITHOUT ROWID
+
+-- name: staged_clear
+DELETE FROM temp.naksha_staged
+
+-- name: staged_insert
+INSERT INTO temp.naksha_staged VALUES (?)
+
+-- name: staged_keys_clear
+DELETE FROM temp.naksha_staged_key
+
+-- name: staged_keys_insert
+INSERT OR IGNORE INTO temp.naksha_staged_key SELECT ?1 WHERE ?1 IS NOT NULL
+
+-- name: unstaged
+SELECT id FROM {{head}} WHERE id NOT IN (SELECT id FROM temp.naksha_staged)
+
+-- name: unstaged_of_keys
+SELECT id FROM {{head}}
+ WHERE naksha_key(jsondata, ?) IN (SELECT value FROM temp.naksha_staged_key)
+   AND id NOT IN (SELECT id FROM temp.naksha_staged)
+
+-- name: unstaged_among
+-- Of pairs of an id and a key.
+SELECT value ->> 0 FROM json_each(?)
+ WHERE value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
+
+-- name: unstaged_among_keys
+SELECT value ->> 0 FROM json_each(?)
+ WHERE value ->> 1 IN (SELECT value FROM temp.naksha_staged_key)
+   AND value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
+
+-- name: has_past
+SELECT EXISTS (SELECT 1 FROM {{hst}}) OR EXISTS (SELECT 1 FROM {{del}})
+
+-- name: jobs_forget
+DELETE FROM naksha_kept WHERE kind = ? AND json_extract(value, '$.at') <= ?
