@@ -91,7 +91,7 @@ class _Filling:
             )
 
         loaded = await self._lanes.each(work)
-        features = sum(row["features"] for row in loaded)
+        features: int = sum(row["features"] for row in loaded)
         areas = [row["area"] for row in loaded]
         await self._session.call(
             "bulk_finish", self._info.id, self._info.id, self._load, firsts[-1] - 1, features, areas

@@ -203,5 +203,5 @@ class PsqlStage:
 
 def _rows_at_once(batch: pa.RecordBatch) -> int:
     """How many rows of a batch are checked together."""
-    fitting = batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)
+    fitting: int = batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)
     return max(1, min(staging.CHUNK_FEATURES, fitting))
