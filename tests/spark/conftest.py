@@ -21,11 +21,30 @@ SECONDS_MAX = 600
 """A session takes its time on a busy machine."""
 
 
+BOTH = {
+    "test_a_query_gives_what_the_storage_answers",
+    "test_a_stopped_stream_goes_on_from_its_checkpoint",
+    "test_it_is_that_of_the_storage",
+    "test_it_is_what_the_storage_answers",
+    "test_it_is_what_versioning_finds",
+    "test_only_what_really_changed_is_written",
+    "test_the_splits_have_the_filters",
+    "test_what_a_tag_needs_stays",
+}
+"""Tests that always run on both storages. Others run on PostgreSQL when there is time: each storage
+keeps the same contract, which has tests of its own."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        is_here = item.path.is_relative_to(Path(__file__).parent)
-        if is_here and item.get_closest_marker("timeout") is None:
+        if not item.path.is_relative_to(Path(__file__).parent):
+            continue
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS_MAX))
+        name, _, case = item.name.partition("[")
+        if case.startswith("postgresql") and name not in BOTH:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

@@ -138,19 +138,27 @@ class _Rows:
             return [None] * count
         words = _values(column.values)
         ends = column.offsets.to_numpy().tolist()
+<<<<<<< HEAD
         lists: list[list[str] | None] = [words[start:end] for start, end in pairwise(ends)]
+=======
+        lists: list[tuple[Any, ...] | None] = [
+            tuple(words[start:end]) for start, end in pairwise(ends)
+        ]
+>>>>>>> staging-psql
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             lists[row] = None
         try:
-            return [None if tags is None else checked_tags(tags) for tags in lists]
+            # The same few tags come again and again.
+            known = {tags: None if tags is None else checked_tags(tags) for tags in set(lists)}
         except Broken:
             for row, tags in enumerate(lists):
                 self._check_tags(tags, row)
             raise
+        return list(map(known.__getitem__, lists))
 
-    def _check_tags(self, tags: list[Any] | None, row: int) -> None:
+    def _check_tags(self, tags: tuple[Any, ...] | None, row: int) -> None:
         try:
-            checked_tags(tags or [])
+            checked_tags(tags or ())
         except Broken as broken:
             raise self._error(broken.problem.below("tags"), row) from None
 

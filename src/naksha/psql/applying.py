@@ -12,7 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionExists, Conflict, InvalidArgument, NakshaError, Retryable
+from naksha.model.errors import (
+    CollectionExists,
+    Conflict,
+    InvalidArgument,
+    NakshaError,
+    NotFound,
+    Retryable,
+)
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query
 from naksha.psql.driver import acquired
@@ -148,11 +155,19 @@ class _Applying:
             if write.message is not None:
                 await session.message(MESSAGE, write.message)
         applied = Applied(
+<<<<<<< HEAD
             txn=session.txn,
             created=counts["CREATED"],
             updated=counts["UPDATED"],
             deleted=counts["DELETED"],
             retained=counts["RETAINED"],
+=======
+            session.txn,
+            counts["CREATED"],
+            counts["UPDATED"],
+            counts["DELETED"],
+            counts["RETAINED"],
+>>>>>>> staging-psql
         )
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
@@ -165,17 +180,26 @@ class _Applying:
         rows = await self._rows(session)
         parts = [Part(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id
+<<<<<<< HEAD
         info: CollectionInfo | None
         if self._storage._branch != NO_BRANCH:
             info, is_empty = await session.collection(collection), False
         else:
             (look,) = await session.call("staged_look", None, collection)
             info, is_empty = _info_of(look), look["is_empty"]
+=======
+        info, is_empty = await self._look(session)
+        wanted = info or self._write.info
+>>>>>>> staging-psql
         for row in rows:
             staged = CollectionInfo(
                 id=collection, id_prefix=row["id_prefix"], points_only=row["points_only"]
             )
+<<<<<<< HEAD
             check_settings(staged, self._write.info if info is None else info)
+=======
+            check_settings(staged, wanted)
+>>>>>>> staging-psql
         features = sum(sum(part.counts) for part in parts)
         if is_empty and features and not any(row["has_locks"] for row in rows):
             server = self._storage._server
@@ -200,9 +224,17 @@ class _Applying:
                 )
         return rows
 
-    async def _made(self, session: PsqlSession) -> CollectionInfo:
+    async def _look(self, session: PsqlSession) -> tuple[CollectionInfo | None, bool]:
+        """The collection, if it is there, and whether the bulk path may be taken."""
+        collection = self._write.info.id
+        if self._storage._branch != NO_BRANCH:
+            return await session.collection(collection), False
+        (look,) = await session.call("staged_look", None, collection)
+        return _info_of(look), look["is_empty"]
+
+    async def _make(self, session: PsqlSession) -> None:
         try:
-            return await session.create_collection(self._write.info)
+            await session.create_collection(self._write.info)
         except CollectionExists as error:
             raise Retryable("Somebody else made the collection") from error
 
@@ -224,6 +256,8 @@ class _Applying:
             values = (verb, tables, leaves, CHUNK if is_large else AT_ONCE)
             for row in await session.call_features("staged_put", collection, collection, *values):
                 counts[row["action"]] += row["features"]
+        if sum(counts.values()) != features:
+            raise NotFound(f"Of {features} staged features {sum(counts.values())} are left")
         if deletes:
             counts["DELETED"] += await self._delete(session, tables)
         return counts

@@ -10,13 +10,16 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import adbc_driver_manager
 import pyarrow as pa
-from adbc_driver_postgresql import StatementOptions, dbapi
+from adbc_driver_postgresql import StatementOptions
 
 from naksha.psql import errors
+
+if TYPE_CHECKING:
+    from adbc_driver_postgresql import dbapi
 
 T = TypeVar("T")
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -55,6 +58,9 @@ class ArrowServer:
         """A connection inside a transaction."""
         with self._connecting:
             if self._first is None:
+                # It loads much, pandas too where that is installed, which only bulk reads need.
+                from adbc_driver_postgresql import dbapi  # noqa: PLC0415
+
                 self._first = dbapi.connect(self._dsn, autocommit=True)
         return self._first.adbc_clone()
 

@@ -37,7 +37,7 @@ _END: Final = b"\xff\xff"
 # The number of fields, an int8 with its length, and the length of the field that follows.
 _row: Final = struct.Struct(">hiqi").pack
 _length: Final = struct.Struct(">i").pack
-# The beginning of a row of a part, without and with a lock.
+# The beginning of a row of a part, without a lock and with one: up to the length of its id.
 _free: Final = struct.Struct(">hihihii").pack
 _locked: Final = struct.Struct(">hihihiqi").pack
 # A jsonb begins with its version.
@@ -106,30 +106,36 @@ class PartRows:
 
     def add(self, prepared: PreparedFeatures, locks: Sequence[int | None]) -> None:
         """Add features in whose JSON `properties` comes last."""
+        rows: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
         columns = zip(
             leaves_of(prepared.ids),
             prepared.ids,
-            _geometries(prepared.wkb),
+            prepared.wkb,
             map(_head, prepared.json, prepared.has_z),
             map(_tail, prepared.tags, prepared.crid, prepared.qrid),
-            prepared.tags,
-            prepared.crid,
+            map(_given, prepared.tags, prepared.crid),
             locks,
             strict=True,
         )
-        for leaf, id_, geo, head, tail, tags, crid, lock in columns:
+        for leaf, id_, wkb, head, tail, given, lock in columns:
             key = id_.encode()
-            given = (tags is not None) | (crid is not None) << 1
-            start = (
+            rows[leaf] += (
                 _free(7, 2, leaf, 2, given, _NULL, len(key))
                 if lock is None
-                else _locked(7, 2, leaf, 2, given, 8, lock, len(key))
+                else _locked(7, 2, leaf, 2, given, 8, lock, len(key)),
+                key,
+                _length(_NULL if wkb is None else len(wkb)),
+                wkb or b"",
+                _length(len(head)),
+                head,
+                _length(len(tail)),
+                tail,
             )
-            shape = _length(_NULL) if geo is None else _length(len(geo)) + geo
-            row = (start, key, shape, _length(len(head)), head, _length(len(tail)), tail)
-            self._rows[leaf].append(b"".join(row))
             self.counts[leaf] += 1
-            self.size += len(self._rows[leaf][-1])
+        for leaf, pieces in enumerate(rows):
+            data = b"".join(pieces)
+            self._rows[leaf].append(data)
+            self.size += len(data)
 
     def data(self) -> bytes:
         """All of it for COPY."""
@@ -194,3 +200,8 @@ def _tail(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
     own = _encode(crid or None)
     mrid = own if crid else quad
     return b'"tags":%b,"crid":%b,"qrid":%b,"mrid":%b}}}' % (words, own, quad, mrid)
+
+
+def _given(tags: list[str] | None, crid: str | None) -> int:
+    """What the client said of the namespace; see naksha_staged_open in the schema."""
+    return (tags is not None) | (crid is not None) << 1

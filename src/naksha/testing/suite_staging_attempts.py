@@ -66,9 +66,13 @@ class TestAnyStagedWrite:
         job = Job(storage, handle.name)
         for part in range(2):
             await job.stage([point(i, n=n) for i, (n, of) in staged.items() if of == part])
+<<<<<<< HEAD
         key: dict[str, Any] = {}
         if mode is WriteMode.REPLACE:
             key = {"key": ("properties", "n")}
+=======
+        key = ("properties", "n") if mode is WriteMode.REPLACE else None
+>>>>>>> staging-psql
         given_ = {i: n for i, (n, _) in staged.items()}
         if mode is WriteMode.CREATE and held.keys() & given_.keys():
             assert (await job.refused(FeatureExists, mode=mode)).feature_id in held
@@ -81,7 +85,7 @@ class TestAnyStagedWrite:
         }
         gone = found.get(mode, set()) - set(given_)
         same = {i for i in given_ if i in held and held[i] == given_[i]}
-        applied = await job.apply(mode, **key)
+        applied = await job.apply(mode, key=key)
         new = len(given_.keys() - held.keys())
         assert counts(applied) == (new, len(given_) - new - len(same), len(gone), len(same))
         wanted = {i: n for i, n in {**held, **given_}.items() if i not in gone}

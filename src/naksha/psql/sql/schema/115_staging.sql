@@ -70,7 +70,7 @@ BEGIN
     INSERT INTO naksha_staged (name, job, collection, id_prefix, points_only, until)
     VALUES (tbl, job_id, collection_id, prefix, only_points, new_until);
     EXECUTE format('CREATE TABLE %I (leaf int2 NOT NULL, given int2 NOT NULL, lock int8, '
-                   'id text COLLATE "C" NOT NULL, geo geometry(GeometryZ, 4326), '
+                   'id text COLLATE "C" NOT NULL, geo geometry, '
                    'head text NOT NULL, tail text NOT NULL) WITH (autovacuum_enabled = off)', tbl);
     EXECUTE format('ALTER TABLE %I ALTER geo SET STORAGE EXTERNAL, '
                    'ALTER head SET STORAGE EXTERNAL, ALTER tail SET STORAGE EXTERNAL', tbl);
@@ -143,7 +143,8 @@ BEGIN
     FOR n IN 1..cardinality(tables) LOOP
         CONTINUE WHEN counts[n] = 0;
         EXECUTE format($sql$INSERT INTO %I (i, geo, jsondata)
-            SELECT s.i, s.geo, (s.head || $2 || s.i || $3 || s.tail)::jsonb
+            SELECT s.i, ST_Force3D(ST_SetSRID(s.geo, 4326)),
+                   (s.head || ($2 || s.i || $3) || s.tail)::jsonb
               FROM (SELECT $1 - 1 + row_number() OVER () AS i, geo, head, tail FROM %I
                      WHERE leaf = $4) AS s$sql$, naksha_stage_name(load, 'p', leaf), tables[n])
           USING firsts[n], mark, after_i, ('x0' || leaf)::bit(8)::int::int2;
