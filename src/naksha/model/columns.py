@@ -121,7 +121,7 @@ class _Rows:
             if column.null_count:
                 found = [None if text is None else _decode(text) for text in texts]
             else:
-                found = [_decode(text) for text in texts if text is not None]
+                found = list(map(_decode, texts))
             if set(map(type, found)) <= {dict, type(None)}:
                 return found
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -138,13 +138,9 @@ class _Rows:
             return [None] * count
         words = _values(column.values)
         ends = column.offsets.to_numpy().tolist()
-<<<<<<< HEAD
-        lists: list[list[str] | None] = [words[start:end] for start, end in pairwise(ends)]
-=======
         lists: list[tuple[Any, ...] | None] = [
             tuple(words[start:end]) for start, end in pairwise(ends)
         ]
->>>>>>> staging-psql
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             lists[row] = None
         try:

@@ -155,19 +155,11 @@ class _Applying:
             if write.message is not None:
                 await session.message(MESSAGE, write.message)
         applied = Applied(
-<<<<<<< HEAD
-            txn=session.txn,
-            created=counts["CREATED"],
-            updated=counts["UPDATED"],
-            deleted=counts["DELETED"],
-            retained=counts["RETAINED"],
-=======
             session.txn,
             counts["CREATED"],
             counts["UPDATED"],
             counts["DELETED"],
             counts["RETAINED"],
->>>>>>> staging-psql
         )
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
@@ -180,30 +172,16 @@ class _Applying:
         rows = await self._rows(session)
         parts = [Part(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id
-<<<<<<< HEAD
-        info: CollectionInfo | None
-        if self._storage._branch != NO_BRANCH:
-            info, is_empty = await session.collection(collection), False
-        else:
-            (look,) = await session.call("staged_look", None, collection)
-            info, is_empty = _info_of(look), look["is_empty"]
-=======
         info, is_empty = await self._look(session)
         wanted = info or self._write.info
->>>>>>> staging-psql
         for row in rows:
             staged = CollectionInfo(
                 id=collection, id_prefix=row["id_prefix"], points_only=row["points_only"]
             )
-<<<<<<< HEAD
-            check_settings(staged, self._write.info if info is None else info)
-=======
             check_settings(staged, wanted)
->>>>>>> staging-psql
         features = sum(sum(part.counts) for part in parts)
         if is_empty and features and not any(row["has_locks"] for row in rows):
-            server = self._storage._server
-            wanted = self._write.info if info is None else info
+            server, wanted = self._storage._server, info or self._write.info
             return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))
         if info is None:
             info = await self._made(session)

@@ -215,19 +215,11 @@ class TestStagedWrite:
 
     async def test_a_collection_without_history(self, storage: Storage) -> None:
         info = CollectionInfo(id=fresh_name(), history_enabled=False)
-<<<<<<< HEAD
-        applied = [
-            await written(storage, info, [point("x", n=n), point(f"y{n}")], WriteMode.MIRROR)
-            for n in range(3)
-        ]
-        assert counts(applied[-1]) == (1, 1, 1, 0)
-=======
         done = [
             await written(storage, info, [point("x", n=n), point(f"y{n}")], WriteMode.MIRROR)
             for n in range(3)
         ]
         assert [counts(each) for each in done] == [(2, 0, 0, 0), (1, 1, 1, 0), (1, 1, 1, 0)]
->>>>>>> staging-psql
         handle = Handle(storage, info.id)
         assert ids_of(await handle.all()) == ["x", "y0", "y1", "y2"]
         assert (await handle.get("x")).xyz["version"] == 3
@@ -410,12 +402,7 @@ class TestStagingOnce:
         for is_new in (True, False):
             job = Job(storage, fresh_name())
             if not is_new:
-<<<<<<< HEAD
-                async with storage.write(APP) as session:
-                    await session.create_collection(job.info)
-=======
                 await new_collection(storage, id=job.info.id)
->>>>>>> staging-psql
                 await job.handle.create(point("old"))
             await job.stage([point(name(n)) for n in range(COUNT)])
             await job.stage([point("other"), point(name(7))])

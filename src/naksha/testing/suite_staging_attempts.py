@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,13 +65,7 @@ class TestAnyStagedWrite:
         job = Job(storage, handle.name)
         for part in range(2):
             await job.stage([point(i, n=n) for i, (n, of) in staged.items() if of == part])
-<<<<<<< HEAD
-        key: dict[str, Any] = {}
-        if mode is WriteMode.REPLACE:
-            key = {"key": ("properties", "n")}
-=======
         key = ("properties", "n") if mode is WriteMode.REPLACE else None
->>>>>>> staging-psql
         given_ = {i: n for i, (n, _) in staged.items()}
         if mode is WriteMode.CREATE and held.keys() & given_.keys():
             assert (await job.refused(FeatureExists, mode=mode)).feature_id in held
