@@ -37,7 +37,8 @@ def main() -> None:
     told = {place: tell(spark, place, f"{folder}/{n}") for n, place in enumerate(locations)}
     # Where it was read: not here.
     pids = spark.range(0, 4, 1, 4).mapInArrow(_pid, "id long").distinct().collect()
-    print(json.dumps({"told": told, "here": os.getpid(), "there": [row.id for row in pids]}))
+    answer = {"told": told, "here": os.getpid(), "there": [row.id for row in pids]}
+    sys.stdout.write(json.dumps(answer) + "\n")
     spark.stop()
 
 

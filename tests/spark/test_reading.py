@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import GeometryType, StructType, VariantType
+from pyspark.sql.types import GeometryType, VariantType
 
 import naksha.spark
 from naksha.model import query as q
@@ -172,7 +172,7 @@ def test_a_schema_chooses_what_is_read(spark: SparkSession, town: Town) -> None:
     for state in town.states(Query()):
         assert rows.pop(state.id).tags == state.xyz["tags"]
     assert not rows
-    wanted = StructType.fromDDL("id string, geometry binary")
+    wanted = schema_of(("id", "geometry"))
     assert Projection(wanted, COLUMNS.names).columns == ("id", "geometry")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.query import StreamingQuery
 
 import naksha.spark
 from naksha.model import limits
@@ -115,6 +117,10 @@ async def put(storage: Storage, collection: str, *ids: str, n: int = 0) -> None:
         await session.upsert(collection, [point(id_, n=n) for id_ in ids])
 
 
+def put_in(town: Town, collection: str, *ids: str, n: int = 0) -> None:
+    town.call(lambda storage: put(storage, collection, *ids, n=n))
+
+
 async def delete(storage: Storage, collection: str, *ids: str) -> None:
     async with storage.write("editor", "bob") as session:
         await session.delete(collection, ids)
@@ -171,7 +177,7 @@ class Written:
 def check_steps(town: Town, steps: list[Any], limited: dict[str, str]) -> None:
     written = Written(town)
     for kind, line, ids, n in steps:
-        town.call(lambda s, a=(kind, line, ids, n): written.do(s, *a))
+        town.call(partial(written.do, kind=kind, line=line, ids=ids, n=n))
     for line in ("main", "fix"):
         branch = written.line(line)
         reader = reader_of(town, written.name, branch=branch, **limited)
@@ -243,12 +249,12 @@ def test_a_stopped_stream_goes_on_from_its_checkpoint(
 ) -> None:
     name = streamed.call(new_collection)
     for n in range(6):
-        streamed.call(lambda s, n=n: put(s, name, "a", f"b{n}", n=n))
+        put_in(streamed, name, "a", f"b{n}", n=n)
     streamed.call(lambda s: delete(s, name, "a", "b1"))
     stream = Followed(spark, streamed, tmp_path, collection=name, transactions_max=2)
     query = stream.start(processingTime="0 seconds")
     while query.isActive and (query.lastProgress is None or query.lastProgress.batchId < 1):
-        query.awaitTermination(0.05)
+        time.sleep(0.05)
     query.stop()
     before = stream.told()
     assert before
@@ -284,7 +290,7 @@ def test_a_waiting_stream_hears_of_news(
     query = stream.start()
     try:
         for n in range(2):
-            streamed.call(lambda s, n=n: put(s, name, f"x{n}"))
+            put_in(streamed, name, f"x{n}")
             wanted = log(streamed, name)
             query.processAllAvailable()
             assert stream.told() == wanted
@@ -334,7 +340,7 @@ def test_a_stream_starts_after_any_version(streamed: Town) -> None:
     name = streamed.call(new_collection)
     begin = streamed.call(published).seq_number
     for n in range(3):
-        streamed.call(lambda s, n=n: put(s, name, "a", n=n))
+        put_in(streamed, name, "a", n=n)
     txn = streamed.call(lambda s: s.transactions(begin, 1))[0].txn
     for starting in (str(begin + 1), str(txn), f"main:{begin + 1}"):
         reader = reader_of(streamed, name, starting)

@@ -83,7 +83,7 @@ async def fill(storage: Storage) -> None:
     async with storage.write("editor", "ann") as session:
         await session.create_collection(CollectionInfo(id=COLLECTION))
         await session.create(COLLECTION, [some_feature(n, 0) for n in range(24)])
-    async with storage.write("robot") as session:
+    async with storage.write("robot", "bob") as session:
         await session.update(COLLECTION, [some_feature(n, 1) for n in range(0, 24, 3)])
     await create_tag(storage, "first", ANN)
     async with storage.write("editor", "bob") as session:

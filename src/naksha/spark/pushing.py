@@ -130,7 +130,7 @@ class _Asked:
         if bounds != given:
             self._query = self._with(spatial=bounds)
         elif len(left) < len(filters):
-            self._where.append(_not_null("qrid"))
+            self._where.append(_known(_TEXTS["qrid"]))
         return left
 
     def _with(self, **parts: Any) -> Query:
@@ -282,6 +282,10 @@ def _not_null(name: str) -> Predicate | None:
     path = _TEXTS["qrid"] if name in _EDGES else _TEXTS.get(name)
     if path is None:
         return None
+    return _known(path)
+
+
+def _known(path: Path) -> Predicate:
     return And((PropertyTest(path, Op.EXISTS), Not(PropertyTest(path, Op.IS_NULL))))
 
 

@@ -215,7 +215,7 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Predicate)
+        found: Predicate = msgspec.json.decode(text, type=Predicate)
     except msgspec.DecodeError as error:
         raise InvalidArgument(
             "where is a predicate as JSON, such as"
@@ -223,6 +223,7 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
             f"{error}",
             field="where",
         ) from None
+    return found
 
 
 def _tags(options: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:

@@ -8,7 +8,7 @@ end of every batch. So the first batch is empty, and its end is the version that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -192,9 +192,14 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_there(self._options.place)
         place, changes = opened(self._options.place), partition.changes
         columns = self._projection.columns
-        for split in changes.splits:
-            for batch in place.iterate(lambda s, split=split: s.read(split, columns)):
-                yield self._projection.shaped(batch)
+
+        async def read(storage: Storage) -> AsyncIterator[pa.RecordBatch]:
+            for split in changes.splits:
+                async for batch in storage.read(split, columns):
+                    yield batch
+
+        for batch in place.iterate(read):
+            yield self._projection.shaped(batch)
         # Afterwards: what went away meanwhile may be missing.
         place.call(lambda s: self._check_kept(s, changes))
 

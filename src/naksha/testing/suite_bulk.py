@@ -233,6 +233,7 @@ class TestSplits:
                 assert sorted(map(str, rows)) == sorted(
                     str({k: r[k] for k in columns}) for r in wanted
                 )
+        splits = await filled.storage.plan(filled.name, Query())
         batches = [b for s in splits async for b in filled.storage.read(s)]
         assert {b.schema for b in batches} == {STATES}
 
