@@ -43,7 +43,7 @@ async def apply(storage: SqliteStorage, what: str, job: str) -> None:
     parts = msgspec.json.decode(sys.stdin.readline(), type=list[StagedPart])
     if what == "die":
         # The last thing that is done: all rows are written, nothing is committed.
-        vars(collections)["create_indices"] = _die
+        setattr(collections, "create_indices", _die)  # noqa: B010 - it is not what it was
     write = StagedWrite(job=job, info=INFO, mode=WriteMode.CREATE, app_id="test")
     say(await storage.apply_staged(write, parts))
 

@@ -121,7 +121,7 @@ class _Rows:
             if column.null_count:
                 found = [None if text is None else _decode(text) for text in texts]
             else:
-                found = list(map(_decode, texts))
+                found = [_decode(text) for text in texts if text is not None]
             if set(map(type, found)) <= {dict, type(None)}:
                 return found
         except (msgspec.DecodeError, ValueError, RecursionError):
