@@ -66,7 +66,7 @@ def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = N
     their order tells where `properties` stands in the JSON."""
     texts: Iterable[bytes]
     if features is None:
-        texts: Iterable[bytes] = map(_with_properties_last, prepared.json)
+        texts = map(_with_properties_last, prepared.json)
     else:
         texts = (
             json if _has_properties_last(features[at]) else _with_properties_last(json)
