@@ -152,7 +152,7 @@ def test_columns_say_more_than_the_namespace() -> None:
 
 
 def test_properties_come_last_whatever_the_row() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"properties": '{"a":1}', "members": '{"z":1}'},
         {"properties": f'{{"a":1,"{NAMESPACE}":{{}}}}', "members": f'{{"z":1,"{MARK_3D}":true}}'},
         {"id": None, "geometry": wkb("GEOMETRYCOLLECTION (POINT (1 2))")},

@@ -181,10 +181,10 @@ class _Applying:
             check_settings(staged, wanted)
         features = sum(sum(part.counts) for part in parts)
         if is_empty and features and not any(row["has_locks"] for row in rows):
-            server, wanted = self._storage._server, info or self._write.info
+            server = self._storage._server
             return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))
         if info is None:
-            info = await self._made(session)
+            await self._make(session)
         return await self._write_to(session, parts, features)
 
     async def _rows(self, session: PsqlSession) -> list[Any]:

@@ -64,6 +64,7 @@ def chunks_of(features: Iterable[Feature]) -> Iterator[Sequence[Feature]]:
 def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = None) -> list[Piece]:
     """The features in pieces. `features` are those that were prepared, when they are at hand:
     their order tells where `properties` stands in the JSON."""
+    texts: Iterable[bytes]
     if features is None:
         texts = map(_with_properties_last, prepared.json)
     else:

@@ -47,7 +47,8 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     EXECUTE format('CREATE TABLE %I (i int8 NOT NULL, geo geometry(GeometryZ, 4326), '
                    'jsondata jsonb NOT NULL, CONSTRAINT naksha_bounds CHECK '
-                   '(substring(md5(jsondata->>''id''), 1, 1) = %L)) WITH (fillfactor = 90)',
+                   '(substring(md5(jsondata->>''id''), 1, 1) IS NOT NULL '
+                   'AND substring(md5(jsondata->>''id''), 1, 1) = %L)) WITH (fillfactor = 90)',
                    naksha_stage_name(job, 'p', leaf), leaf);
 END $$;
 

@@ -1,7 +1,9 @@
--- Features that jobs bring from many processes (naksha.spi.staging). Each attempt has a table of its
--- own and a row here, which says what its features were checked against, how many there are in each
--- leaf (null while it is open), and whether any must follow a certain state. Until `until` it is left alone. Whoever applies parts has their
--- rows locked; sweeping and renewing pass by rows that are.
+-- Features that jobs bring from many processes (naksha.spi.staging). Each attempt has a table of
+-- its own and a row here, which says what its features were checked against, how many there are in
+-- each leaf (null while it is open), and whether any must follow a certain state. Until `until` it
+-- is left alone. Whoever applies parts has their rows locked; sweeping and renewing pass by rows
+-- that are. All of it is logged: what was staged survives a crash of the server, as it must when
+-- the other parts of the job do.
 
 CREATE TABLE IF NOT EXISTS naksha_staged (
     name        text COLLATE "C" PRIMARY KEY,
