@@ -343,6 +343,7 @@ async def test_only_the_storage_writes_history_tombstones_and_log(shell: Direct)
         ("naksha_storage", "number", ["naksha_storage_keep_log"]),
         ("naksha_kept", "revision", ["naksha_keep", "naksha_forget"]),
         ("naksha_overlay", "number", ["naksha_overlay_new", "naksha_overlay_drop"]),
+        ("naksha_staged", "until", ["naksha_staged_release"]),
         ("naksha_migration", "name", ["naksha_migration_done"]),
         ("roads_meta", "i", ["naksha_meta_put"]),
     ],

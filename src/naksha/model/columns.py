@@ -115,7 +115,7 @@ class _Rows:
 
     def _objects(self, column: pa.Array, field: str) -> list[dict[str, Any] | None]:
         """The JSON objects of a column."""
-        texts: Texts = _values(column)
+        texts: list[Any] = _values(column)
         found: list[Any]
         try:
             if column.null_count:

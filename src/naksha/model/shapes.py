@@ -34,14 +34,12 @@ def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
     with np.errstate(invalid="ignore"):
         shapes: Shapes = shapely.from_wkb(given, on_invalid="ignore")
     kinds = shapely.get_type_id(shapes)
+    missing = np.array([wkb is None for wkb in wkbs], dtype=np.bool_)
     plain: Mask = np.array(
         (kinds != shapely.GeometryType.GEOMETRYCOLLECTION)
         & ~shapely.is_empty(shapes)
         & ~shapely.has_m(shapes)
-        & (
-            (kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS)
-            | np.equal(given, np.array(None, dtype=object))
-        )
+        & ((kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS) | missing)
     )
     _judge_positions(shapes, plain)
     _judge_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)

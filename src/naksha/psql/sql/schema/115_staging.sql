@@ -2,7 +2,8 @@
 -- its own and a row here, which says what its features were checked against, how many there are in
 -- each leaf (null while it is open), and whether any must follow a certain state. Until `until` it
 -- is left alone. Whoever applies parts has their rows locked; sweeping and renewing pass by rows
--- that are.
+-- that are. All of it is logged: what was staged survives a crash of the server, as it must when
+-- the other parts of the job do.
 
 CREATE TABLE IF NOT EXISTS naksha_staged (
     name        text COLLATE "C" PRIMARY KEY,
@@ -18,6 +19,12 @@ DO $$
 BEGIN
     IF to_regclass('naksha_staged_job') IS NULL THEN
         CREATE INDEX naksha_staged_job ON naksha_staged (job);
+    END IF;
+    -- Some features of parts, sorted as naksha_write wants them. `twice` is an id that comes twice.
+    IF to_regtype('naksha_staged_batch') IS NULL THEN
+        CREATE TYPE naksha_staged_batch AS (
+            twice text, leaves int2[], ids text[], contents jsonb[], wkbs bytea[], qrids text[],
+            tags jsonb[], crids text[], locks int8[]);
     END IF;
 END $$;
 
@@ -157,7 +164,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_raise_staged_twice(feature_id text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_raise('N0000', 'The feature is staged twice',
                          jsonb_build_object('feature', feature_id, 'field', 'id'));
@@ -208,61 +215,68 @@ IMMUTABLE PARALLEL SAFE
 RETURN (SELECT array_agg((SELECT count(*)::int FROM unnest(leaves) l WHERE l = n) ORDER BY n)
           FROM generate_series(0, 15) n);
 
--- Writes what is staged for some leaves, `at_most` features at a time, each time sorted as
--- naksha_write wants it. Gives how many were created, updated and retained.
+-- Writes what is staged for some leaves, `at_most` features at a time. Gives how many were created,
+-- updated and retained.
 CREATE OR REPLACE FUNCTION naksha_staged_put(
     collection_id text, mode text, tables text[], leaves int2[], at_most int)
 RETURNS TABLE (action text, features int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
 DECLARE
-    part record;
+    batch naksha_staged_batch;
 BEGIN
-    FOR part IN EXECUTE format($sql$
-        SELECT min(id) FILTER (WHERE id = previous) AS twice,
-               array_agg(leaf ORDER BY leaf, id) AS leaves, array_agg(id ORDER BY leaf, id) AS ids,
-               array_agg(naksha_staged_content(head) ORDER BY leaf, id) AS contents,
-               array_agg(ST_AsBinary(geo) ORDER BY leaf, id) AS wkbs,
-               array_agg(xyz->>'qrid' ORDER BY leaf, id) AS qrids,
-               array_agg(CASE WHEN given & 1 <> 0 THEN xyz->'tags' END ORDER BY leaf, id) AS tags,
+    FOR batch IN EXECUTE format($sql$
+        SELECT min(id) FILTER (WHERE id = previous),
+               array_agg(leaf ORDER BY leaf, id), array_agg(id ORDER BY leaf, id),
+               array_agg(naksha_staged_content(head) ORDER BY leaf, id),
+               array_agg(ST_AsBinary(geo) ORDER BY leaf, id),
+               array_agg(xyz->>'qrid' ORDER BY leaf, id),
+               array_agg(CASE WHEN given & 1 <> 0 THEN xyz->'tags' END ORDER BY leaf, id),
                array_agg(CASE WHEN given & 2 <> 0 THEN coalesce(xyz->>'crid', '') END
-                         ORDER BY leaf, id) AS crids,
-               array_agg(lock ORDER BY leaf, id) AS locks
+                         ORDER BY leaf, id),
+               array_agg(lock ORDER BY leaf, id)
           FROM (SELECT *, naksha_staged_xyz(tail) AS xyz, lag(id) OVER sorted AS previous,
-                       (row_number() OVER sorted - 1) / $2 AS part
+                       (row_number() OVER sorted - 1) / $2 AS batch
                   FROM (%s) AS staged WHERE leaf = ANY($1)
                 WINDOW sorted AS (ORDER BY leaf, id)) AS numbered
-         GROUP BY part ORDER BY part$sql$, naksha_staged_rows(tables)) USING leaves, at_most LOOP
-        IF part.twice IS NOT NULL THEN
-            PERFORM naksha_raise_staged_twice(part.twice);
+         GROUP BY batch ORDER BY batch$sql$, naksha_staged_rows(tables)) USING leaves, at_most LOOP
+        IF batch.twice IS NOT NULL THEN
+            PERFORM naksha_raise_staged_twice(batch.twice);
         END IF;
         RETURN QUERY SELECT o.action, count(*) FROM naksha_write(
-            collection_id, mode, naksha_leaf_counts(part.leaves), part.ids, part.contents,
-            part.wkbs, part.qrids, part.tags, part.crids, part.locks) AS o GROUP BY o.action;
+            collection_id, mode, naksha_leaf_counts(batch.leaves), batch.ids, batch.contents,
+            batch.wkbs, batch.qrids, batch.tags, batch.crids, batch.locks) AS o GROUP BY o.action;
     END LOOP;
 END $$;
 
--- Deletes what is not staged: all of it, or (with a key) what has a value there that a staged
--- feature has, too. Gives how many. The gate must be closed, else others add to it meanwhile.
+-- Condition for states of HEAD that are to be deleted if they are not staged: all of them, or those
+-- that have a value at the key $1 that a staged feature has, too.
+CREATE OR REPLACE FUNCTION naksha_staged_where(tables text[], key text[]) RETURNS text
+STABLE
+RETURN CASE WHEN key IS NULL THEN 'true' ELSE
+    format('jsondata #> $1 IN (SELECT naksha_staged_content(k.head) #> $1 FROM (%s) AS k) '
+           'AND jsondata #> $1 <> ''null''', naksha_staged_rows(tables)) END;
+
+-- Deletes what is not staged, as naksha_staged_where says; gives how many. The gate must be closed,
+-- else others add to it meanwhile.
 CREATE OR REPLACE FUNCTION naksha_staged_delete(
     collection_id text, tables text[], key text[], at_most int) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
 DECLARE
     deleted int8 := 0;
-    part    record;
+    batch   naksha_staged_batch;
 BEGIN
-    FOR part IN EXECUTE format($sql$
-        SELECT array_agg(leaf ORDER BY leaf, id) AS leaves, array_agg(id ORDER BY leaf, id) AS ids
-          FROM (SELECT leaf, id, (row_number() OVER (ORDER BY leaf, id) - 1) / $2 AS part
+    FOR batch IN EXECUTE format($sql$
+        SELECT NULL, array_agg(leaf ORDER BY leaf, id), array_agg(id ORDER BY leaf, id),
+               NULL, NULL, NULL, NULL, NULL, NULL
+          FROM (SELECT leaf, id, (row_number() OVER (ORDER BY leaf, id) - 1) / $2 AS batch
                   FROM (SELECT jsondata->>'id' COLLATE "C" AS id,
                                ('x0' || naksha_leaf(jsondata->>'id'))::bit(8)::int::int2 AS leaf
-                          FROM %1$I WHERE %2$s) AS head
-                 WHERE NOT EXISTS (SELECT FROM (%3$s) AS staged WHERE staged.id = head.id)) AS gone
-         GROUP BY part ORDER BY part$sql$, collection_id, CASE WHEN key IS NULL THEN 'true' ELSE
-            format('jsondata #> $1 IN (SELECT naksha_staged_content(k.head) #> $1 FROM (%s) AS k) '
-                   'AND jsondata #> $1 <> ''null''', naksha_staged_rows(tables)) END,
+                          FROM %I WHERE %s) AS head
+                 WHERE NOT EXISTS (SELECT FROM (%s) AS staged WHERE staged.id = head.id)) AS gone
+         GROUP BY batch ORDER BY batch$sql$, collection_id, naksha_staged_where(tables, key),
         naksha_staged_rows(tables)) USING key, at_most LOOP
-        PERFORM naksha_write(collection_id, 'delete', naksha_leaf_counts(part.leaves), part.ids);
-        deleted := deleted + cardinality(part.ids);
+        PERFORM naksha_write(collection_id, 'delete', naksha_leaf_counts(batch.leaves), batch.ids);
+        deleted := deleted + cardinality(batch.ids);
     END LOOP;
     RETURN deleted;
 END $$;
