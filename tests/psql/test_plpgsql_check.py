@@ -29,6 +29,8 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "naksha_create_trigger": (UNSAFE,),
     "naksha_guard": (UNSAFE,),
     "naksha_write": (UNSAFE, DYNAMIC),
+    "naksha_staged_put": (DYNAMIC,),
+    "naksha_staged_delete": (DYNAMIC,),
     "naksha_adopt": (UNSAFE, DYNAMIC),
     "naksha_adopt_check": (UNSAFE, DYNAMIC),
     "naksha_install_legacy": (UNSAFE,),
