@@ -49,6 +49,7 @@ class Load(Count, frozen=True, kw_only=True, tag=LOAD):
 
     source: InputFile
     mode: WriteMode = WriteMode.CREATE
+    history: bool = False
 
 
 class Wipe(Count, frozen=True, kw_only=True, tag=WIPE):

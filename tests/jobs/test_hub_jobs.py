@@ -320,6 +320,7 @@ ROADS = {"spaceId": "roads"}
 SEES: dict[str, Any] = {"manageJobs": [{}], "useSpaces": [{}], "useStorages": [{}]}
 READS = {**SEES, "readFeatures": [ROADS]}
 WRITES = {**SEES, "createFeatures": [ROADS], "updateFeatures": [ROADS]}
+EDITS = {**WRITES, "deleteFeatures": [ROADS]}
 INTO = {"source": "a.json"}
 
 
@@ -338,6 +339,9 @@ INTO = {"source": "a.json"}
         (LOAD, {"spec": INTO}, WRITES, None),
         (LOAD, {"spec": {**INTO, "mode": "mirror"}}, WRITES, "deleteFeatures"),
         (LOAD, {"spec": {**INTO, "mode": "mirror"}}, {**WRITES, "deleteFeatures": [{}]}, None),
+        (LOAD, {"spec": {**INTO, "history": True}}, WRITES, "deleteFeatures"),
+        (LOAD, {"spec": {**INTO, "history": True}}, EDITS, "manageStorages"),
+        (LOAD, {"spec": {**INTO, "history": True}}, {**EDITS, "manageStorages": [{}]}, None),
         (WIPE, {}, READS, "manageSpaces"),
         (WIPE, {}, {**READS, "manageSpaces": [{"id": "roads"}]}, None),
         (COUNT, {"storageId": "default", "collection": "roads"}, READS, "readFeatures"),

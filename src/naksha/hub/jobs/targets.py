@@ -128,6 +128,9 @@ def check_allowed(target: Target, job: JobObject, kind: JobKind, actor: Actor) -
     if kind.access == MANAGE:
         managed = target.storage if target.space is None else target.space
         rights.check(managed.manage_right, managed.resource())
+    if kind.access == WRITE and _is_dated(job):
+        # The past of all its collections is told by the one log of a storage.
+        rights.check(target.storage.manage_right, target.storage.resource())
     if kind.access == WRITE and target.space is None and target.collection is not None:
         named = resources.collection(
             target.collection, storage_id=target.storage.id, storage_tags=target.storage.tags
@@ -140,9 +143,14 @@ def _needed(kind: JobKind, job: JobObject) -> list[Right]:
     if kind.access != WRITE:
         return [Right.READ_FEATURES]
     needed = [Right.CREATE_FEATURES, Right.UPDATE_FEATURES]
-    if job.spec.get("mode") in _DELETING:
+    if job.spec.get("mode") in _DELETING or _is_dated(job):
         needed.append(Right.DELETE_FEATURES)
     return needed
+
+
+def _is_dated(job: JobObject) -> bool:
+    """Whether it gives transactions a time of their own."""
+    return bool(job.spec.get("history"))
 
 
 # ---- What its process is told --------------------------------------------------------------------
