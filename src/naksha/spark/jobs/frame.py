@@ -81,7 +81,7 @@ class Access(StrEnum):
     READ = "read"
     WRITE = "write"
     """It creates and updates them; and deletes them if its field `mode` says so. With a field
-    `history` that is true it dates its transactions, which takes the right to manage the storage."""
+    `history` that is true it dates its transactions, and takes the right to manage the storage."""
     MANAGE = "manage"
     """It drops what cannot be brought back."""
 
