@@ -17,7 +17,10 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def naksha(
-    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    seconds_max: float = 100,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
@@ -27,6 +30,6 @@ def naksha(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds_max,
         check=False,
     )
