@@ -28,8 +28,7 @@ def test_a_new_hub_has_the_sample_with_its_true_versions(tmp_path: Path) -> None
         assert len(list(db.versions.log())) == 16
     again = command("sample", *flags)
     assert (again.returncode, again.stdout) == (0, made.stdout)
-    places = [f"file:{tmp_path}/hub.catalog", f"file:{tmp_path}/default.naksha"]
-    with HubServer(tmp_path, catalog=places[0], storage=places[1]) as hub:
+    with HubServer(tmp_path, storage="file:{realm}.naksha", arguments=flags) as hub:
         base = f"{hub.url}/hub/spaces/airports"
         assert httpx.get(f"{base}/count").json()["count"] == 596
         then = httpx.get(f"{base}/count", params={"versionRef": "2020-12-01T00:00"})
