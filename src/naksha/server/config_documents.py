@@ -151,7 +151,10 @@ def changes(model: Any, description: str, status: int = 200) -> Responses:
 
 def body_of(model: type[BaseModel], description: str) -> dict[str, Any]:
     """The body of a request, which clients call one or the other."""
-    schema = {**model.model_json_schema(), "additionalProperties": True}
+    # What it refers to is described with the answers.
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = {**schema, "additionalProperties": True}
+    schema.pop("$defs", None)
     content = {media: {"schema": schema} for media in (JSON, GEO_JSON)}
     return {"requestBody": {"required": True, "description": description, "content": content}}
 
