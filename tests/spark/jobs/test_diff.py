@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
@@ -16,8 +17,10 @@ from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument
 from naksha.model.query import Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
-from naksha.spark.jobs.diff import Compared, Diff, Output, diff
+from naksha.spark.jobs.diff import Compared, Diff, Output, diff, diff_table
+from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.json_values import same
 from naksha.versioning import diff as versioned_diff
@@ -130,7 +133,7 @@ def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: 
         changes = wanted(town, old, new, query)
         output, format_ = tmp_path / f"diff-{n}", list(Output)[n % 2]
         report = found(
-            spark, town, old=old, new=new, query=query, output=str(output), format=format_
+            spark, town, old=old, new=new, query=query, output=str(output), output_format=format_
         )
         check(lines_of(output) if format_ is Output.LINES else rows_of(output), changes)
         counts = dict.fromkeys(Action, 0)
@@ -149,9 +152,105 @@ def test_what_changed_and_changed_back_is_no_change(spark: SparkSession, small_t
     assert report.output is None
 
 
+def test_files_are_compared_with_a_version(spark: SparkSession, town: Town, tmp_path: Path) -> None:
+    """GeoJSON in lines, what an export wrote, any Parquet with WKB, and a table."""
+    xyz = {XYZ: {"tags": ["red"]}}
+    town.put(*(point(id_, 1.0, 2.0, n=1, deep={"a": [1]}, **xyz) for id_ in "abcde"))
+    before = town.states()
+    spec = Export(place=town.place, collection="places", output=str(tmp_path / "export"))
+    export(spark, spec, Silent())
+    features = [dict(before[id_].feature) for id_ in "abcd"]
+    features[0] |= {"geometry": {"type": "Point", "coordinates": [1.0, 3.0]}}
+    features[1] |= {"properties": {"n": 2, "deep": {"a": [1]}, "x/y": None}, "more": [1]}
+    features[2] |= {"properties": {"deep": {"a": [1.0]}, "n": 1.0, XYZ: {"tags": ["blue"]}}}
+    features[3] |= {"properties": {"deep": {"a": [1.0]}, "n": 1.0}}
+    features.append(point("new", 5.0, 5.0))
+    lines = tmp_path / "edited.geojsonl"
+    lines.write_bytes(b"\n".join(map(msgspec.json.encode, features)))
+    wanted = {
+        "a": ("updated", ["/geometry"]),
+        "b": ("updated", ["/more", "/properties/n", "/properties/x~1y"]),
+        "c": ("updated", [f"/properties/{XYZ}/tags"]),
+        "new": ("created", []),
+        "e": ("deleted", []),
+    }
+    output = tmp_path / "changes"
+    report = found(spark, town, files=(str(lines),), output=str(output), output_format=Output.LINES)
+    told = lines_of(output)
+    assert {line["id"]: (line["action"], line["paths"]) for line in told} == wanted
+    assert {line["id"]: line["new"] and line["new"]["geometry"] for line in told} == {
+        "a": features[0]["geometry"],
+        **dict.fromkeys("bc", features[1]["geometry"]),
+        "new": features[4]["geometry"],
+        "e": None,
+    }
+    assert (report.created, report.updated, report.deleted, report.new) == (1, 3, 1, None)
+    partly = found(spark, town, files=(str(lines),), complete=False)
+    assert (partly.created, partly.updated, partly.deleted) == (1, 3, 0)
+    town.put(point("a", 1.0, 2.0, n=7))
+    same_again = found(spark, town, files=(str(tmp_path / "export"),))
+    assert (same_again.created, same_again.updated, same_again.deleted) == (0, 1, 0)
+
+
+def test_tables_are_compared_with_a_version(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    version = small_town.put(point("a", 1.0, 2.0, n=1), point("b", 1.0, 2.0, n=1, t="x"))
+    rows = pa.table(
+        {
+            "name": ["a", "b", "c"],
+            "wkb": shapely.to_wkb(shapely.points([1.0, 1.0, 3.0], 2.0)).tolist(),
+            "n": [1, 2, 3],
+        }
+    )
+    pq.write_table(rows, tmp_path / "plain.parquet")
+    report = found(
+        spark, small_town, files=(str(tmp_path / "plain.parquet"),), mapping=Mapping(id="name")
+    )
+    assert (report.created, report.updated, report.deleted) == (1, 1, 0)
+    small_town.put(point("later", 1.0, 2.0))
+    table = spark.createDataFrame(
+        [("a", '{"n": 1.0}', None), ("b", "{ }", ["x"])],
+        "id string, properties string, tags array<string>",
+    )
+    spec = Diff(
+        place=small_town.place,
+        collection="places",
+        old=str(version.seq_number),
+        output=str(tmp_path / "out"),
+        output_format=Output.LINES,
+    )
+    report = diff_table(spark, spec, table, Silent())
+    assert (report.created, report.updated, report.deleted) == (0, 2, 0)
+    assert {line["id"]: line["paths"] for line in lines_of(tmp_path / "out")} == {
+        "a": ["/geometry"],
+        "b": ["/geometry", f"/properties/{XYZ}/tags", "/properties/n", "/properties/t"],
+    }
+
+
+def test_records_that_cannot_be_compared_are_told(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.geojsonl"
+    good = msgspec.json.encode(point("a", 1.0, 2.0))
+    for texts, problem in (
+        ([good, b"{}"], "record 2"),
+        ([good, good], "2 records have the same id"),
+        ([good.replace(b'"id":"a",', b"")], "no id"),
+        ([good.replace(b"[1.0,2.0]", b"[1.0]")], "geometry"),
+    ):
+        path.write_bytes(b"\n".join(texts))
+        with pytest.raises(InvalidArgument, match=problem):
+            found(spark, small_town, files=(str(path),))
+    with pytest.raises(InvalidArgument, match="as a whole"):
+        found(spark, small_town, files=(str(path),), new="1")
+
+
 def test_what_makes_no_sense_is_refused(
     spark: SparkSession, small_town: Town, tmp_path: Path
 ) -> None:
+    with pytest.raises(InvalidArgument, match="compared with something"):
+        found(spark, small_town)
     with pytest.raises(InvalidArgument, match="limit"):
         found(spark, small_town, old="0", query=Query(limit=1))
     with pytest.raises(InvalidArgument, match="kind of states"):

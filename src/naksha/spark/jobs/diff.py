@@ -19,10 +19,12 @@ from pyspark.sql import functions as f
 
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
+from naksha.spark.jobs import external
 from naksha.spark.jobs.comparing import STATE, Comparer
-from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.frame import InputFile, Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.loading.spec import Format, Load, Mapping
 from naksha.spark.jobs.publishing import check_output, published
-from naksha.spark.jobs.reading import changed, fixed, planned
+from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
 from naksha.spark.options import HEAD
@@ -34,6 +36,8 @@ from naksha.versioning.forks import Fork, fork_of
 from naksha.versioning.places import Place
 
 REPORT: Final = "_report.json"
+APP: Final = "diff"
+"""Who reads files; nothing is written."""
 _SIDES: Final = ("old", "new")
 _UUIDS: Final = ("old.uuid", "new.uuid")
 
@@ -48,17 +52,26 @@ class Output(StrEnum):
 
 
 class Diff(Spec, frozen=True, kw_only=True, tag="diff"):
-    """Compare two versions of a collection: what was created, updated and deleted from the old one
-    to the new one."""
+    """Compare two versions of a collection, or a version with files: what was created, updated and
+    deleted from the old one to the new one."""
 
     collection: str
-    old: str
-    new: str = HEAD
+    old: str = HEAD
+    new: str | None = None
+    """A version; HEAD, unless there are files."""
     query: Query = Query()
     """Only features that it finds, in one of the two versions or at any time in between."""
+    files: tuple[InputFile, ...] = ()
+    """Features to compare the old version with, as a load reads them (`format`, `layer`,
+    `mapping`). Tags and `crid` that they do not have are taken to be as they are."""
+    format: Format = Format.AUTO
+    layer: str | None = None
+    mapping: Mapping = Mapping()
+    complete: bool = True
+    """Whether the files have all features; if not, none is taken for deleted."""
     output: OutputFile | None = None
     """A directory for the changes; without it they are only counted."""
-    format: Output = Output.PARQUET
+    output_format: Output = Output.PARQUET
     overwrite: bool = False
 
 
@@ -99,36 +112,109 @@ class _Reads(NamedTuple):
 
 def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
     """See `Diff`."""
-    _check(spec.query)
-    target = _target(spec.output, overwrite=spec.overwrite)
+    if spec.files:
+        load = Load(
+            place=spec.place,
+            collection=spec.collection,
+            files=spec.files,
+            app_id=APP,
+            format=spec.format,
+            layer=spec.layer,
+            mapping=spec.mapping,
+        )
+        return _diff_given(spark, spec, external.of_files(spark, load), progress)
+    _check(spec)
+    target = _target(spec)
     reads = opened(spec.place).call(lambda storage: _plan(storage, spec))
     pairs = _pairs(spark, spec, reads)
-    counts = write_changes(spark, pairs, target, spec.format, spec.overwrite, progress)
-    return Compared(
-        collection=spec.collection,
-        **counts,
-        old=reads.old.version.seq_number,
-        new=reads.new.version.seq_number,
-        output=None if target is None else str(target),
-    )
+    new = reads.new.version.seq_number
+    return _compared(spark, spec, pairs, target, reads.old.version.seq_number, new, progress)
 
 
-def _check(query: Query) -> None:
+def diff_table(
+    spark: SparkSession, spec: Diff, features: DataFrame, progress: Progress
+) -> Compared:
+    """The same between the old version and a table, which has columns of `naksha.spi.arrow.GIVEN`:
+    `id`, `geometry` (WKB), `properties` and others (JSON)."""
+    return _diff_given(spark, spec, external.of_table(features), progress)
+
+
+def _diff_given(spark: SparkSession, spec: Diff, given: DataFrame, progress: Progress) -> Compared:
+    if spec.new is not None or spec.query != Query():
+        raise InvalidArgument("Files are compared with one version, as a whole", field="files")
+    target = _target(spec)
+    at, prefix, splits = opened(spec.place).call(lambda storage: _whole(storage, spec))
+    if prefix is not None:
+        cut = f.substring("id", f.lit(len(prefix) + 1), f.length("id"))
+        given = given.withColumn(
+            "id", f.when(f.col("id").startswith(prefix), cut).otherwise(f.col("id"))
+        )
+    kept = given.persist()
+    try:
+        watched(spark, progress, "reading the files", lambda: external.check(kept))
+        version = table(spark, spec.place, splits, ["id", *STATE, *external.BEFORE])
+        pairs = external.pairs_of(version, kept, complete=spec.complete)
+        return _compared(spark, spec, pairs, target, at.version.seq_number, None, progress)
+    finally:
+        kept.unpersist()
+
+
+async def _whole(storage: Storage, spec: Diff) -> tuple[Place, str | None, list[Split]]:
+    at = await fixed(storage, spec.old)
+    info = await at.line.storage.collection(spec.collection)
+    return at, info.id_prefix, await planned(at, spec.collection, Query())
+
+
+def _compared(
+    spark: SparkSession,
+    spec: Diff,
+    pairs: DataFrame,
+    target: Path | None,
+    old: int,
+    new: int | None,
+    progress: Progress,
+) -> Compared:
+    """Compare pairs, and write those that differ."""
+    comparer = Comparer(documents=spec.output_format is Output.LINES)
+    counting = Observation()
+    compared = pairs.mapInArrow(comparer, comparer.spark_schema)
+    seen = compared.observe(counting, *map(_counted, Action))
+    if target is None:
+        nowhere = seen.write.format("noop").mode("append")
+        watched(spark, progress, "comparing", nowhere.save)
+        return _report(spec, dict(counting.get), old, new, None)
+    with published(target, overwrite=spec.overwrite) as work:
+        watched(spark, progress, "comparing", lambda: _save(seen, work, spec.output_format))
+        report = _report(spec, dict(counting.get), old, new, str(target))
+        (work / REPORT).write_bytes(msgspec.json.encode(report))
+    return report
+
+
+def _report(
+    spec: Diff, counts: dict[str, int], old: int, new: int | None, output: str | None
+) -> Compared:
+    return Compared(collection=spec.collection, **counts, old=old, new=new, output=output)
+
+
+def _check(spec: Diff) -> None:
+    if spec.old == HEAD and spec.new is None:
+        raise InvalidArgument("HEAD is to be compared with something", field="old")
+    query = spec.query
     if query.limit is not None or query.cursor is not None or query.states is not States.LIVE:
         raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
     if query.replaced_since is not None:
         raise InvalidArgument("A difference has its own two versions", field="query")
 
 
-def _target(output: str | None, *, overwrite: bool) -> Path | None:
-    return None if output is None else check_output(output, overwrite=overwrite)
+def _target(spec: Diff) -> Path | None:
+    return None if spec.output is None else check_output(spec.output, overwrite=spec.overwrite)
 
 
 # ---- What is read --------------------------------------------------------------------------------
 
 
 async def _plan(storage: Storage, spec: Diff) -> _Reads:
-    old, new = await fixed(storage, spec.old), await fixed(storage, spec.new)
+    old, new = await fixed(storage, spec.old), await fixed(storage, spec.new or HEAD)
     for place in (old, new):
         await check_readable(place, spec.collection)
     fork = fork_of(old, new)
@@ -226,36 +312,11 @@ def _gathered(spark: SparkSession, where: Where, reads: _Reads) -> DataFrame:
 # ---- Changes -------------------------------------------------------------------------------------
 
 
-def write_changes(
-    spark: SparkSession,
-    pairs: DataFrame,
-    target: Path | None,
-    format_: Output,
-    overwrite: bool,
-    progress: Progress,
-) -> dict[str, int]:
-    """Compare pairs and write those that differ; gives how many were created, updated, deleted."""
-    comparer = Comparer(documents=format_ is Output.LINES)
-    compared = pairs.mapInArrow(comparer, comparer.spark_schema)
-    counting = Observation()
-    seen = compared.observe(counting, *map(_counted, Action))
-
-    def save(path: Path) -> None:
-        if format_ is Output.PARQUET:
-            seen.write.mode("append").parquet(str(path))
-        else:
-            seen.select(_line()).write.mode("append").text(str(path))
-
-    if target is None:
-        watched(
-            spark, progress, "comparing", lambda: seen.write.format("noop").mode("append").save()
-        )
-        return dict(counting.get)
-    with published(target, overwrite=overwrite) as work:
-        watched(spark, progress, "comparing", lambda: save(work))
-        counts: dict[str, int] = dict(counting.get)
-        (work / REPORT).write_bytes(msgspec.json.encode(counts))
-    return counts
+def _save(changes: DataFrame, work: Path, format_: Output) -> None:
+    if format_ is Output.PARQUET:
+        changes.write.mode("append").parquet(str(work))
+    else:
+        changes.select(_line()).write.mode("append").text(str(work))
 
 
 def _counted(action: Action) -> Column:

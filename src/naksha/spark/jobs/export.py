@@ -59,6 +59,15 @@ class Properties(StrEnum):
     """A column for each, with the type that all of its values have."""
 
 
+class About(msgspec.Struct, frozen=True, rename="camel"):
+    """What each file says about itself."""
+
+    collection: str
+    seq_number: int
+    txn: str
+    properties: Properties
+
+
 class Export(Spec, frozen=True, kw_only=True, tag="export"):
     """Write a version of a collection to a directory of GeoParquet files."""
 
@@ -114,7 +123,9 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
         rows = _rows(spark, spec, splits, CellFinder(cells))
         parts = work / "parts"
         parts.mkdir()
-        writer = _Writer(str(parts), columns, _about(spec, at))
+        version = at.version
+        about = About(spec.collection, version.seq_number, str(version.txn), spec.properties)
+        writer = _Writer(str(parts), columns, about)
         made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
         files = watched(spark, progress, "writing", made.collect)
         told = _arranged(work, parts, sorted(cells), files)
@@ -169,21 +180,11 @@ def _typed(rows: DataFrame, columns: Sequence[typed.TypedColumn] | None) -> Data
     return rows.select(*others, *typed.values("properties", columns))
 
 
-def _about(spec: Export, at: Place) -> dict[str, Any]:
-    """What each file says about itself."""
-    return {
-        "collection": spec.collection,
-        "seqNumber": at.version.seq_number,
-        "txn": str(at.version.txn),
-        "properties": spec.properties.value,
-    }
-
-
 class _Writer:
     """A task: writes the cells that come to it, a file each, and tells of them."""
 
     def __init__(
-        self, folder: str, columns: Sequence[typed.TypedColumn] | None, about: dict[str, Any]
+        self, folder: str, columns: Sequence[typed.TypedColumn] | None, about: About
     ) -> None:
         self._folder = folder
         fields = [COLUMNS.field(name) for name in _BEFORE]

@@ -34,7 +34,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     storage = opened(spec.place)
     if spec.history:
         return history.load_history(spark, storage, spec, files, progress)
-    records, crs = _records(spark, spec, files)
+    records, crs = records_of(spark, spec, files)
     info = storage.call(lambda s: _collection(s, spec.collection))
     staging = Staging(spec.place, spec.job_id or uuid.uuid4().hex, info, spec.mapping.crs or crs)
     try:
@@ -44,7 +44,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
         raise
 
 
-def _records(spark: SparkSession, spec: Load, files: list[str]) -> tuple[DataFrame, str | None]:
+def records_of(spark: SparkSession, spec: Load, files: list[str]) -> tuple[DataFrame, str | None]:
     """The records of the files, and the reference system that they name."""
     format_ = format_of(spec, files)
     if format_ in (Format.GEOJSON, Format.LINES):
