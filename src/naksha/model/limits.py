@@ -189,6 +189,9 @@ STAGED_CHUNK_BYTES: Final = 64 * MIB
 JOB_KEPT_DAYS: Final = 30
 """How long it is known of a job that it was applied; a repetition comes within minutes."""
 
+IMPORT_PUBLICATION_SECONDS_MAX: Final = 60.0
+"""How long a history that goes on waits for the publication of what was written before."""
+
 # ---- The catalog ---------------------------------------------------------------------------------
 
 CATALOG_ROW_BYTES_MAX: Final = 350 * 1000
@@ -829,6 +832,13 @@ JOB_SAVE_SECONDS: Final = 1.0
 JOB_CANCEL_SECONDS_MAX: Final = 15.0
 """How long a job may take to end by itself after it was cancelled."""
 
+JOB_STOP_SECONDS_MAX: Final = 5.0
+"""How long a job may take to end by itself when its instance is stopped; another one begins it
+anew."""
+
+JOB_JAVA_SECONDS_MAX: Final = 5.0
+"""How long Java may take to end after a job; then it is killed."""
+
 JOB_KILL_SECONDS: Final = 25.0
 """After this time the process of a cancelled job is killed, or that of a job that has told its end
 and does not end."""
@@ -874,5 +884,9 @@ SPARK_STREAM_TASK_ROWS: Final = 50_000
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""
 
-VIOLATIONS_TOLD_MAX: Final = 1_000
+VERIFY_BRANCH_IDS_MAX: Final = 1_000
+"""Features that a branch may have changed for a check to read only these of it; otherwise it reads
+the branch as a whole."""
+
+VIOLATIONS_TOLD_MAX: Final = 200
 """Violations of invariants that the report of a check has in full; all of them are counted."""

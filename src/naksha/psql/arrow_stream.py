@@ -28,51 +28,77 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 class ArrowServer:
     """Streams from one server. What ADBC learns about a database at the first connection takes it
-    100 ms; further connections share it."""
+    100 ms; further connections share it. One that has read its stream to the end is kept for the
+    next, which then finds PostGIS and our functions loaded."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._first: dbapi.Connection | None = None
+        self._spare: dbapi.Connection | None = None
         self._connecting = threading.Lock()
 
     async def batches(
         self, before: Sequence[str], query: str, schema: pa.Schema
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run the statements `before` and then the query, in a transaction of their own."""
-        stream = _Stream(self._connect)
+        stream = _Stream(self._spare_one, self._connect)
         try:
             with _translated():
                 await stream.step(lambda: stream.start(before, query))
                 while (batch := await stream.step(stream.next_batch)) is not None:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+                await stream.step(stream.release)
+            if (connection := stream.taken()) is not None:
+                await asyncio.shield(asyncio.to_thread(self._keep, connection))
         finally:
             await asyncio.shield(asyncio.to_thread(stream.close))
 
     async def close(self) -> None:
-        first, self._first = self._first, None
-        if first is not None:
-            with suppress(adbc_driver_manager.Error):
-                await asyncio.to_thread(first.close)
+        kept, self._spare, self._first = (self._spare, self._first), None, None
+        for connection in kept:
+            if connection is not None:
+                with suppress(adbc_driver_manager.Error):
+                    await asyncio.to_thread(connection.close)
+
+    def _keep(self, connection: dbapi.Connection) -> None:
+        with self._connecting:
+            # Nobody would close it any more when we are closed.
+            if self._first is not None and self._spare is None:
+                self._spare = connection
+                return
+        with suppress(adbc_driver_manager.Error):
+            connection.close()
+
+    def _spare_one(self) -> dbapi.Connection | None:
+        with self._connecting:
+            spare, self._spare = self._spare, None
+        return spare
 
     def _connect(self) -> dbapi.Connection:
-        """A connection inside a transaction."""
         with self._connecting:
             if self._first is None:
                 # It loads much, pandas too where that is installed, which only bulk reads need.
                 from adbc_driver_postgresql import dbapi  # noqa: PLC0415
 
                 self._first = dbapi.connect(self._dsn, autocommit=True)
-        return self._first.adbc_clone()
+            first = self._first
+        return first.adbc_clone()
 
 
 class _Stream:
     """A connection with one running query; used by one thread at a time."""
 
-    def __init__(self, connect: Callable[[], dbapi.Connection]) -> None:
+    def __init__(
+        self,
+        spare: Callable[[], dbapi.Connection | None],
+        connect: Callable[[], dbapi.Connection],
+    ) -> None:
+        self._spare = spare
         self._connect = connect
         self._connection: dbapi.Connection | None = None
         self._cursor: dbapi.Cursor | None = None
         self._reader: Any = None
+        self._is_released = False
 
     async def step(self, work: Callable[[], T]) -> T:
         """Run one step in a thread. When we are cancelled the query is too, and the thread is
@@ -90,10 +116,7 @@ class _Stream:
             raise
 
     def start(self, before: Sequence[str], query: str) -> None:
-        self._connection = self._connect()
-        for text in before:
-            with self._connection.cursor() as cursor:
-                cursor.execute(text)
+        self._connection = self._begun(before)
         self._cursor = self._connection.cursor()
         self._cursor.adbc_statement.set_options(
             **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
@@ -101,17 +124,54 @@ class _Stream:
         self._cursor.execute(query)
         self._reader = self._cursor.fetch_record_batch()
 
+    def _begun(self, before: Sequence[str]) -> dbapi.Connection:
+        """A connection inside a transaction; one that was kept may be broken meanwhile."""
+        self._connection = spare = self._spare()
+        if spare is not None:
+            try:
+                spare.adbc_connection.set_autocommit(False)
+                _execute(spare, before)
+                return spare
+            except adbc_driver_manager.Error:
+                self.close()
+        self._connection = made = self._connect()
+        _execute(made, before)
+        return made
+
     def next_batch(self) -> pa.RecordBatch | None:
         try:
             return self._reader.read_next_batch()
         except StopIteration:
             return None
 
+    def release(self) -> None:
+        """End the transaction, all of which was read; the connection may be used again then."""
+        assert self._connection is not None
+        assert self._cursor is not None
+        with suppress(adbc_driver_manager.Error, OSError, pa.ArrowException):
+            self._reader.close()
+            self._cursor.close()
+            self._connection.adbc_connection.set_autocommit(True)
+            self._is_released = True
+
+    def taken(self) -> dbapi.Connection | None:
+        """The connection, if it was released; it is somebody else's then."""
+        if not self._is_released:
+            return None
+        connection, self._connection = self._connection, None
+        return connection
+
     def close(self) -> None:
         for part in (self._reader, self._cursor, self._connection):
             if part is not None:
                 with suppress(adbc_driver_manager.Error, OSError, pa.ArrowException):
                     part.close()
+
+
+def _execute(connection: dbapi.Connection, statements: Sequence[str]) -> None:
+    for text in statements:
+        with connection.cursor() as cursor:
+            cursor.execute(text)
 
 
 @contextmanager

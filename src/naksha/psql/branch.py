@@ -60,7 +60,7 @@ class PsqlBranch(BranchView, Applying):
     async def plan(
         self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
     ) -> list[Split]:
-        check_hidden(query, hidden, on_main=False)
+        check_hidden(query, hidden)
         await self._publish()
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
@@ -68,4 +68,6 @@ class PsqlBranch(BranchView, Applying):
             version = await versions.resolve(connection, at)
             sources = await sources_of(connection, self._branch, collection, version.txn)
             await versions.check_histories(connection, needs(sources, query))
-        return splits.plan_layers(self.id, collection, query, version.txn, sources)
+            return await splits.plan_layers(
+                connection, self.id, collection, query, version.txn, sources, hidden=hidden
+            )

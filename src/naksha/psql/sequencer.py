@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from naksha.model.errors import NakshaError
 from naksha.model.transaction import PublicationStatus
 from naksha.psql.driver import Connections, Direct, acquired
-from naksha.psql.errors import DRIVER_ERRORS
+from naksha.psql.errors import DRIVER_ERRORS, translated
 from naksha.psql.sql import queries
 from naksha.spi.news import News
 
@@ -26,6 +26,9 @@ ASLEEP: Final = 3
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.25
 """Pause while committed transactions wait for an open one below them."""
+GATHER_S: Final = 0.01
+"""Pause after something was published: under load one round is for all that commit meanwhile. Who
+wants to see the last commit at once asks for a round (`publish`)."""
 PUBLISH_MAX: Final = 10_000
 """Transactions published at once."""
 LOOK_S: Final = 1.0
@@ -40,6 +43,7 @@ class Sequencer:
         self._connections = connections
         self._connect = connect
         self._listener: Direct | None = None
+        self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.Task[bool] | None = None
@@ -99,13 +103,27 @@ class Sequencer:
 
     async def _publish_all(self) -> bool:
         while True:
-            async with acquired(self._connections, leaves_nothing=True) as connection:
-                row = await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
+            row = await self._published()
             assert row is not None
             self.news.tell(row["last_seq"])
             # Not until nothing is left: while others commit without pause that never ends.
             if row["published"] < PUBLISH_MAX:
                 return bool(row["remaining"])
+
+    async def _published(self) -> Any:
+        """One round. It has a connection of its own, where writers that wait for one of the pool
+        do not hold it up."""
+        listener = self._listener
+        if listener is not None and not listener.is_closed():
+            try:
+                async with self._turn:
+                    with translated():
+                        return await listener.fetchrow(queries()["publish"], PUBLISH_MAX)
+            except NakshaError:
+                if not listener.is_closed():
+                    raise
+        async with acquired(self._connections, leaves_nothing=True) as connection:
+            return await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
 
     async def _loop(self) -> None:
         pause = RETRY_S
@@ -116,6 +134,11 @@ class Sequencer:
                 waiting = await self.publish()
                 is_stuck = waiting and self.news.last == before
                 pause = min(pause * 2, RETRY_S_MAX) if is_stuck else RETRY_S
+                if self.news.last > before:
+                    await self._listen()
+                    await asyncio.sleep(GATHER_S)
+                    if self._wake.is_set():
+                        continue
                 await self._rest(pause if waiting else None)
             except (*DRIVER_ERRORS, NakshaError):
                 await self._drop_listener()
@@ -128,18 +151,22 @@ class Sequencer:
         if pause is not None:
             await self._wait(pause)
         elif not self._elected:
-            self._elected = await listener.fetchval(queries()["try_lock"], ELECTED)
+            self._elected = await self._asked(listener, "try_lock", ELECTED)
             if not self._elected:
                 await self._wait(LOOK_S)
-        elif await listener.fetchval(queries()["try_lock"], ASLEEP):
+        elif await self._asked(listener, "try_lock", ASLEEP):
             try:
                 if not await self.publish():
                     await self._wait(None)
             finally:
-                await listener.fetchval(queries()["unlock"], ASLEEP)
+                await self._asked(listener, "unlock", ASLEEP)
         else:
             # A writer that knows us awake has not committed yet.
             await self._wait(RETRY_S)
+
+    async def _asked(self, listener: Direct, query: str, *values: int) -> bool:
+        async with self._turn:
+            return bool(await listener.fetchval(queries()[query], *values))
 
     async def _wait(self, seconds: float | None) -> None:
         # Not wait_for, which forgets a cancellation that comes together with the event.
@@ -152,7 +179,8 @@ class Sequencer:
             self._elected = False
             # Kept from the start, so that a close in the middle of this finds it.
             self._listener = listener = await self._connect()
-            key = str(await listener.fetchval(queries()["lock_class"]))
+            async with self._turn:
+                key = str(await listener.fetchval(queries()["lock_class"]))
 
             def written(_: object, __: int, ___: str, payload: object) -> None:
                 if payload == key:
@@ -163,11 +191,12 @@ class Sequencer:
                 if whose == key and last.isdecimal():
                     self.news.tell(int(last))
 
-            await listener.add_listener("naksha_written", written)
-            await listener.add_listener("naksha_published", published)
-            listener.add_termination_listener(lambda _: self._wake.set())
-            # What was published while nobody listened is told by nobody else.
-            last = await listener.fetchrow(queries()["last_version"])
+            async with self._turn:
+                await listener.add_listener("naksha_written", written)
+                await listener.add_listener("naksha_published", published)
+                listener.add_termination_listener(lambda _: self._wake.set())
+                # What was published while nobody listened is told by nobody else.
+                last = await listener.fetchrow(queries()["last_version"])
             self.news.correct(0 if last is None else last["seq_number"])
         return self._listener
 

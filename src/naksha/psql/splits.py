@@ -36,13 +36,18 @@ from naksha.spi.storage import Split
 LEAVES: Final = "0123456789abcdef"
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 """About how much of the history's tables one split reads; smaller partitions go together."""
-
+HEAD_SPLIT_BYTES: Final = 4 * 1024 * 1024
+"""The same of HEAD, whose leaves are read side by side: the few kilobytes of a small collection are
+not worth sixteen statements."""
 
 _TESTS: Final = {
     States.LIVE: "split_live",
     States.DELETED: "split_dead",
     States.ALL: "split_visible",
 }
+
+_KINDS: Final = {"": States.LIVE, "_del": States.DELETED, "_hst": States.ALL}
+"""What is in the tables of a collection."""
 
 _SEEN_AT: Final = ("feature", "txn_next")
 """Columns of states in the history that tell what ended them."""
@@ -98,36 +103,52 @@ async def plan(
     version = await versions.resolve(connection, at, collection)
     # Something may have been published since; P may be later, but not earlier than the version.
     published = max(published, version.txn)
-    leaves = LEAVES
-    if query.ids is not None:
-        leaves = "".join(sorted({leaf_of(i) for i in query.ids}))
-    whole = Part("", version.txn, published, leaves, query, hidden=hidden)
+    whole = Part("", version.txn, published, _leaves(query), query, hidden=hidden)
     if query.replaced_since is not None:
         # As if one read at that transaction, but only what has ended since.
         whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
         await versions.check_history(connection, collection, whole.at)
-    parts = await _parts(connection, collection, whole) if leaves else []
+    parts = await _parts(connection, collection, whole) if whole.leaves else []
     return [_split(storage_id, collection, part) for part in parts]
 
 
 def _split(storage_id: str, collection: str, part: Part) -> Split:
     payload = msgspec.msgpack.encode(part)
-    if part.source == "" and len(part.leaves) == 1 and not part.sources:
-        return Split(storage_id, collection, payload, States.LIVE, part.leaves)
-    kinds = {"_del": States.DELETED, "_hst": States.ALL}
-    return Split(storage_id, collection, payload, kinds.get(part.source))
+    if part.sources:
+        return Split(storage_id, collection, payload)
+    leaf = part.leaves if part.source == "" and len(part.leaves) == 1 else None
+    return Split(storage_id, collection, payload, _KINDS[part.source], leaf)
 
 
-def plan_layers(
-    storage_id: str, collection: str, query: Query, at: int, sources: Sequence[Source]
+async def plan_layers(
+    connection: Connection,
+    storage_id: str,
+    collection: str,
+    query: Query,
+    at: int,
+    sources: Sequence[Source],
+    *,
+    hidden: bool,
 ) -> list[Split]:
-    """The plan of a read through several layers: a split for each leaf, which reads all layers in
-    one snapshot. A feature that is written to on a branch for the first time moves to a layer
-    above, so layers that are read one after the other might both have it, or none."""
+    """The plan of a read through several layers: a split reads some leaves of all layers in one
+    snapshot. A feature that is written to on a branch for the first time moves to a layer above,
+    so layers that are read one after the other might both have it, or none."""
     _check_whole(query)
-    leaves = LEAVES if query.ids is None else "".join(sorted({leaf_of(i) for i in query.ids}))
-    parts = [Part("", at, at, leaf, query, sources=tuple(sources)) for leaf in leaves]
-    return [_split(storage_id, collection, part) for part in parts]
+    whole = Part("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
+    tables = [source.table + suffix for source in sources for suffix in ("", "_del", "_hst")]
+    size = await _size(connection, *tables)
+    return [
+        _split(storage_id, collection, part) for part in _by_leaves(whole, size, HEAD_SPLIT_BYTES)
+    ]
+
+
+def _leaves(query: Query) -> str:
+    return LEAVES if query.ids is None else "".join(sorted({leaf_of(i) for i in query.ids}))
+
+
+async def _size(connection: Connection, *tables: str) -> int:
+    found: int = await connection.fetchval(queries()["tables_size"], [ident(t) for t in tables])
+    return found
 
 
 def _check_whole(query: Query) -> None:
@@ -142,10 +163,12 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
     parts: list[Part] = []
     replaced = whole.query.replaced_since is not None
     if kind is not States.DELETED and not replaced:
-        parts += [msgspec.structs.replace(whole, leaves=leaf) for leaf in whole.leaves]
+        # Who wants to see all there is checks the leaves, too, and has each by itself.
+        size = None if whole.hidden else await _size(connection, collection)
+        parts += _by_leaves(whole, size, HEAD_SPLIT_BYTES)
     if kind is not States.LIVE and not replaced:
-        size = await connection.fetchval(queries()["table_size"], ident(collection + "_del"))
-        parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size)
+        size = await _size(connection, collection + "_del")
+        parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size, SPLIT_BYTES)
     start = whole.at
     if kind is States.ALL and not replaced:
         # What a transaction made ended after it, or with it, where nobody saw it.
@@ -167,14 +190,19 @@ def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterat
         until = min(until - 1, part.published)
         gathered += size
         if after < until < part.published and gathered >= SPLIT_BYTES:
-            yield from _by_leaves(msgspec.structs.replace(part, after=after, until=until), gathered)
+            cut = msgspec.structs.replace(part, after=after, until=until)
+            yield from _by_leaves(cut, gathered, SPLIT_BYTES)
             after, gathered = until, 0
     rest = msgspec.structs.replace(part, after=after, until=part.published)
-    yield from _by_leaves(rest, gathered)
+    yield from _by_leaves(rest, gathered, SPLIT_BYTES)
 
 
-def _by_leaves(part: Part, size: int) -> Iterator[Part]:
-    count = min(max(-(-size // SPLIT_BYTES), 1), len(part.leaves))
+def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
+    """Shares the leaves, which a hash makes equal, out to splits of about `unit` bytes; each gets
+    its own when no size is given."""
+    count = len(part.leaves)
+    if size is not None:
+        count = min(max(-(-size // unit), 1), count)
     for n in range(count):
         yield msgspec.structs.replace(part, leaves=part.leaves[n::count])
 
@@ -229,7 +257,7 @@ def _tables(
             # What was replaced is given as it was before.
             replaced = part.query.replaced_since
             seen = statement.value(source.at if replaced is None else replaced, "int8")
-            for table in layer_tables(statement, source, part.query):
+            for table in layer_tables(statement, source, part.query, hidden=part.hidden):
                 past_at = seen if table.suffix == HISTORY else None
                 yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
         return

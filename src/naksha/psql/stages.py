@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Final, Self
 
@@ -13,18 +15,17 @@ import pyarrow as pa
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.columns import check_columns
 from naksha.model.errors import InvalidArgument
-from naksha.model.write_checks import check_points, lock_of
+from naksha.model.features import PreparedFeatures
+from naksha.model.write_checks import lock_of
 from naksha.psql import staging
 from naksha.psql.bulk import CLOSE_S, SETTINGS
 from naksha.psql.driver import Direct
 from naksha.psql.errors import DRIVER_ERRORS, translated
 from naksha.psql.servers import Server
 from naksha.psql.sql import queries
-from naksha.spi.arrow import as_given
 from naksha.spi.clock import Clock
-from naksha.spi.staging import StagedPart, not_staged
+from naksha.spi.staging import StagedPart, checked, not_staged
 
 CHUNK_BYTES: Final = 16 * limits.MIB
 """Of large features so much is checked and copied together."""
@@ -88,17 +89,14 @@ class PsqlStage:
             raise
         return cls(connection, attempt, table)
 
-    async def add(self, batch: pa.RecordBatch) -> None:
+    async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
         self._check_open()
         try:
-            given = as_given(batch)
-            for first in range(0, given.num_rows, step := _rows_at_once(given)):
-                await asyncio.to_thread(self._take, given.slice(first, step))
-                if (
-                    len(self._waiting) >= staging.CHUNK_FEATURES
-                    or self._waiting.size >= CHUNK_BYTES
-                ):
-                    await self._flush()
+            if isinstance(features, PreparedFeatures):
+                await self._take(lambda: features)
+            else:
+                for some in _pieces(features):
+                    await self._take(partial(checked, some, self._attempt.info, self._rows))
             await self._renew()
         except BaseException:
             self._over = "An earlier call failed, only abort is left"
@@ -139,11 +137,14 @@ class PsqlStage:
         if self._over:
             raise InvalidArgument(f"The attempt takes nothing more: {self._over}", field="stage")
 
-    def _take(self, batch: pa.RecordBatch) -> None:
-        """Check features and make rows of them."""
+    async def _take(self, check: Callable[[], PreparedFeatures]) -> None:
+        """Check features and make rows of them, which are copied once there are enough."""
+        await asyncio.to_thread(lambda: self._put(check()))
+        if len(self._waiting) >= staging.CHUNK_FEATURES or self._waiting.size >= CHUNK_BYTES:
+            await self._flush()
+
+    def _put(self, prepared: PreparedFeatures) -> None:
         info, storage = self._attempt.info, self._attempt.storage
-        prepared = check_columns(batch, id_prefix=info.id_prefix, first_row=self._rows)
-        check_points(prepared, info)
         uuids = prepared.lock_uuid
         locks = [None if uuid is None else lock_of(uuid, storage, info) for uuid in uuids]
         self._has_locks |= any(lock is not None for lock in locks)
@@ -201,7 +202,8 @@ class PsqlStage:
             self._connection.terminate()
 
 
-def _rows_at_once(batch: pa.RecordBatch) -> int:
-    """How many rows of a batch are checked together."""
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """So many rows each time as are checked together."""
     fitting: int = batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)
-    return max(1, min(staging.CHUNK_FEATURES, fitting))
+    step = max(1, min(staging.CHUNK_FEATURES, fitting))
+    return (batch.slice(first, step) for first in range(0, batch.num_rows, step))

@@ -225,15 +225,18 @@ class LayerTable(NamedTuple):
     conditions: list[str]
 
 
-def layer_tables(statement: Statement, layer: Source, query: Query) -> Iterable[LayerTable]:
-    """The tables of a layer that hold something of the query."""
+def layer_tables(
+    statement: Statement, layer: Source, query: Query, *, hidden: bool = False
+) -> Iterable[LayerTable]:
+    """The tables of a layer that hold something of the query; of the history, when all is asked
+    for, the `hidden` states too."""
     at = None if layer.at is None else statement.value(layer.at, "int8")
     if query.replaced_since is not None:
         yield LayerTable("_hst", "_open", at, list(_replaced(statement, query, at)))
         return
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
     every = query.states is States.ALL
-    for suffix, condition in _tables(query, at):
+    for suffix, condition in _tables(query, at, hidden):
         if suffix != "_hst" or at is None:
             yield LayerTable(suffix, "", at, [condition, *masks])
         elif not every:
@@ -254,13 +257,14 @@ def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[st
         yield sql("hst_live" if query.states is States.LIVE else "hst_dead")
 
 
-def _tables(query: Query, at: str | None) -> list[tuple[Suffix, str]]:
+def _tables(query: Query, at: str | None, hidden: bool) -> list[tuple[Suffix, str]]:
     """Which tables hold the states asked for, and under which condition."""
     current = sql("true") if at is None else sql("live_head_at", at=at)
     live: list[tuple[Suffix, str]] = [("", current)]
     dead: list[tuple[Suffix, str]] = [("_del", current)]
     if query.states is States.ALL:
         past = sql("all_hst") if at is None else sql("all_hst_at", at=at)
+        past = current if hidden else past
         if not _is_narrow(query):
             return [*live, *dead, ("_hst", past)]
         kinds = (sql("hst_live"), sql("hst_dead"))

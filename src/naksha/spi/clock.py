@@ -17,3 +17,8 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+
+def boot_seconds() -> float:
+    """A clock that goes on while the process is stopped, and while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

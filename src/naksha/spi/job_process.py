@@ -14,40 +14,48 @@ from typing import Any, Final
 import msgspec
 
 from naksha.model import limits
-from naksha.model.errors import NakshaError, NotSupported
+from naksha.model.errors import Cancelled, NakshaError, NotSupported
 from naksha.spi.jobs import MODULE, Done, Failed, JobKind, Line, Said, read_line
 
 _DRAIN_SECONDS: Final = 1.0
 """How long is waited for the last words of processes that outlive the job's."""
+_LOOK_SECONDS: Final = 0.02
+"""How often is looked whether a process is gone that should be."""
 
 
 class JobProcess:
-    """A job that runs. It ends with this process, whatever ends that."""
+    """A job that runs. It ends with this process, whatever ends that: it has the other end of a
+    pipe, by which it is also told for how long it may go on."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._killing: asyncio.TimerHandle | None = None
+        self._end: Done | Failed | None = None
+        self._is_killed = False
         self.errors: deque[str] = deque(maxlen=limits.JOB_ERROR_LINES_MAX)
         """The last lines that it wrote to stderr. There may be secrets in them."""
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
     async def start(
-        cls, spec: Mapping[str, Any], *, master: str = "", settings: Mapping[str, str] | None = None
+        cls,
+        spec: Mapping[str, Any],
+        *,
+        master: str = "",
+        settings: Mapping[str, str] | None = None,
+        until: float | None = None,
     ) -> JobProcess:
-        """Start a job by its whole specification, which goes by a pipe: nobody else reads it."""
-        arguments = ["run", "--parent", str(os.getpid())]
+        """Start a job by its whole specification, which goes by a pipe: nobody else reads it. With
+        `until` (`boot_seconds`) it ends at that time, unless it is prolonged."""
+        arguments = ["run", "--attached"]
         if master:
             arguments += ["--master", master]
         for name, value in (settings or {}).items():
             arguments += ["--set", f"{name}={value}"]
         made = cls(await _started(arguments, stdin=asyncio.subprocess.PIPE))
-        stdin = made._process.stdin
-        assert stdin is not None
-        with contextlib.suppress(ConnectionError):  # it has ended, and says why
-            stdin.write(msgspec.json.encode(spec))
-            await stdin.drain()
-        stdin.close()
+        made._tell(msgspec.json.encode(spec))
+        if until is not None:
+            made.prolong(until)
         return made
 
     @property
@@ -56,10 +64,10 @@ class JobProcess:
         return self._process.pid
 
     async def lines(self) -> AsyncIterator[Line]:
-        """What it tells; the last one is `Done` or `Failed`, whatever happens to it."""
+        """What it tells; the last one is `Done` or `Failed`, whatever happens to it. Who was
+        interrupted may go on with another call."""
         assert self._process.stdout is not None
-        end: Line | None = None
-        while end is None:
+        while self._end is None:
             try:
                 text = await self._process.stdout.readline()
             except ValueError:
@@ -69,11 +77,19 @@ class JobProcess:
                 break
             line = read_line(text)
             if isinstance(line, Done | Failed):
-                end = line
+                self._end = line
             elif line is not None:
                 yield line
-        code = await self._ended()
-        yield end or Failed(NakshaError.code, _sudden(code))
+        code = await self._gone(limits.JOB_KILL_SECONDS)
+        await asyncio.wait([self._listening], timeout=_DRAIN_SECONDS)
+        if self._end is None:
+            cancelled = Failed.of(Cancelled("The job was cancelled"))
+            self._end = cancelled if self._killing is not None else _sudden(code)
+        yield self._end
+
+    def prolong(self, until: float) -> None:
+        """It may go on until then; whoever cannot say so any more has lost it, maybe."""
+        self._tell(b"%.3f" % until)
 
     def cancel(self) -> None:
         """Ask it to end, and see to it that it does."""
@@ -82,28 +98,42 @@ class JobProcess:
             loop = asyncio.get_running_loop()
             self._killing = loop.call_later(limits.JOB_KILL_SECONDS, self._kill)
 
+    async def stop(self, seconds: float) -> None:
+        """It is gone when this returns; for so long it may clear up what it was about."""
+        self.cancel()
+        await self._gone(seconds)
+        await self.close()
+
     async def close(self) -> None:
         """It is gone when this returns, whatever it was about."""
-        self._kill()
-        await self._process.wait()
+        await self._gone(0)
         if self._killing is not None:
             self._killing.cancel()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
+        # Pipes whose end was not seen yet would outlive the loop, and complain.
+        self._process._transport.close()  # type: ignore[attr-defined]
 
-    async def _ended(self) -> int:
-        """Its exit code, once it has told all and is gone."""
-        try:
-            code = await asyncio.wait_for(self._process.wait(), limits.JOB_KILL_SECONDS)
-        except TimeoutError:
-            self._kill()
-            code = await self._process.wait()
-        await asyncio.wait([self._listening], timeout=_DRAIN_SECONDS)
-        return code
+    def _tell(self, line: bytes) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        if self._process.returncode is None and not stdin.is_closing():
+            stdin.write(line + b"\n")
+
+    async def _gone(self, seconds: float) -> int:
+        """Its exit code, once it has ended. What does not end in time is killed, and what it has
+        started and left behind at once: it leads a session of its own."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Before Python 3.12 `wait` waits for the pipes, too, and others may have them.
+                while self._process.returncode is None:  # noqa: ASYNC110 - see above
+                    await asyncio.sleep(_LOOK_SECONDS)
+        self._kill()
+        return await self._process.wait()
 
     def _kill(self) -> None:
-        """It and what it has started: it leads a session of its own."""
-        if self._process.returncode is None:
+        if not self._is_killed:
+            self._is_killed = True  # once: later on the number may be that of others
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -155,10 +185,11 @@ async def _started(arguments: list[str], *, stdin: int) -> asyncio.subprocess.Pr
     )
 
 
-def _sudden(code: int) -> str:
+def _sudden(code: int) -> Failed:
     """What is told of a process that ended without a word."""
-    if code >= 0:
-        return f"Its process ended with exit code {code} and said nothing"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-    hint = "; there may have been too little memory" if -code == signal.SIGKILL else ""
-    return f"Its process was ended by the signal {name}{hint}"
+    said = f"Its process ended with exit code {code} and said nothing"
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        hint = "; there may have been too little memory" if -code == signal.SIGKILL else ""
+        said = f"Its process was ended by the signal {name}{hint}"
+    return Failed(NakshaError.code, said)

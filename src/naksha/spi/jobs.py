@@ -45,10 +45,12 @@ class Said(_Line, frozen=True, tag="said"):
     text: str
 
 
-class Done(_Line, frozen=True, tag="done"):
-    """It ended well."""
+class Done(_Line, frozen=True, tag="done", omit_defaults=True):
+    """It ended well. `exit_code` is what the process ends with, for scripts: a job that looks for
+    something wrong may have found it."""
 
     report: dict[str, Any]
+    exit_code: int = 0
 
 
 class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):

@@ -11,7 +11,7 @@ import msgspec
 import shapely
 
 from naksha.model import limits, quadkey
-from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported
+from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import (
     And,
     Bbox,
@@ -45,12 +45,10 @@ def check_text(text: str) -> None:
         raise InvalidArgument("A text has a NUL character", field="query")
 
 
-def check_hidden(query: Query, hidden: bool, *, on_main: bool = True) -> None:
-    """Hidden states are asked for together with all others, and not on a branch."""
+def check_hidden(query: Query, hidden: bool) -> None:
+    """Hidden states are asked for together with all others."""
     if hidden and (query.states is not States.ALL or query.replaced_since is not None):
         raise InvalidArgument("Hidden states come with all states only", field="hidden")
-    if hidden and not on_main:
-        raise NotSupported("Hidden states are read on main only", field="hidden")
 
 
 def joined(parts: Sequence[str], operator: str, empty: str) -> str:

@@ -18,8 +18,12 @@ import pyarrow as pa
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
+from naksha.model.columns import check_columns
 from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
+from naksha.model.features import PreparedFeatures
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.model.write_checks import check_points
+from naksha.spi.arrow import as_given
 
 JOB: Final = "job"
 """The kind of the object that is kept for a job that was applied, and the id of the message by
@@ -82,10 +86,11 @@ class Applied(msgspec.Struct, frozen=True):
 class Stage(Protocol):
     """One attempt to stage features. It ends with `close` or `abort`, and is swept otherwise."""
 
-    async def add(self, batch: pa.RecordBatch) -> None:
+    async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
         """Stage features (schema: `naksha.spi.arrow.GIVEN`; columns that are not there are null).
         Bad ones are InvalidArgument, which names the feature, what is wrong with it, and as
-        `position` its row among all that were added; then only `abort` is left."""
+        `position` its row among all that were added; then only `abort` is left. What was
+        `checked` for the collection is not checked again."""
 
     async def close(self) -> StagedPart:
         """All of it is staged, and stays until the job is applied or its lease is over."""
@@ -119,6 +124,13 @@ class Staging(Protocol):
 
 
 # ---- What every storage looks at first -----------------------------------------------------------
+
+
+def checked(batch: pa.RecordBatch, info: CollectionInfo, first_row: int = 0) -> PreparedFeatures:
+    """Check features as `Stage.add` does; `first_row` is what the first one is called in errors."""
+    prepared = check_columns(as_given(batch), id_prefix=info.id_prefix, first_row=first_row)
+    check_points(prepared, info)
+    return prepared
 
 
 def check_job(job: str) -> str:

@@ -382,9 +382,9 @@ class Storage(Reader, Staging, Protocol):
     ) -> list[Split]:
         """Cut a bulk read into splits that together give each state exactly once.
 
-        Of all states (`States.ALL`) the `hidden` ones are given when asked for, too, on main only:
-        those that were replaced inside their own transaction, and backups of tombstones. Nobody
-        ever saw them, but others follow them."""
+        Of all states (`States.ALL`) the `hidden` ones are given when asked for, too: those that
+        were replaced inside their own transaction, and backups of tombstones. Nobody ever saw
+        them, but others follow them."""
 
     def read(
         self, split: Split, columns: Sequence[str] | None = None

@@ -32,7 +32,9 @@ def found_statement(
     geo = sql("geo_also") if tested else ""
     if sort:
         columns = "".join(_column(statement, n, key) for n, key in enumerate(sort))
-        sources = sources_of(statement, levels, query, None, "source_found", columns=columns)
+        sources = sources_of(
+            statement, levels, query, None, "source_found", slots={"columns": columns}
+        )
         last = "true" if after is None else _behind(statement, sort, after)
     else:
         conditions = []
@@ -40,7 +42,7 @@ def found_statement(
             conditions.append(sql("found_after", id=statement.value(after.id)))
         source = "source_found_page" if limit else "source_found"
         slots = {"columns": "", "limit": limit}
-        sources = sources_of(statement, levels, query, None, source, *conditions, **slots)
+        sources = sources_of(statement, levels, query, None, source, *conditions, slots=slots)
         last = "true"
     text = sql(
         "select_found",

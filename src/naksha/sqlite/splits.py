@@ -43,8 +43,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
     each together with what left it for the history after `published`; or the history ("hst") that
-    ended after `after`, up to `until`, `hidden` states too; or such a range of ids of a branch
-    ("layers").
+    ended after `after`, up to `until`; or such a range of ids of a branch ("layers"). Of the
+    history the `hidden` states are read, too.
     """
 
     source: str
@@ -78,7 +78,7 @@ def plan(
     hidden: bool,
 ) -> list[Split]:
     """See `Storage.plan`; the caller has published what can be."""
-    check_hidden(query, hidden, on_main=seen == MAIN_ONLY)
+    check_hidden(query, hidden)
     if query.limit is not None or query.cursor is not None:
         raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
     if query.space is not None:
@@ -217,7 +217,16 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
 def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     ids = _range(statement, part)
-    sources = sources_of(statement, levels, part.query, None, "split_source", *ids, columns=columns)
+    sources = sources_of(
+        statement,
+        levels,
+        part.query,
+        None,
+        "split_source",
+        *ids,
+        hidden=part.hidden,
+        slots={"columns": columns},
+    )
     return sources, statement.values
 
 

@@ -12,12 +12,10 @@ from typing import IO, Final
 import pyarrow as pa
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.columns import check_columns
 from naksha.model.errors import InvalidArgument
+from naksha.model.features import PreparedFeatures
 from naksha.model.limits import STAGING_LEASE_SECONDS
-from naksha.model.write_checks import check_points
-from naksha.spi.arrow import as_given
-from naksha.spi.staging import StagedPart, not_staged
+from naksha.spi.staging import StagedPart, checked, not_staged
 from naksha.sqlite.bulk import rows_of
 from naksha.sqlite.errors import translated
 from naksha.sqlite.sql import queries
@@ -53,21 +51,20 @@ class SqliteStage:
             self._forget()
             raise
 
-    async def add(self, batch: pa.RecordBatch) -> None:
+    async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
         async with self._turn:
             self._check_open()
             try:
-                self._count += await asyncio.to_thread(self._add, batch)
+                self._count += await asyncio.to_thread(self._add, features)
             except BaseException:
                 # Nobody can tell which of them are staged.
                 self._failed = True
                 raise
 
-    def _add(self, batch: pa.RecordBatch) -> int:
-        prepared = check_columns(
-            as_given(batch), id_prefix=self._info.id_prefix, first_row=self._count
-        )
-        check_points(prepared, self._info)
+    def _add(self, features: pa.RecordBatch | PreparedFeatures) -> int:
+        prepared = features
+        if isinstance(prepared, pa.RecordBatch):
+            prepared = checked(prepared, self._info, self._count)
         rows = zip(rows_of(prepared, shapes_of(prepared)), prepared.lock_uuid, strict=True)
         self._check_there()
         with translated():

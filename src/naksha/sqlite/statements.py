@@ -7,7 +7,8 @@ cannot decide (real geometries) is left to `exact`, which gets the geometries be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -95,7 +96,9 @@ def states(
         return sql("select_states", sources=sources, order="", geo=geo), statement.values
     # Of those that are still to be tested nobody knows how many will do.
     limit = "" if tested else sql("limit", limit=str(query.limit + 1))
-    sources = sources_of(statement, levels, query, cursor, "source_page", *near, limit=limit)
+    sources = sources_of(
+        statement, levels, query, cursor, "source_page", *near, slots={"limit": limit}
+    )
     order = sql("order_page", limit=limit)
     return sql("select_states", sources=sources, order=order, geo=geo), statement.values
 
@@ -114,9 +117,11 @@ def sources_of(
     cursor: Cursor | None,
     source: str,
     *conditions: str,
-    **slots: str,
+    hidden: bool = False,
+    slots: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """All tables that the query is answered from, each as the source that is named."""
+    """All tables that the query is answered from, each as the source that is named. Of the
+    history, when all is asked for, the `hidden` states too."""
     boxes = boxes_of(query.spatial)
     filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
@@ -128,7 +133,7 @@ def sources_of(
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
-        for table in _tables(statement, query, version, since):
+        for table in _tables(statement, query, version, since, hidden):
             closed = table.name == "hst" and query.states is States.ALL and not replaced
             shown = _shown(closed, version, space)
             # What has ended is in no layer above.
@@ -251,7 +256,9 @@ def _since(statement: Statement, query: Query) -> list[str]:
     return [sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))]
 
 
-def _tables(statement: Statement, query: Query, at: str | None, since: list[str]) -> list[_Table]:
+def _tables(
+    statement: Statement, query: Query, at: str | None, since: list[str], hidden: bool
+) -> list[_Table]:
     """All tables that a query is answered from. What was live in the past is asked of a tree."""
     if query.replaced_since is not None:
         return [_dead(" AND ".join(_replaced(statement, query, at)))]
@@ -259,7 +266,7 @@ def _tables(statement: Statement, query: Query, at: str | None, since: list[str]
     head = _Table("head", current, "box", "tagged_head")
     gone = _Table("del", current, "gone", "tagged_del")
     if query.states is States.ALL:
-        return [head, gone, *_past(query, at, since)]
+        return [head, gone, *([_dead(current)] if hidden else _past(query, at, since))]
     if query.states is States.LIVE:
         now, then = head, None if at is None else _live(sql("live_hst_at", at=at))
     else:

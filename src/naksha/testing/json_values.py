@@ -2,7 +2,8 @@
 
 Python says `True == 1` and `1e308 != 10**308`; to a reader of JSON the first two differ and the
 last two are the same number. Written to be read: the oracle and the queries by brute force stand
-on these few functions.
+on these few functions. That `naksha.model.merge` and `naksha.spi.predicates` have some like them is
+on purpose: those are what is tested, and must not be what they are tested against.
 """
 
 from __future__ import annotations

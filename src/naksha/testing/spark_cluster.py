@@ -84,8 +84,12 @@ class SparkCluster:
 
     def executors(self) -> list[int]:
         """The process ids of the executors that run now."""
-        parents = {worker.pid for worker in self.workers}
-        return [pid for pid in _pids() if _parent_of(pid) in parents]
+        return _children({worker.pid for worker in self.workers})
+
+    def python_workers(self) -> list[int]:
+        """The process ids of the Python processes of executors, which run tasks."""
+        daemons = _children(set(self.executors()))
+        return _children(set(daemons))
 
     def kill_executor(self) -> int:
         """Kill one executor at once; gives its process id."""
@@ -105,6 +109,9 @@ class SparkCluster:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_DIRS": str(self._directory / "local"),
             "SPARK_LOCAL_IP": HOST,
+            # Master and workers have little to do; so they start sooner.
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         }
         environment |= {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
         command = [str(self._home / "bin" / "spark-class"), program, "--webui-port", "0"]
@@ -134,8 +141,9 @@ class SparkCluster:
         raise RuntimeError(f"Spark's {name} did not start:\n{log.read_text(errors='replace')}")
 
 
-def _pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+def _children(parents: set[int]) -> list[int]:
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if _parent_of(pid) in parents]
 
 
 def _parent_of(pid: int) -> int | None:

@@ -259,10 +259,6 @@ class TestSplits:
         splits = await places.storage.plan(places.name, Query())
         assert await read_all(places.storage, splits) == []
 
-
-class TestSplitsOfMain:
-    """What only those ask for who look after a whole collection."""
-
     async def test_hidden_states_come_with_all_others(self, places: Handle) -> None:
         async def work(session: WriteSession) -> list[str | None]:
             made = await session.create(places.name, [point("x", n=1), point("y")])
@@ -290,9 +286,17 @@ class TestSplitsOfMain:
             with pytest.raises(InvalidArgument, match="Hidden"):
                 await plan(places.name, query, hidden=True)
 
+
+class TestSplitsOfMain:
+    """What only those ask for who look after a whole collection."""
+
     async def test_splits_say_what_their_table_holds(self, filled: Handle) -> None:
         await filled.published()
-        splits = await filled.storage.plan(filled.name, Query(states=States.ALL))
+        query = Query(states=States.ALL)
+        splits = [
+            *await filled.storage.plan(filled.name, query),
+            *await filled.storage.plan(filled.name, query, hidden=True),
+        ]
         assert {split.states for split in splits} == set(States)
         for split in splits:
             rows = await rows_of(filled.storage, split)

@@ -431,8 +431,6 @@ class TestStateIdsOnABranch:
             await branch.main.state(state.uuid)
 
 
-# They read all columns through all layers in bulk, at each version: minutes on a busy machine.
-@pytest.mark.timeout(600)
 class TestVersionsOfABranch:
     async def test_before_at_and_after_the_base(self, storage: Storage) -> None:
         main = await new_collection(storage)

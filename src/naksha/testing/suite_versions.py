@@ -57,7 +57,8 @@ async def some_history(places: Handle) -> list[Version]:
 
 async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
     """Between any two versions those states are replaced that were valid at the first one, and are
-    not at the second one: live, dead and both, paged, counted and read in bulk."""
+    not at the second one: live, dead and both, paged, counted and read in bulk, which takes longer
+    and is done from each version to the next and to the last."""
     both = (States.LIVE, States.DELETED)
     valid = [
         {kind: await handle.states(Query(states=kind), seq(version)) for kind in both}
@@ -79,6 +80,8 @@ async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
                     handle.name, msgspec.structs.replace(query, limit=PAGE_MAX), at
                 )
                 assert raw_of(page.states) == raw_of(states)
+                if last not in (versions[versions.index(first) + 1], versions[-1]):
+                    continue
                 splits = await handle.storage.plan(handle.name, query, at)
                 check_rows(await read_all(handle.storage, splits), states)
 

@@ -6,21 +6,26 @@ import comes first, and a second one goes on after the first.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.errors import CollectionNotFound, InvalidArgument, Unavailable
 from naksha.model.query import Query
+from naksha.spi.staging import JOB
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.records import Signed
 from naksha.versioning.writing import as_written, in_parts
 
 Feature: TypeAlias = Mapping[str, Any]
+PUBLICATION_SECONDS: Final = 1.0
+"""How long is waited for the publication of what was written before, at a time."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -58,26 +63,35 @@ async def import_history(
     info: CollectionInfo,
     steps: Iterable[Step] | AsyncIterable[Step],
     signed: Signed,
+    *,
+    job: str | None = None,
 ) -> list[Imported]:
     """Load dated snapshots or edits into a collection, which is created with the first step.
+
+    A `job` that was begun before and begins again goes on after the last step that it has made.
 
     Raises:
         InvalidArgument: A step is not later than the one before it, or not later than the last
             transaction of the storage.
+        Unavailable: What was written before is not published in time.
     """
+    # First: it waits for what was made before, which is seen only then.
+    before = None if job is None else await _made_before(storage, job)
     ids, known = await _ids(storage, info.id)
     target = Target(info.id, None if known else info, (known or info).id_prefix or "")
     last: int | None = None
+    number = 0
     done: list[Imported] = []
     async for step in _each(steps):
+        number += 1
         if last is not None and step.at_ms <= last:
             raise InvalidArgument(
-                f"Step {len(done) + 1} is dated {step.at_ms}, not after the one before it",
-                field="at_ms",
+                f"Step {number} is dated {step.at_ms}, not after the one before it", field="at_ms"
             )
         last = step.at_ms
-        done.append(await _import(storage, target, step, signed, ids))
-        target = replace(target, new=None)
+        if before is None or step.at_ms > before:
+            done.append(await _import(storage, target, step, signed, ids, job))
+            target = replace(target, new=None)
     return done
 
 
@@ -95,7 +109,7 @@ class Target:
 
 
 async def _import(
-    storage: Storage, target: Target, step: Step, signed: Signed, ids: set[str]
+    storage: Storage, target: Target, step: Step, signed: Signed, ids: set[str], job: str | None
 ) -> Imported:
     """Do one step; `ids` are those of the collection before, and afterwards those after it."""
     put = step.features if isinstance(step, Snapshot) else step.put
@@ -119,12 +133,34 @@ async def _import(
         message = step.message or signed.message
         if message is not None and session.txn is not None:
             await session.message(MESSAGE, message)
+        if job is not None and session.txn is not None:
+            await session.message(JOB, job)
         return session.txn
 
     txn = await storage.run(work, signed.app_id, signed.author, at_ms=step.at_ms)
     ids -= gone
     ids |= coming
     return Imported(step.at_ms, txn, counts.get("CREATED", 0), counts.get("UPDATED", 0), len(gone))
+
+
+async def _made_before(storage: Storage, job: str) -> int | None:
+    """The time of the last step that a job has made, if it has made the last transaction: since
+    then nobody else can have made one, as steps have times of the past."""
+    deadline = time.monotonic() + limits.IMPORT_PUBLICATION_SECONDS_MAX
+    status = await storage.publication()
+    while status.unpublished:
+        if time.monotonic() >= deadline:
+            raise Unavailable(
+                f"{status.unpublished} transactions wait for publication, held back by"
+                f" {status.held_back_by or 'others that write'}: the history cannot go on"
+            )
+        await storage.wait_beyond(status.last_seq_number, PUBLICATION_SECONDS)
+        status = await storage.publication()
+    if not status.last_txn:
+        return None
+    newest = await storage.transaction(status.last_txn)
+    is_ours = any(signal.id == JOB and signal.text == job for signal in newest.signals)
+    return newest.published_ms if is_ours else None
 
 
 async def _ids(storage: Storage, collection: str) -> tuple[set[str], CollectionInfo | None]:

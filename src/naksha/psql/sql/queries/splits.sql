@@ -139,8 +139,12 @@ SELECT b.bounds[2]::int8 AS until, coalesce(pg_table_size(i.inhrelid), 0) AS byt
        regexp_match(pg_get_expr(c.relpartbound, c.oid), '(\d+)\D+(\d+)') AS b(bounds)
  WHERE i.inhparent = to_regclass($1) AND b.bounds[2]::int8 > $2 ORDER BY 1
 
--- name: table_size
-SELECT coalesce(pg_table_size(to_regclass($1)), 0)
+-- name: tables_size
+-- Bytes of tables with all their partitions; one that is not there has none.
+SELECT coalesce(sum(pg_table_size(part)), 0)::int8
+  FROM unnest($1::text[]) AS t(name), LATERAL (
+       SELECT to_regclass(t.name) AS part
+       UNION SELECT relid FROM pg_partition_tree(to_regclass(t.name))) AS parts
 
 -- name: version_replayed
 -- Whether a replica knows the version, and with it all transactions up to it.
