@@ -182,7 +182,7 @@ def _plain(kind: types.Type) -> types.Type:
 def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
     as_json = given["as_json"]
     with readable(as_json=as_json):
-        from naksha.cli.job_running import run_job
+        from naksha.cli.job_running import print_report, run_job
         from naksha.spark.options import place_of
 
         named = {"storage": given["storage"], "schema": given["schema"]}
@@ -202,7 +202,11 @@ def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
         except msgspec.ValidationError as error:
             raise invalid_struct("job", error) from None
         settings = dict(_pair(text, "spark") for text in given["spark"] or ())
-        run_job(spec, master=given["master"], settings=settings, as_json=as_json)
+        done = run_job(spec, master=given["master"], settings=settings, as_json=as_json)
+        if not as_json:
+            print_report(done.report)
+        if done.exit_code:
+            raise typer.Exit(done.exit_code)
 
 
 def _value(field: types.Field, value: Any) -> Any:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
-
 from naksha.cli.hub import with_hub
-from naksha.cli.job_progress import JobBar
+from naksha.cli.job_running import run_job
 from naksha.hub.context import DEFAULT_REALM, anonymous
 from naksha.hub.hub import Hub
 from naksha.hub.objects import Space, StorageChoice, StorageObject
@@ -22,13 +20,14 @@ from naksha.hub.storage_changes import create_storage
 from naksha.model.errors import NotSupported
 from naksha.server.main import make_data_directory
 from naksha.server.sources import read_settings
-from naksha.spi.job_process import JobProcess
-from naksha.spi.jobs import Done, Failed
 from naksha.spi.locations import FILE
 
 NAME: Final = "airports"
 """Of the file, the storage, the space and the collection."""
 TITLE: Final = "Airports of Germany, Austria and Switzerland, 2020 to 2025"
+MASTER: Final = "local[1]"
+SETTINGS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""What is done is little: Java need not be made for more."""
 NO_JAVA: Final = "The sample is loaded by Spark, which needs Java 17; it was left out."
 
 
@@ -53,7 +52,7 @@ def _make(path: Path) -> None:
         raise NotSupported(NO_JAVA)
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
-        asyncio.run(_load(_location(unfinished)))
+        run_job(sample_spec(_location(unfinished)), master=MASTER, settings=SETTINGS)
         unfinished.rename(path)
     finally:
         for left in path.parent.glob(f"{unfinished.name}*"):
@@ -64,21 +63,18 @@ def _location(path: Path) -> str:
     return f"{FILE}:{quote(str(path))}"
 
 
-async def _load(location: str) -> dict[str, Any]:
-    from naksha.spark.sample import sample_load
-
-    process = await JobProcess.start(msgspec.to_builtins(sample_load(location)))
-    try:
-        with JobBar() as bar:
-            async for line in process.lines():
-                if isinstance(line, Failed):
-                    raise line.error()
-                if isinstance(line, Done):
-                    return line.report
-                bar.show(line)
-    finally:
-        await process.close()
-    raise AssertionError("the last line of a job is its end")
+def sample_spec(location: str) -> dict[str, Any]:
+    """The load of the sample into a storage of its own, which must be fresh: it is dated. Plain
+    data, so that only its own process loads Spark and what is about it."""
+    return {
+        "job": "load",
+        "place": {"location": location},
+        "collection": NAME,
+        "files": [str(files("naksha") / "spark" / "sample" / "airports.jsonl.bz2")],
+        "app_id": "naksha-sample",
+        "author": "airportsdata",
+        "history": True,
+    }
 
 
 async def _register(hub: Hub, path: Path) -> None:

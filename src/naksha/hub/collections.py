@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from naksha.hub.objects import Space
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.names import check_collection_id
 
 _UNFIT: Final = re.compile(r"[^a-z0-9_]+")
@@ -83,6 +83,15 @@ def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
         is_own=not _told(space, properties).get("id"),
         auto_create=_flag(properties, "autoCreateCollection", True, "properties"),
         auto_delete=_flag(properties, "autoDeleteCollection", True, "properties"),
+    )
+
+
+def not_to_be_made(id: str) -> CollectionNotFound:
+    """Why there is no collection for a space."""
+    return CollectionNotFound(
+        f"No collection {id!r}, and the connector's autoCreateCollection is false: create it, or"
+        " let the connector do so",
+        collection_id=id,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -21,6 +20,7 @@ from naksha.catalog.objects import Object, ObjectRef, type_id_of
 from naksha.catalog.persistence import Persistence
 from naksha.model import limits
 from naksha.model.errors import NakshaError, OutcomeUnknown
+from naksha.spi.clock import boot_seconds
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,11 +164,6 @@ class Lost(Exception):
     """Somebody else has it, or shall have it, or it was put elsewhere."""
 
 
-def boot_seconds() -> float:
-    """A clock that goes on while the process is stopped, and while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 async def take(
     table: LeasedTable[L], kept: Object[L], instance: str, times: LeaseTimes = TIMES, **changes: Any
 ) -> Holding[L] | None:
@@ -203,6 +198,11 @@ class Holding(Generic[L]):
     def value(self) -> L:
         """As it was kept last."""
         return self._kept.value
+
+    @property
+    def valid_until(self) -> float:
+        """When somebody else may have it (`boot_seconds`)."""
+        return self._valid_until
 
     @property
     def seconds_left(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -124,11 +125,9 @@ class Area:
         """How many features the space has, wherever they are; estimated where that is known."""
         ref, context = self.parameters.ref, self.parameters.context
         if await self.asked.is_plain():
-            try:
+            # Who has a right to some features only may still count these.
+            with suppress(Forbidden):
                 content = await self.asked.send(GetStatistics(ref=ref, fast=True))
-            except Forbidden:
-                pass  # A right to some features is one to count these.
-            else:
                 return content.statistics.count.value
         return (await self.asked.send(CountFeatures(ref=ref, context=context))).count
 

@@ -12,7 +12,7 @@ from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.spi.job_process import described_jobs
 from naksha.spi.jobs import JobKind
 
-FILLED: Final = ("job", "place", "collection", "app_id", "author", "job_id")
+FILLED: Final = ("job", "place", "collection", "info", "app_id", "author", "job_id")
 """What a client does not say in `spec`: the hub knows it."""
 _RETRY_SECONDS: Final = 60.0
 """How long it is believed that none can be run."""

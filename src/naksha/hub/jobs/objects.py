@@ -209,7 +209,10 @@ async def read_log(persistence: Persistence, id: int) -> Object[JobLog] | None:
 
 
 async def add_to_log(persistence: Persistence, id: int, more: list[LogLine]) -> None:
-    """Say more, whoever else does so at the same time."""
+    """Say more, whoever else does so at the same time. What is there already, because whoever said
+    it was interrupted before he knew, is not said twice."""
     while (old := await read_log(persistence, id)) is not None:
-        if await persistence.replace(old, old.value.with_lines(more)) is not None:
+        known = set(old.value.lines)
+        new = [line for line in more if line not in known]
+        if not new or await persistence.replace(old, old.value.with_lines(new)) is not None:
             return

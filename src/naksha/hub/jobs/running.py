@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
+from naksha.hub.collections import Stored, not_to_be_made
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_log
-from naksha.hub.jobs.targets import WRITE, Placed, Target, target_of, whole_spec
+from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
 from naksha.hub.leasing import Holding
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError
@@ -50,6 +51,7 @@ class Runner:
         self._phase = Phase("")
         self._done = 0
         self._said: list[LogLine] = []
+        self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Until it has ended, or is Lost."""
@@ -60,15 +62,40 @@ class Runner:
             if running.done():
                 saving.cancel()
                 await asyncio.gather(saving, return_exceptions=True)
-                await self._end(await running)
+                await self._kept(await running)
+        except asyncio.CancelledError:
+            if not await self._was_done(running):
+                raise
         finally:
-            for task in (saving, running):
+            tasks = [saving, running, *filter(None, [self._ending])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(saving, running, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             if self._process is not None:
+                # Nothing is cleared away: it may be somebody else's by now.
                 await self._process.close()
         if not saving.cancelled() and (error := saving.exception()) is not None:
             raise error
+
+    async def _was_done(self, running: asyncio.Task[Done | Failed]) -> bool:
+        """The instance is stopped, and still has the job: whether that has ended before, or was
+        done just now."""
+        if not running.done():
+            if self._process is None:
+                return False
+            await self._process.stop(limits.JOB_STOP_SECONDS_MAX)
+            await asyncio.wait([running])
+            if isinstance(running.result(), Failed):
+                return False
+        await self._kept(running.result())
+        return True
+
+    async def _kept(self, end: Done | Failed) -> None:
+        """Keep how it ended, once: who is interrupted meanwhile cannot know whether it was kept,
+        and waits for what was begun."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(end))
+        await asyncio.shield(self._ending)
 
     # ---- Its process -------------------------------------------------------------------------
 
@@ -85,7 +112,10 @@ class Runner:
     async def _listened(self) -> Done | Failed:
         self._say(f"begun by the instance {self._holding.value.holder}")
         process = self._process = await JobProcess.start(
-            await self._spec(), master=self._how.master, settings=self._how.settings
+            await self._spec(),
+            master=self._how.master,
+            settings=self._how.settings,
+            until=self._holding.valid_until,
         )
         _log.info("job %s runs as process %d", self._name, process.pid)
         end: Line | None = None
@@ -94,7 +124,7 @@ class Runner:
             end = line
         assert isinstance(end, Done | Failed)
         if isinstance(end, Failed) and self._holding.value.cancelled_by:
-            return Failed.of(Cancelled("The job was cancelled"))
+            return end if end.code == Cancelled.code else Failed.of(Cancelled("It was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
             _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end
@@ -104,22 +134,18 @@ class Runner:
         job, how = self._job, self._how
         kind = await how.kinds.get(job.job)
         target = await target_of(await self._realm.registry.snapshot_now(), job, kind)
-        if kind.access == WRITE:
-            await self._make_collection(target)
+        if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
+            await self._check_made(target.stored)
         placed = Placed(*self._realm.located(target.storage))
         return whole_spec(job, kind, target, placed, how.files, self._realm.realm_id)
 
-    async def _make_collection(self, target: Target) -> None:
-        """The collection of a space has the settings that the space says."""
-        if target.stored is None or not target.stored.auto_create:
-            return
-        storage = await self._realm.storage(target.storage.id)
-        info = target.stored.collection
+    async def _check_made(self, stored: Stored) -> None:
+        """CollectionNotFound when a job would make what must not be made."""
+        storage = await self._realm.storage(stored.storage_id)
         try:
-            await storage.collection(info.id)
-        except CollectionNotFound:
-            async with storage.write(self._job.app_id, self._job.author) as session:
-                await session.create_collection(info)
+            await storage.collection(stored.collection.id)
+        except CollectionNotFound as error:
+            raise not_to_be_made(stored.collection.id) from error
 
     def _note(self, line: Line) -> None:
         if isinstance(line, Phase):
@@ -140,12 +166,16 @@ class Runner:
         """Keep how far it is, and look whether it shall end; ends with Lost."""
         while True:
             try:
-                await self._save()
-            except NakshaError as error:
+                # A catalog that does not answer must not let it be had for longer than this.
+                async with asyncio.timeout(self._holding.seconds_left):
+                    await self._save()
+            except (NakshaError, TimeoutError) as error:
                 _log.warning("job %s: %s", self._name, error)
                 self._holding.check()
-            if self._holding.value.cancelled_by and self._process is not None:
-                self._process.cancel()
+            if self._process is not None:
+                self._process.prolong(self._holding.valid_until)
+                if self._holding.value.cancelled_by:
+                    self._process.cancel()
             await asyncio.sleep(limits.JOB_SAVE_SECONDS)
 
     async def _save(self) -> None:
@@ -163,12 +193,15 @@ class Runner:
             return
         try:
             await add_to_log(self._realm.opened.persistence, self._job.own.log_id, said)
-        except NakshaError:
+        except (NakshaError, asyncio.CancelledError):
+            # A job that ends interrupts what is saved meanwhile; its end saves this once more.
             self._said = said + self._said
             raise
 
     async def _end(self, end: Done | Failed) -> None:
         """Keep how it ended, and try until that is done or it is somebody else's."""
+        if isinstance(end, Failed):
+            self._holding.check()  # it ends by itself when its time is over, and says nothing
         state = State.DONE if isinstance(end, Done) else State.FAILED
         if isinstance(end, Failed) and end.code == Cancelled.code:
             state = State.CANCELLED

@@ -195,6 +195,8 @@ class JobService:
 
     async def _give_back(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
         """This instance ends; whoever comes next need not wait, and begins as if nobody had."""
+        if holding.value.state.is_final:
+            return  # that was kept, and only what comes after it was interrupted
         table = JobTable(realm.opened.persistence)
         await _say(realm, job, table, "the instance was stopped")
         if await self._is_repeatable(job):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from naksha.catalog.entities import Snapshot
 from naksha.hub import resources
 from naksha.hub.collections import Stored
@@ -128,7 +130,7 @@ def check_allowed(target: Target, job: JobObject, kind: JobKind, actor: Actor) -
     if kind.access == MANAGE:
         managed = target.storage if target.space is None else target.space
         rights.check(managed.manage_right, managed.resource())
-    if kind.access == WRITE and _is_dated(job):
+    if kind.access == WRITE and is_dated(job):
         # The past of all its collections is told by the one log of a storage.
         rights.check(target.storage.manage_right, target.storage.resource())
     if kind.access == WRITE and target.space is None and target.collection is not None:
@@ -143,12 +145,12 @@ def _needed(kind: JobKind, job: JobObject) -> list[Right]:
     if kind.access != WRITE:
         return [Right.READ_FEATURES]
     needed = [Right.CREATE_FEATURES, Right.UPDATE_FEATURES]
-    if job.spec.get("mode") in _DELETING or _is_dated(job):
+    if job.spec.get("mode") in _DELETING or is_dated(job):
         needed.append(Right.DELETE_FEATURES)
     return needed
 
 
-def _is_dated(job: JobObject) -> bool:
+def is_dated(job: JobObject) -> bool:
     """Whether it gives transactions a time of their own."""
     return bool(job.spec.get("history"))
 
@@ -184,6 +186,7 @@ def whole_spec(
         raise InvalidArgument("This job is about a whole storage", field="collection")
     told = {
         "collection": target.collection,
+        "info": None if target.stored is None else msgspec.to_builtins(target.stored.collection),
         "app_id": job.app_id,
         "author": job.author,
         "job_id": job.own.run_id,

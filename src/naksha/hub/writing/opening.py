@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from naksha.hub.collections import not_to_be_made
 from naksha.hub.targets import Target
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, Retryable
@@ -24,11 +25,7 @@ async def open_collection(
         if not may_create:
             return None
         if not target.auto_create:
-            error.message = (
-                f"No collection {id!r}, and the connector's autoCreateCollection is false: create"
-                " it, or let the connector do so"
-            )
-            raise
+            raise not_to_be_made(id) from error
     try:
         await session.collection(id, dropped=True)
     except CollectionNotFound:
