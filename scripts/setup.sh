@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up everything the project needs on a Debian machine; what is already there is left alone.
 #   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, curl,
-#                             Redis and MariaDB, by apt
+#                             Redis, MariaDB and PostgreSQL's JDBC driver, by apt
 #   scripts/setup.sh java     what Spark needs; system has it, too
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
@@ -89,9 +89,15 @@ setup_java() { # Spark runs on Java 17 or 21
   fi
 }
 
+setup_jdbc() { # what the benchmark of the pipeline compares with
+  [ -e /usr/share/java/postgresql.jar ] && return
+  (apt_install libpostgresql-jdbc-java) || say "going on without PostgreSQL's JDBC driver"
+}
+
 setup_system() {
   local version
   setup_java
+  setup_jdbc
   has sqlite3 || apt_install sqlite3
   has curl || apt_install curl
   setup_redis

@@ -7,8 +7,11 @@ states of the segments, and those of the storage that began before and have not 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,7 +20,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.errors import Busy, InvalidArgument, NotFound
 from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.spark.jobs.reading import table
@@ -28,6 +31,7 @@ from naksha.spi.storage import Split, Storage
 from naksha.versioning import places
 
 MANIFEST: Final = "manifest.json"
+LOCK: Final = ".lock"
 KEPT: Final = tuple(name for name in COLUMNS.names if name != "seq_number")
 """The columns of a state in an archive; numbers of versions belong to the log."""
 
@@ -79,14 +83,44 @@ def read_manifest(folder: Path, storage: str, collection: str) -> Manifest:
     return found
 
 
+@contextmanager
+def growing(folder: Path) -> Iterator[None]:
+    """Whoever adds a segment is alone, from the manifest that is read to the one that is written.
+
+    Raises:
+        Busy: Somebody else does so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(
+                f"Another job adds to the archive in {folder}; wait for its end", field="archive"
+            ) from None
+        yield
+
+
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest, at once and for good: what it names is dropped elsewhere."""
+    for segment in manifest.segments[-1:]:
+        for name in segment.files:
+            _sync(folder / segment.name / name)
+        _sync(folder / segment.name)
     unfinished = folder / f".{MANIFEST}.{uuid.uuid4().hex}"
-    with unfinished.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        file.flush()
-        os.fsync(file.fileno())
+    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    _sync(unfinished)
     unfinished.replace(folder / MANIFEST)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    """A file, or the names in a directory, survive the machine from now on."""
+    opened_ = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened_)
+    finally:
+        os.close(opened_)
 
 
 def archived_features(
@@ -102,7 +136,7 @@ def archived_features(
         version: The version, in any way that a version is said; of main.
     """
     place = Place(storage)
-    folder = Path(archive)
+    folder = Path(archive).absolute()
     if not (folder / MANIFEST).exists():
         raise NotFound(f"There is no archive in {archive!r}", field="archive")
     storages = opened(place)

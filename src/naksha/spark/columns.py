@@ -20,10 +20,12 @@ from pyspark.sql.types import (
 )
 
 from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.spark.properties import is_read, structs_of
 from naksha.spark.read_options import GeometryForm
 from naksha.spi.arrow import COLUMNS
 
 SRID: Final = 4326
+PROPERTIES: Final = "properties"
 CHANGE: Final = "change"
 """What became of a feature: created, updated or deleted. Only streams have it."""
 _CHANGES: Final = {"CREATE": "created", "UPDATE": "updated", "DELETE": "deleted"}
@@ -88,6 +90,15 @@ def _check(field: StructField, known: tuple[str, ...]) -> None:
             '"variant") makes variants of it, as does Spark\'s parse_json',
             field="schema",
         )
+    if isinstance(given, StructType) and field.name == PROPERTIES:
+        if not is_read(given):
+            raise NotSupported(
+                f"{field.name} are read as structs of BOOLEAN, INT, BIGINT, DOUBLE, STRING and"
+                " such structs, all of which can be null; naksha.spark.features(…, properties=…)"
+                " takes other types",
+                field="schema",
+            )
+        return
     types = [wanted.dataType.simpleString()]
     if isinstance(wanted.dataType, BinaryType):
         types.append(GeometryType(SRID).simpleString())
@@ -111,6 +122,8 @@ def _array(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return array
     if not pa.types.is_struct(field.type):
         return array.cast(field.type)
+    if field.name == PROPERTIES:
+        return structs_of(array, field.type)
     # GEOMETRY: null as a whole, while its parts never are.
     srids = pa.repeat(pa.scalar(SRID, pa.int32()), len(array))
     parts = [srids, array.fill_null(b"")]

@@ -9,9 +9,7 @@ What Spark and others print goes to stderr. SIGTERM cancels the job.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +19,13 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.outcomes import outward
+from naksha.spark.attached import Parent
 from naksha.spark.jobs.registry import described, read_spec
 from naksha.spark.running import Run
 from naksha.spark.sessions import LOCAL
 from naksha.spark.telling import LineProgress
 from naksha.spi.jobs import MODULE, Failed
 
-_PR_SET_PDEATHSIG: Final = 1
 _STDIN: Final = "-"
 
 
@@ -39,10 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "describe":
             out.write(msgspec.json.encode(described()) + b"\n")
             return 0
-        if options.parent:
-            _end_with(options.parent)
         settings = dict(_setting(text) for text in options.settings)
-        asked = read_spec(_read(options.spec))
+        asked = read_spec(_attached() if options.attached else _read(options.spec))
     except NakshaError as error:
         out.write(msgspec.json.encode(Failed.of(error)) + b"\n")
         return outward(error).exit_code
@@ -76,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         help="A setting of Spark.",
     )
     run.add_argument(
-        "--parent", type=int, metavar="PID", help="End when this process, the parent, does."
+        "--attached",
+        action="store_true",
+        help="The specification is the first line of stdin; end when that ends.",
     )
     return made
 
@@ -90,12 +88,11 @@ def _own_stdout() -> BinaryIO:
     return os.fdopen(ours, "wb")
 
 
-def _end_with(parent: int) -> None:
-    """The kernel kills us when whoever started us is gone. Nothing is cleared away then: another
-    one may have begun the same job anew, and what is left of staging is swept."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was quicker
-        os._exit(1)
+def _attached() -> bytes:
+    parent = Parent()
+    said = parent.specification()
+    parent.obey()
+    return said
 
 
 def _read(name: str) -> bytes:

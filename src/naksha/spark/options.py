@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -18,8 +18,14 @@ class Place(msgspec.Struct, frozen=True):
     """Where a storage is: small, picklable, good in any process of the machine or cluster."""
 
     location: str
+    """A file by its whole path: executors are elsewhere."""
     schema: str | None = None
     """Of PostgreSQL."""
+
+    def __post_init__(self) -> None:
+        if STORAGES.scheme_of(self.location) == FILE:
+            whole = f"{FILE}:{quote(str(path_of(self.location).absolute()))}"
+            msgspec.structs.force_setattr(self, "location", whole)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -28,11 +34,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def place_of(options: Mapping[str, str]) -> Place:
-    """The storage that the options name; a file by its whole path: executors are elsewhere."""
-    location = needed(options, "storage")
-    if STORAGES.scheme_of(location) == FILE:
-        location = f"{FILE}:{Path(path_of(location)).absolute()}"
-    return Place(location, options.get("schema"))
+    """The storage that the options name."""
+    return Place(needed(options, "storage"), options.get("schema"))
 
 
 def needed(options: Mapping[str, str], name: str) -> str:

@@ -11,14 +11,17 @@ import contextlib
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any, Final
 
 import msgspec
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from naksha.model import limits
@@ -34,6 +37,8 @@ from naksha.spi.jobs import Done, Failed, Line
 STARTING: Final = "starting Spark"
 UNFORESEEN: Final = "The job failed in a way that nobody foresaw; its log has the reason"
 _CANCEL: Final = object()
+_AGAIN_SECONDS: Final = 0.2
+"""How often Spark is told to cancel what it does."""
 
 
 class Run:
@@ -47,6 +52,7 @@ class Run:
         self._master = master
         self._settings = settings
         self._spark: SparkSession | None = None
+        self._is_begun = False
         self._news: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def run(self) -> int:
@@ -61,13 +67,15 @@ class Run:
         assert isinstance(line, Done | Failed)
         self._progress.end(line)
         if isinstance(line, Done):
-            return 0
+            return line.exit_code
         return outward(line.error()).exit_code
 
     def close(self) -> None:
         """End Spark, and what this process has open."""
         if self._spark is not None:
-            self._spark.stop()
+            with contextlib.suppress(Exception):  # it may have been ended already
+                self._spark.stop()
+            _end_java()
         close_all()
 
     def _cancel(self, number: int, frame: FrameType | None) -> None:
@@ -78,40 +86,48 @@ class Run:
     def _cancelled(self) -> Line:
         """How it ended after it was to end: it may have been done by then."""
         # Without an answer from Spark the process ends all the same.
-        threading.Thread(target=self._cancel_spark, daemon=True).start()
+        threading.Thread(target=self._keep_cancelling, daemon=True).start()
         try:
             line = self._news.get(timeout=limits.JOB_CANCEL_SECONDS_MAX)
         except queue.Empty:
             self._progress.end(Failed.of(Cancelled("The job was cancelled, and did not end")))
             sys.stderr.flush()
+            _terminate_group()
             os._exit(outward(Cancelled).exit_code)
         assert isinstance(line, Done | Failed)
         return line
 
-    def _cancel_spark(self) -> None:
-        if self._spark is not None:
-            self._spark.sparkContext.cancelAllJobs()
+    def _keep_cancelling(self) -> None:
+        """Again and again: what is cancelled may begin something else before it notices."""
+        while True:
+            if not self._is_begun:
+                _terminate_group()  # it waits for Spark, which starts and listens to nobody
+            elif self._spark is not None:
+                self._spark.sparkContext.cancelAllJobs()
+            time.sleep(_AGAIN_SECONDS)
 
     def _work(self) -> None:
         """In the thread of the job."""
         try:
-            line: Line = Done(self._report())
+            line: Line = self._done()
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
             line = self._failure(error)
             self._drop_staged()
         self._news.put(line)
 
-    def _report(self) -> dict[str, Any]:
+    def _done(self) -> Done:
         progress, job = self._progress, self._asked.job
-        progress.phase(STARTING)
-        name = f"naksha {job.name}"
-        self._spark = session(self._master, name=name, settings=self._settings)
-        self._spark.sparkContext.setJobGroup(name, job.about, interruptOnCancel=True)
+        if job.needs_spark:
+            progress.phase(STARTING)
+            name = f"naksha {job.name}"
+            self._spark = session(self._master, name=name, settings=self._settings)
+            self._spark.sparkContext.setJobGroup(name, job.about, interruptOnCancel=True)
         progress.check()
-        report: dict[str, Any] = msgspec.to_builtins(
-            job.run(self._spark, self._asked.spec, progress)
-        )
-        return report
+        self._is_begun = True
+        spark: Any = self._spark  # None for a job that needs none
+        report = job.run(spark, self._asked.spec, progress)
+        code = 0 if job.exit_code is None else job.exit_code(report)
+        return Done(msgspec.to_builtins(report), code)
 
     def _failure(self, error: BaseException) -> Failed:
         if self._progress.is_cancelled:
@@ -132,3 +148,24 @@ class Run:
             storage: Any = opened(self._asked.spec.place)
             if hasattr(storage.storage, "drop_staged"):
                 storage.call(lambda it: it.drop_staged(job_id))
+
+
+def _terminate_group() -> None:
+    """Let all end that this process has started; it hears of it, too, and knows already."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGTERM)
+
+
+def _end_java() -> None:
+    """Spark's process ends when nobody could tell it anything any more. It is waited for, so that
+    nothing of a job is left when it has ended."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return  # somebody else has started it
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(limits.JOB_JAVA_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

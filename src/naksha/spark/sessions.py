@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
+_HERE: Final = (LOOPBACK, "localhost", "::1")
 NEEDED: Final = {
     # Without it Spark refuses readers that take filters.
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -22,12 +24,18 @@ NEEDED: Final = {
 WISHED: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": LOOPBACK,
-    "spark.driver.bindAddress": LOOPBACK,
     # One statement reads a part of a collection whole; parts are few and of the same size.
     "spark.sql.adaptive.enabled": "true",
 }
 """What a session of our own has unless it is told otherwise."""
+NEARBY: Final = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    # Spark's 200 parts of a shuffle are for many machines.
+    "spark.sql.shuffle.partitions": "16",
+}
+"""The same for one on this machine: nobody else has anything to do with it, while by itself it
+listens where the network is. Executors on other machines would not find it there."""
 
 
 def session(
@@ -38,12 +46,17 @@ def session(
     # Spark learns it from the environment only, and takes the first python3 of the path otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
-        # Nobody else has anything to do with it; by itself it listens where the network is.
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**WISHED, **(settings or {}), **NEEDED}.items():
+    for key, value in {**wished(master), **(settings or {}), **NEEDED}.items():
         builder = builder.config(key, value)
-    return set_up(builder.getOrCreate())
+    return builder.getOrCreate()  # which gives a running one the settings that can be changed
+
+
+def wished(master: str) -> dict[str, str]:
+    """The settings of a session unless it is told otherwise."""
+    is_here = master.startswith("local") or urlsplit(master).hostname in _HERE
+    return {**WISHED, **(NEARBY if is_here else {})}
 
 
 def set_up(spark: SparkSession) -> SparkSession:

@@ -11,11 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructField, StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Predicate, States
-from naksha.spark.columns import CHANGES, READ, schema_of
-from naksha.spark.options import HEAD
+from naksha.spark.columns import CHANGES, PROPERTIES, READ, schema_of
+from naksha.spark.options import HEAD, place_of
+from naksha.spark.properties import is_read
 from naksha.spark.read_options import ROWS_MAX, STARTING, TRANSACTIONS_MAX, GeometryForm
 from naksha.spark.sessions import NEEDED, set_up
 from naksha.versioning.refs import MAIN_BRANCH
@@ -53,7 +55,7 @@ def features(
     given = {"version": str(version), "states": str(States(states)), **options}
     if where is not None:
         given["where"] = msgspec.json.encode(where).decode()
-    schema = schema_of(READ if columns is None else columns, GeometryForm(geometry))
+    schema = _schema(READ if columns is None else columns, geometry, properties)
     reader = _ready(spark).read.format(_FORMAT).schema(schema)
     return _with_properties(_with(reader, storage, collection, given).load(), properties)
 
@@ -88,7 +90,7 @@ def changes(
     limited = {ROWS_MAX: rows_max, TRANSACTIONS_MAX: transactions_max}
     given = {STARTING: str(starting), "branch": branch, **options}
     given |= {name: str(number) for name, number in limited.items() if number is not None}
-    schema = schema_of(CHANGES if columns is None else columns, GeometryForm(geometry))
+    schema = _schema(CHANGES if columns is None else columns, geometry, properties)
     reader = _ready(spark).readStream.format(_FORMAT).schema(schema)
     return _with_properties(_with(reader, storage, collection, given).load(), properties)
 
@@ -99,14 +101,31 @@ def _ready(spark: SparkSession) -> SparkSession:
 
 
 def _with(reader: Reader, storage: str, collection: str, options: Mapping[str, Any]) -> Reader:
-    return reader.options(storage=storage, collection=collection, **options)
+    # Of a file the whole path: who reads it is elsewhere.
+    location = place_of({"storage": storage}).location
+    return reader.options(storage=location, collection=collection, **options)
+
+
+def _schema(columns: Sequence[str], geometry: GeometryForm | str, form: str) -> StructType:
+    """The columns of the source; properties as structs, where it makes these: then filters on their
+    fields are handed on."""
+    schema = schema_of(columns, GeometryForm(geometry))
+    if form in (JSON, VARIANT):
+        return schema
+    struct = StructType.fromDDL(form)
+    if not is_read(struct):
+        return schema
+    typed = {PROPERTIES: StructField(PROPERTIES, struct)}
+    return StructType([typed.get(field.name, field) for field in schema])
 
 
 def _with_properties(table: DataFrame, form: str) -> DataFrame:
     if form == JSON:
         return table
-    if "properties" not in table.columns:
-        raise InvalidArgument("The column properties is not read", field="properties")
-    text = sf.col("properties")
+    if PROPERTIES not in table.columns:
+        raise InvalidArgument("The column properties is not read", field=PROPERTIES)
+    if isinstance(table.schema[PROPERTIES].dataType, StructType):
+        return table
+    text = sf.col(PROPERTIES)
     parsed = sf.parse_json(text) if form == VARIANT else sf.from_json(text, form)
-    return table.withColumn("properties", parsed)
+    return table.withColumn(PROPERTIES, parsed)

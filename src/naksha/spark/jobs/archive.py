@@ -20,9 +20,16 @@ from naksha.model.names import check_collection_id
 from naksha.model.query import Query, States
 from naksha.model.txn import MONTH_FACTOR, date_of, txn_of
 from naksha.model.version import AtSeq, AtTime, Version
-from naksha.spark.archives import KEPT, Manifest, Segment, read_manifest, write_manifest
+from naksha.spark.archives import KEPT, Manifest, Segment, growing, read_manifest, write_manifest
 from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.geoparquet import BBOX, BOX, GeoParquetFile, boxes_of, runs_of
+from naksha.spark.jobs.geoparquet import (
+    BBOX,
+    BOX,
+    GeoParquetFile,
+    boxes_of,
+    numbers_of,
+    written_by_number,
+)
 from naksha.spark.jobs.reading import table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
@@ -78,9 +85,13 @@ def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
     check_collection_id(spec.collection, field="collection")
     if spec.older_than_days < 1:
         raise InvalidArgument("History of this day is not archived", field="older_than_days")
-    storage = opened(spec.place)
     folder = Path(spec.archive).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    with growing(folder):
+        return _archive(spark, spec, folder, progress)
+
+
+def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progress) -> Archived:
+    storage = opened(spec.place)
     day = storage.call(lambda s: _day(s, spec.older_than_days))
     plan = storage.call(lambda s: _plan(s, spec, folder, day))
     segment = None
@@ -209,21 +220,13 @@ class _Writer:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         attempt = uuid.uuid4().hex
-        file: GeoParquetFile | None = None
-        month = -1
-        for batch in batches:
-            months = batch.column("month").to_numpy(zero_copy_only=False)
-            rows = _rows(batch)
-            for number, start, length in runs_of(months):
-                if file is None or number != month:
-                    if file is not None:
-                        yield _told(file)
-                    month = number
-                    file = GeoParquetFile(
-                        Path(self._folder) / f"{month}-{attempt}.parquet", _SCHEMA
-                    )
-                file.write(rows.slice(start, length))
-        if file is not None:
+
+        def file_of(month: int) -> GeoParquetFile:
+            path = Path(self._folder) / f"{month}-{attempt}.parquet"
+            return GeoParquetFile(path, _SCHEMA)
+
+        numbered = ((_rows(batch), numbers_of(batch, "month")) for batch in batches)
+        for _, file in written_by_number(numbered, file_of):
             yield _told(file)
 
 
@@ -236,7 +239,6 @@ def _rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _told(file: GeoParquetFile) -> pa.RecordBatch:
-    file.close()
     return pa.RecordBatch.from_arrays(
         [pa.array([file.path.name]), pa.array([file.rows], pa.int64())], names=["path", "states"]
     )

@@ -1,15 +1,15 @@
 """Optimal partitioning (see `naksha.spi.partitioning`), computed from the qrids of a table.
 
-The features of each qrid are counted in one pass. Of few qrids the rest is done at once; of many a
-few digits at a time are looked at, and only below the cells that have too many features. So the
-result is that of counting cell by cell.
+Features are counted by the first digits of their qrids, and again by further digits below the cells
+that have too many. How many digits depends on how many cells that are, so that what comes back is
+bounded; one or two rounds are enough for most tables. The result is that of counting cell by cell.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,53 +20,46 @@ from pyspark.sql import functions as f
 from naksha.model.quadkey import QRID_DIGITS
 from naksha.spi.partitioning import NOWHERE
 
-STEP: Final = 3
-"""Digits looked at in one round: at most 64 cells come back for each that has too many."""
-FEW: Final = 20_000
-"""Different qrids that are looked at all together."""
+COUNTED_MAX: Final = 4**9
+"""Cells that are counted in one round, at most."""
 
 
-def cells_of(qrids: DataFrame, most: int, few: int = FEW) -> dict[str, int]:
+def cells_of(qrids: DataFrame, most: int, counted_max: int = COUNTED_MAX) -> dict[str, int]:
     """The coarsest cells with at most `most` rows each; `qrids` has the column `qrid`."""
-    counted = qrids.groupBy("qrid").agg(f.count(f.lit(1)).alias("n")).persist()
+    kept = qrids.persist()
     try:
-        some = counted.limit(few + 1).toArrow()
-        found = _of_few(some, most) if len(some) <= few else _of_many(counted, most)
+        found: dict[str, int] = {}
+        larger, depth = [""], 0
+        while larger and depth < QRID_DIGITS:
+            below = _rows_below(kept, larger, depth)
+            depth = min(depth + _digits(counted_max // len(larger)), QRID_DIGITS)
+            counts = _counts(below, depth)
+            found |= {NOWHERE: counts.pop(None)} if None in counts else {}
+            settled, larger = settle(counts, larger, most)
+            found |= settled
     finally:
-        counted.unpersist()
+        kept.unpersist()
     return dict(sorted(found.items()))
 
 
-def _of_few(counted: pa.Table, most: int) -> dict[str, int]:
-    keys, numbers = (column.to_pylist() for column in counted.columns)
-    counts = dict(zip(keys, numbers, strict=True))
-    nowhere = counts.pop(None, 0)
-    found, _ = settle(counts, [""], most)
-    return {NOWHERE: nowhere, **found} if nowhere else found
+def _digits(cells: int) -> int:
+    """How many digits so many cells are told apart by."""
+    return max(1, (cells.bit_length() - 1) // 2)
 
 
-def _of_many(counted: DataFrame, most: int) -> dict[str, int]:
-    nowhere = counted.where("qrid IS NULL").first()
-    found = {} if nowhere is None else {NOWHERE: int(nowhere.n)}
-    somewhere = counted.where("qrid IS NOT NULL")
-    larger: list[str] = [""]
-    for depth in range(STEP, QRID_DIGITS + 1, STEP):
-        settled, larger = settle(_counts(somewhere, larger, depth), larger, most)
-        found |= settled
-        if not larger:
-            break
-    return found
+def _rows_below(qrids: DataFrame, cells: Collection[str], depth: int) -> DataFrame:
+    """The rows in some cells with so many digits."""
+    if depth == 0:
+        return qrids
+    wanted = qrids.sparkSession.createDataFrame([(key,) for key in cells], "cell string")
+    inside = qrids.withColumn("cell", f.substring("qrid", 1, depth))
+    return inside.join(f.broadcast(wanted), "cell", "left_semi")
 
 
-def _counts(counted: DataFrame, larger: Collection[str], depth: int) -> dict[str, int]:
-    """The features of the cells with so many digits that are below some larger ones."""
-    above = counted.withColumn("above", f.substring("qrid", 1, depth - STEP))
-    if depth > STEP:
-        spark = counted.sparkSession
-        wanted = spark.createDataFrame([(key,) for key in larger], "above string")
-        above = above.join(f.broadcast(wanted), "above", "left_semi")
-    cells = above.groupBy(f.substring("qrid", 1, depth).alias("cell")).agg(f.sum("n").alias("n"))
-    return {row.cell: row.n for row in cells.collect()}
+def _counts(qrids: DataFrame, depth: int) -> dict[Any, int]:
+    """The number of rows by the first digits of their qrid."""
+    cells = qrids.groupBy(f.substring("qrid", 1, depth).alias("cell")).count().toArrow()
+    return dict(zip(*(column.to_pylist() for column in cells.columns), strict=True))
 
 
 def settle(

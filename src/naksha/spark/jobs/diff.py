@@ -18,16 +18,22 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.limits import REJECTS_MAX
 from naksha.model.query import Query, States
+from naksha.spark.jobs import external
 from naksha.spark.jobs.comparing import STATE, Comparer
-from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.frame import InputFile, Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.loading.checking import Checker, keep_rejected
+from naksha.spark.jobs.loading.records import collection_of, records_of
+from naksha.spark.jobs.loading.spec import Format, Mapping
 from naksha.spark.jobs.publishing import check_output, published
-from naksha.spark.jobs.reading import changed, fixed, planned
+from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
 from naksha.spark.options import HEAD
 from naksha.spark.options import Place as Where
 from naksha.spi.arrow import COLUMNS
+from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.diff import Action, check_readable
 from naksha.versioning.forks import Fork, fork_of
@@ -48,17 +54,29 @@ class Output(StrEnum):
 
 
 class Diff(Spec, frozen=True, kw_only=True, tag="diff"):
-    """Compare two versions of a collection: what was created, updated and deleted from the old one
-    to the new one."""
+    """Compare two versions of a collection, or a version with files: what was created, updated and
+    deleted from the old one to the new one. Of files it is what a load of them would change."""
 
     collection: str
-    old: str
-    new: str = HEAD
+    old: str = HEAD
+    new: str | None = None
+    """A version; HEAD, unless there are files."""
     query: Query = Query()
     """Only features that it finds, in one of the two versions or at any time in between."""
+    files: tuple[InputFile, ...] = ()
+    """Features to compare the old version with. `format`, `layer`, `mapping` and `rejects` are
+    those of a load. Tags and `crid` that they do not have are taken to be as they are."""
+    format: Format = Format.AUTO
+    layer: str | None = None
+    mapping: Mapping = Mapping()
+    mode: WriteMode = WriteMode.MIRROR
+    """Of the load: with `mirror` what is not in the files is deleted, with `upsert` it is not."""
+    rejects: OutputFile | None = None
+    """The file that rejected records go to; beside the first file that is read unless given."""
+    rejects_max: int = REJECTS_MAX
     output: OutputFile | None = None
     """A directory for the changes; without it they are only counted."""
-    format: Output = Output.PARQUET
+    output_format: Output = Output.PARQUET
     overwrite: bool = False
 
 
@@ -66,13 +84,17 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many features differ, and between what."""
 
     collection: str
-    created: int
-    updated: int
-    deleted: int
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
     old: int
     """The `seq_number` of the old version."""
     new: int | None
-    output: str | None
+    """That of the new one; None for files."""
+    rejected: int = 0
+    rejects: str | None = None
+    """The file with the rejected records and their reasons."""
+    output: str | None = None
 
 
 class Part(StrEnum):
@@ -99,36 +121,85 @@ class _Reads(NamedTuple):
 
 def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
     """See `Diff`."""
-    _check(spec.query)
-    target = _target(spec.output, overwrite=spec.overwrite)
+    _check(spec)
+    target = None
+    if spec.output is not None:
+        target = check_output(spec.output, overwrite=spec.overwrite)
+    if spec.files:
+        return _diff_files(spark, spec, target, progress)
     reads = opened(spec.place).call(lambda storage: _plan(storage, spec))
-    pairs = _pairs(spark, spec, reads)
-    counts = write_changes(spark, pairs, target, spec.format, spec.overwrite, progress)
-    return Compared(
+    report = Compared(
         collection=spec.collection,
-        **counts,
         old=reads.old.version.seq_number,
         new=reads.new.version.seq_number,
         output=None if target is None else str(target),
     )
+    return _compared(spark, spec, _pairs(spark, spec, reads), target, report, progress)
 
 
-def _check(query: Query) -> None:
+def _check(spec: Diff) -> None:
+    query = spec.query
     if query.limit is not None or query.cursor is not None or query.states is not States.LIVE:
         raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
     if query.replaced_since is not None:
         raise InvalidArgument("A difference has its own two versions", field="query")
+    if not spec.files:
+        if spec.old == HEAD and spec.new is None:
+            raise InvalidArgument("HEAD is to be compared with something", field="old")
+        return
+    if spec.new is not None or query != Query():
+        raise InvalidArgument("Files are compared with one version, as a whole", field="files")
+    if spec.mode not in (WriteMode.MIRROR, WriteMode.UPSERT):
+        raise InvalidArgument("Files are compared as `mirror` or `upsert`", field="mode")
 
 
-def _target(output: str | None, *, overwrite: bool) -> Path | None:
-    return None if output is None else check_output(output, overwrite=overwrite)
+# ---- Files ---------------------------------------------------------------------------------------
+
+
+def _diff_files(
+    spark: SparkSession, spec: Diff, target: Path | None, progress: Progress
+) -> Compared:
+    storage = opened(spec.place)
+    info = storage.call(lambda s: collection_of(s, spec.collection))
+    at, splits = storage.call(lambda s: _whole(s, spec))
+    records, crs = records_of(spark, spec)
+    read = records.mapInArrow(external.Reading(Checker(info, crs)), external.READ_ROWS).persist()
+    try:
+        wrong = read.where("reason IS NOT NULL").limit(spec.rejects_max + 1)
+        rejected = watched(spark, progress, "read and check", wrong.collect)
+        file = keep_rejected(spec, rejected, progress)
+        given = external.without_prefix(read.where("reason IS NULL"), info.id_prefix)
+        watched(spark, progress, "looking at the ids", lambda: external.check_unique(given))
+        version = table(spark, spec.place, splits, ["id", *STATE, *external.BEFORE])
+        complete = spec.mode is WriteMode.MIRROR
+        pairs = external.pairs_of(version, given, complete=complete)
+        report = Compared(
+            collection=spec.collection,
+            old=at.version.seq_number,
+            new=None,
+            rejected=len(rejected),
+            rejects=file,
+            output=None if target is None else str(target),
+        )
+        return _compared(spark, spec, pairs, target, report, progress)
+    finally:
+        read.unpersist()
+
+
+async def _whole(storage: Storage, spec: Diff) -> tuple[Place, list[Split]]:
+    """The version that files are compared with; without the collection there is nothing in it."""
+    at = await fixed(storage, spec.old)
+    try:
+        return at, await planned(at, spec.collection, Query())
+    except CollectionNotFound:
+        return at, []
 
 
 # ---- What is read --------------------------------------------------------------------------------
 
 
 async def _plan(storage: Storage, spec: Diff) -> _Reads:
-    old, new = await fixed(storage, spec.old), await fixed(storage, spec.new)
+    old, new = await fixed(storage, spec.old), await fixed(storage, spec.new or HEAD)
     for place in (old, new):
         await check_readable(place, spec.collection)
     fork = fork_of(old, new)
@@ -226,36 +297,35 @@ def _gathered(spark: SparkSession, where: Where, reads: _Reads) -> DataFrame:
 # ---- Changes -------------------------------------------------------------------------------------
 
 
-def write_changes(
+def _compared(
     spark: SparkSession,
+    spec: Diff,
     pairs: DataFrame,
     target: Path | None,
-    format_: Output,
-    overwrite: bool,
+    report: Compared,
     progress: Progress,
-) -> dict[str, int]:
-    """Compare pairs and write those that differ; gives how many were created, updated, deleted."""
-    comparer = Comparer(documents=format_ is Output.LINES)
-    compared = pairs.mapInArrow(comparer, comparer.spark_schema)
+) -> Compared:
+    """Compare pairs, write those that differ, and count them in the report."""
+    comparer = Comparer(documents=spec.output_format is Output.LINES)
     counting = Observation()
+    compared = pairs.mapInArrow(comparer, comparer.spark_schema)
     seen = compared.observe(counting, *map(_counted, Action))
-
-    def save(path: Path) -> None:
-        if format_ is Output.PARQUET:
-            seen.write.mode("append").parquet(str(path))
-        else:
-            seen.select(_line()).write.mode("append").text(str(path))
-
     if target is None:
-        watched(
-            spark, progress, "comparing", lambda: seen.write.format("noop").mode("append").save()
-        )
-        return dict(counting.get)
-    with published(target, overwrite=overwrite) as work:
-        watched(spark, progress, "comparing", lambda: save(work))
-        counts: dict[str, int] = dict(counting.get)
-        (work / REPORT).write_bytes(msgspec.json.encode(counts))
-    return counts
+        nowhere = seen.write.format("noop").mode("append")
+        watched(spark, progress, "comparing", nowhere.save)
+        return msgspec.structs.replace(report, **counting.get)
+    with published(target, overwrite=spec.overwrite) as work:
+        watched(spark, progress, "comparing", lambda: _save(seen, work, spec.output_format))
+        report = msgspec.structs.replace(report, **counting.get)
+        (work / REPORT).write_bytes(msgspec.json.encode(report))
+    return report
+
+
+def _save(changes: DataFrame, work: Path, format_: Output) -> None:
+    if format_ is Output.PARQUET:
+        changes.write.mode("append").parquet(str(work))
+    else:
+        changes.select(_line()).write.mode("append").text(str(work))
 
 
 def _counted(action: Action) -> Column:
@@ -272,4 +342,4 @@ def _line() -> Column:
     )
 
 
-JOB = Job(Diff, diff, "Compare two versions of a collection.")
+JOB = Job(Diff, diff, "Compare two versions of a collection, or a version with files.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +21,18 @@ from naksha.model.query import Query
 from naksha.spark.jobs import typed
 from naksha.spark.jobs.cells import CellFinder, cells_of
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.geoparquet import BBOX, BOX, GEOMETRY, GeoParquetFile, boxes_of, runs_of
+from naksha.spark.jobs.geoparquet import (
+    ABOUT,
+    BBOX,
+    BOX,
+    GEOMETRY,
+    About,
+    GeoParquetFile,
+    Properties,
+    boxes_of,
+    numbers_of,
+    written_by_number,
+)
 from naksha.spark.jobs.publishing import check_output, published
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
@@ -38,8 +48,6 @@ SUCCESS: Final = "_SUCCESS"
 NO_CELL: Final = "none"
 """In the name of a directory, for features without geometry. (What Hive writes for null breaks
 readers that take such names for texts.)"""
-ABOUT: Final = "naksha"
-"""The key of what a file says about itself, besides `geo`."""
 _EDGES: Final = ("west", "south", "east", "north")
 _BEFORE: Final = ("id", GEOMETRY)
 _AFTER: Final = (
@@ -48,15 +56,6 @@ _AFTER: Final = (
 )
 _READ: Final = (*_BEFORE, "properties", *_AFTER, "qrid", *_EDGES)
 _WRITTEN: Final = "path string, cell int, features bigint, bbox array<double>"
-
-
-class Properties(StrEnum):
-    """How properties are written."""
-
-    JSON = "json"
-    """One column `properties` with a JSON object."""
-    COLUMNS = "columns"
-    """A column for each, with the type that all of its values have."""
 
 
 class Export(Spec, frozen=True, kw_only=True, tag="export"):
@@ -169,21 +168,16 @@ def _typed(rows: DataFrame, columns: Sequence[typed.TypedColumn] | None) -> Data
     return rows.select(*others, *typed.values("properties", columns))
 
 
-def _about(spec: Export, at: Place) -> dict[str, Any]:
-    """What each file says about itself."""
-    return {
-        "collection": spec.collection,
-        "seqNumber": at.version.seq_number,
-        "txn": str(at.version.txn),
-        "properties": spec.properties.value,
-    }
+def _about(spec: Export, at: Place) -> About:
+    version = at.version
+    return About(spec.collection, version.seq_number, str(version.txn), spec.properties)
 
 
 class _Writer:
     """A task: writes the cells that come to it, a file each, and tells of them."""
 
     def __init__(
-        self, folder: str, columns: Sequence[typed.TypedColumn] | None, about: dict[str, Any]
+        self, folder: str, columns: Sequence[typed.TypedColumn] | None, about: About
     ) -> None:
         self._folder = folder
         fields = [COLUMNS.field(name) for name in _BEFORE]
@@ -203,21 +197,14 @@ class _Writer:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Of two attempts at the same task each has its own files.
         attempt = uuid.uuid4().hex
-        file: GeoParquetFile | None = None
-        number = -1
-        for batch in batches:
-            rows = self._made(batch)
-            cells = batch.column("cell").to_numpy(zero_copy_only=False)
-            for cell, start, length in runs_of(cells):
-                if file is None or cell != number:
-                    if file is not None:
-                        yield _told(file, number)
-                    number = cell
-                    path = Path(self._folder) / f"{attempt}-{cell}.parquet"
-                    file = GeoParquetFile(path, self.schema, self._about)
-                file.write(rows.slice(start, length))
-        if file is not None:
-            yield _told(file, number)
+
+        def file_of(cell: int) -> GeoParquetFile:
+            path = Path(self._folder) / f"{attempt}-{cell}.parquet"
+            return GeoParquetFile(path, self.schema, self._about)
+
+        numbered = ((self._made(batch), numbers_of(batch, "cell")) for batch in batches)
+        for cell, file in written_by_number(numbered, file_of):
+            yield _told(file, cell)
 
     def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
@@ -237,7 +224,6 @@ def _field(name: str) -> pa.Field:
 
 
 def _told(file: GeoParquetFile, cell: int) -> pa.RecordBatch:
-    file.close()
     return pa.RecordBatch.from_arrays(
         [
             pa.array([file.path.name]),

@@ -15,6 +15,7 @@ line in the group `naksha.jobs` of entry points, all of them can run it (`regist
 Some fields mean the same wherever they are, because whoever runs a job fills them in:
 
 - `collection`, the collection that it is about (or None, when the job can be about all of them);
+- `info`, that collection with the settings that it gets if the job has to make it (or None);
 - `app_id` and `author`, in whose name it writes;
 - `job_id`, what its staging is called: a job that is run again has the same one, so that what was
   written stays written once. Empty: it has never been run before, and gets one.
@@ -100,6 +101,11 @@ class Job(NamedTuple, Generic[S, R]):
     access: Access = Access.READ
     is_repeatable: bool = True
     """Whether it may begin again after its process has died in the middle."""
+    exit_code: Callable[[R], int] | None = None
+    """What its process ends with, by its report, where that is not always 0: a job that looks for
+    something tells so whether it found it."""
+    needs_spark: bool = True
+    """Whether it needs a session; one that does all by itself gets None, and begins sooner."""
 
     @property
     def name(self) -> str:

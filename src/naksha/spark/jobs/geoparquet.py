@@ -3,7 +3,8 @@ geometries is known when the last one is in it, hence written at its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,8 @@ BOX: Final = pa.struct([pa.field(name, pa.float64()) for name in EDGES])
 ROW_GROUP_ROWS: Final = 10_000
 """Rows lie in the order of their places, so a row group is a small area; a few thousand rows are
 enough for columns to compress well."""
+ABOUT: Final = "naksha"
+"""The key of what a file of an export says about itself, besides `geo`."""
 _VERSION: Final = "1.1.0"
 _TYPES: Final = {
     1: "Point",
@@ -36,6 +39,34 @@ _TYPES: Final = {
 }
 _Z: Final = 1000
 """What ISO WKB adds to a type for a third dimension."""
+
+
+class Properties(StrEnum):
+    """How properties are written."""
+
+    JSON = "json"
+    """One column `properties` with a JSON object."""
+    COLUMNS = "columns"
+    """A column for each, with the type that all of its values have."""
+
+
+class About(msgspec.Struct, frozen=True, rename="camel"):
+    """What a file of an export says about itself."""
+
+    collection: str
+    seq_number: int
+    txn: str
+    properties: Properties
+
+
+def holds_features(path: str) -> bool:
+    """Whether it is a file of an export that has whole features in it, as they were."""
+    text = (pq.read_metadata(path).metadata or {}).get(ABOUT.encode())
+    try:
+        found = None if text is None else msgspec.json.decode(text, type=About)
+    except msgspec.DecodeError:
+        return False  # Others may have used the same key.
+    return found is not None and found.properties is Properties.JSON
 
 
 def boxes_of(batch: pa.RecordBatch, edges: Iterable[str]) -> pa.Array:
@@ -146,7 +177,33 @@ def wkb_types(shapes: pa.Array) -> npt.NDArray[np.uint32]:
     return found
 
 
-def runs_of(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
+def numbers_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """A column of numbers."""
+    found: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
+    return found
+
+
+def written_by_number(
+    batches: Iterable[tuple[pa.RecordBatch, npt.NDArray[Any]]],
+    file_of: Callable[[int], GeoParquetFile],
+) -> Iterator[tuple[int, GeoParquetFile]]:
+    """Rows that come with numbers, those of the same number together, go to a file for each number;
+    the files are given when they are closed."""
+    number, file = -1, None
+    for rows, numbers in batches:
+        for each, start, length in runs_of(numbers):
+            if file is None or each != number:
+                if file is not None:
+                    file.close()
+                    yield number, file
+                number, file = each, file_of(each)
+            file.write(rows.slice(start, length))
+    if file is not None:
+        file.close()
+        yield number, file
+
+
+def runs_of(numbers: npt.NDArray[Any]) -> Iterator[tuple[int, int, int]]:
     """(number, start, length) of the runs of equal numbers."""
     if len(numbers) == 0:
         return

@@ -37,8 +37,10 @@ def watched(spark: SparkSession, progress: Progress, name: str, action: Callable
     try:
         _watch(context, group, thread, progress, name)
     except BaseException:
-        context.cancelJobGroup(group)
-        thread.join()
+        # Again and again: at the moment it may be between two jobs of Spark.
+        while thread.is_alive():
+            context.cancelJobGroup(group)
+            thread.join(LOOK_SECONDS)
         raise
     if failure:
         raise failure[0]

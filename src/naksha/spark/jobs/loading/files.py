@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound
-from naksha.spark.jobs.loading.spec import Format, Load
+from naksha.spark.jobs.loading.spec import Format, Source
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
 """About how much of a file with lines one task reads."""
@@ -49,7 +49,7 @@ class Piece(msgspec.Struct, frozen=True):
     layer: str | None = None
 
 
-def files_of(spec: Load) -> list[str]:
+def files_of(spec: Source) -> list[str]:
     """The files that are meant: paths, directories, or patterns, in order.
 
     Raises:
@@ -81,7 +81,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.parts)
 
 
-def format_of(spec: Load, files: list[str]) -> Format:
+def format_of(spec: Source, files: list[str]) -> Format:
     """What kind of files they are; all of the same."""
     if spec.format is not Format.AUTO:
         return spec.format

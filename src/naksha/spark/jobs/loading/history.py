@@ -2,24 +2,27 @@
 
 A file has one step in each line, oldest first: `{"at": "2024-01-31", "put": [features],
 "deleted": [ids], "message": "…"}`. `at` is a date, a time or epoch milliseconds; a step with
-`features` in place of `put` is a whole snapshot, and what is absent there is deleted.
+`features` in place of `put` is a whole snapshot, and what is absent there is deleted. Files may be
+packed, as `.gz` or `.bz2`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bz2
+import gzip
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from io import BufferedIOBase
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import Cancelled, InvalidArgument
 from naksha.spark.jobs.frame import Progress
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import Opened
 from naksha.spi.storage import Storage
 from naksha.versioning import Edits, Imported, Signed, Snapshot, import_history
@@ -33,22 +36,17 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     message: str | None = None
 
 
-def load_history(
-    spark: SparkSession, storage: Opened, spec: Load, files: Sequence[str], progress: Progress
-) -> Loaded:
-    """Load dated steps, which Spark reads from whatever it can read text from."""
-    table = spark.read.text(list(files))
-    lines = watched(spark, progress, "read steps", lambda: [row.value for row in table.collect()])
-    steps = sorted(
-        (_step_of(n, line) for n, line in enumerate(lines, 1) if line.strip()),
-        key=lambda step: step.at_ms,
-    )
-    progress.phase("write versions", len(steps))
-    signed = Signed(spec.app_id, spec.author, spec.message)
-    done: list[Imported] = []
-    for step in steps:
-        done += storage.call(partial(_import, spec.collection, step, signed))
+def load_history(storage: Opened, spec: Load, files: Sequence[str], progress: Progress) -> Loaded:
+    """Load dated steps. Their files are read here: all steps are needed at once, and Spark would
+    take some names for several ones, or for patterns."""
+    steps: list[Snapshot | Edits] = []
+    progress.phase("read steps", len(files))
+    for path in files:
+        steps += _steps_of(Path(path))
         progress.advance()
+    steps.sort(key=lambda step: step.at_ms)
+    progress.phase("write versions", len(steps))
+    done = storage.call(lambda s: _import(s, spec, steps, progress))
     changed = [each for each in done if each.txn is not None]
     return Loaded(
         collection=spec.collection,
@@ -58,36 +56,61 @@ def load_history(
         updated=sum(each.updated for each in done),
         deleted=sum(each.deleted for each in done),
         transactions=len(changed),
+        repeated=len(done) < len(steps),
     )
 
 
 async def _import(
-    collection: str, step: Snapshot | Edits, signed: Signed, storage: Storage
+    storage: Storage, spec: Load, steps: Sequence[Snapshot | Edits], progress: Progress
 ) -> list[Imported]:
-    return await import_history(storage, CollectionInfo(id=collection), [step], signed)
+    async def told() -> AsyncIterator[Snapshot | Edits]:
+        for step in steps[:-1]:
+            yield step
+            progress.advance()
+        for step in steps[-1:]:
+            yield step
+            with suppress(Cancelled):  # it is too late for that: all is written
+                progress.advance()
+
+    info = spec.info or CollectionInfo(id=spec.collection)
+    signed = Signed(spec.app_id, spec.author, spec.message)
+    return await import_history(storage, info, told(), signed, job=spec.job_id or None)
 
 
 def _count(step: Snapshot | Edits) -> int:
     return len(step.features) if isinstance(step, Snapshot) else len(step.put) + len(step.deleted)
 
 
-def _step_of(number: int, text: str) -> Snapshot | Edits:
+def _steps_of(path: Path) -> list[Snapshot | Edits]:
+    try:
+        with _unpacked(path) as file:
+            lines = enumerate(file, 1)
+            return [_step_of(f"{path.name}: line {n}", text) for n, text in lines if text.strip()]
+    except (OSError, EOFError) as error:
+        raise InvalidArgument(f"{path.name} cannot be read: {error}", field="files") from error
+
+
+def _unpacked(path: Path) -> BufferedIOBase:
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    return bz2.open(path) if path.suffix == ".bz2" else path.open("rb")
+
+
+def _step_of(where: str, text: bytes) -> Snapshot | Edits:
     try:
         line = msgspec.json.decode(text, type=_Line)
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(
-            f"Line {number} is no step of a history: {error}", field="files"
-        ) from None
-    at_ms = line.at if isinstance(line.at, int) else _epoch_ms(number, line.at)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{where} is no step of a history: {error}", field="files") from None
+    at_ms = line.at if isinstance(line.at, int) else _epoch_ms(where, line.at)
     if line.features is not None:
         return Snapshot(at_ms, list(line.features), line.message)
     return Edits(at_ms, list(line.put), line.deleted, line.message)
 
 
-def _epoch_ms(number: int, text: str) -> int:
+def _epoch_ms(where: str, text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"Line {number}: {text!r:.64} is no time", field="at") from None
+        raise InvalidArgument(f"{where}: {text!r:.64} is no time", field="at") from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)

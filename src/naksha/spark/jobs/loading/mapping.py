@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
+from naksha.spi.arrow import GIVEN
 
 PLACES: Final = ("wkt", "lon", "lat")
 """Where a geometry may come from besides WKB."""
@@ -60,6 +61,18 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         _maybe(places.wkt, "string").alias("wkt"),
         _number(places.lon).alias("lon"),
         _number(places.lat).alias("lat"),
+    )
+
+
+def records_of_features(table: Table) -> DataFrame:
+    """The records of a table that has features in the columns of `naksha.spi.arrow.GIVEN`."""
+    own = {"source": _column(SOURCE), "line": _column(LINE), "problem": _column(PROBLEM)}
+    nothing = {"record": "string", "wkt": "string", "lon": "double", "lat": "double"}
+    return table.rows.select(
+        *GIVEN.names,
+        *(column.alias(name) for name, column in own.items()),
+        F.lit(False).alias("adjusted"),
+        *(F.lit(None).cast(type_).alias(name) for name, type_ in nothing.items()),
     )
 
 

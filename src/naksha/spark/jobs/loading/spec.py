@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
+from naksha.model.collection import CollectionInfo
 from naksha.model.limits import REJECTS_MAX
 from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
 from naksha.spi.staging import WriteMode
@@ -54,6 +55,23 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """Properties that all features get."""
 
 
+class Source(Protocol):
+    """Files of which somebody wants the features."""
+
+    @property
+    def files(self) -> tuple[str, ...]: ...
+    @property
+    def format(self) -> Format: ...
+    @property
+    def layer(self) -> str | None: ...
+    @property
+    def mapping(self) -> Mapping: ...
+    @property
+    def rejects(self) -> str | None: ...
+    @property
+    def rejects_max(self) -> int: ...
+
+
 class Load(Spec, tag="load", frozen=True, kw_only=True):
     """Load files into a collection, as one transaction: all records but the rejected ones.
 
@@ -77,6 +95,8 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     rejects_max: int = REJECTS_MAX
     """More than so many rejected records end the load, and nothing is written."""
     history: bool = False
+    info: CollectionInfo | None = None
+    """The collection with the settings that it gets when it is new."""
     job_id: str = ""
     """Makes the load unique: what was loaded under the same one is not loaded again."""
 

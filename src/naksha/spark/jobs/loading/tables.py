@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import pyogrio
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -231,7 +230,12 @@ def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table
     return Table(rows, _GEOMETRY if info["geometry_type"] else None, info["crs"])
 
 
+# What is needed here takes longer to load than all the rest; most loads go without it.
+
+
 def _info(path: str, layer: str | None) -> dict[str, Any]:
+    import pyogrio  # noqa: PLC0415
+
     try:
         info: dict[str, Any] = pyogrio.read_info(path, layer=layer, force_feature_count=True)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
@@ -256,6 +260,8 @@ def _is_odd(type_: pa.DataType) -> bool:
 
 def _arrow(path: str, layer: str | None, start: int, count: int) -> pa.Table:
     """Features as a table whose geometry is called `geometry`."""
+    import pyogrio  # noqa: PLC0415
+
     meta, table = pyogrio.raw.read_arrow(
         path, layer=layer, skip_features=start, max_features=count, datetime_as_string=True
     )

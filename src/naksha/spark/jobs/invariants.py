@@ -1,0 +1,399 @@
+"""What must be true of the states of a collection, as expressions on columns.
+
+Each state is looked at by itself, together with the one before it, and together with all others
+of its transaction. Among the states are those that nobody ever saw, because others follow them.
+
+They come by lines: main, and each branch with the states below it that its own ones follow. What
+is below is checked where it was written, so of a branch only its own states are told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import shapely
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from naksha.model.quadkey import qrids
+from naksha.model.query import States
+from naksha.model.state import XYZ
+from naksha.model.transaction import MAIN
+from naksha.model.txn import DAY_FACTOR, MONTH_FACTOR, YEAR_FACTOR
+from naksha.spi.arrow import COLUMNS
+from naksha.spi.storage import Split
+
+
+class Invariant(StrEnum):
+    """What can be violated."""
+
+    INTERVAL = "interval"
+    """A state ends after it began; what is current has no end."""
+    OVERLAP = "overlap"
+    """No two states of a feature are valid at the same time."""
+    GAP = "gap"
+    """Where history is complete, a state begins when the one before it ends."""
+    VERSION = "version"
+    """The versions of a feature go on by one."""
+    PUUID = "puuid"
+    """A state names the one that it follows."""
+    TOMBSTONE = "tombstone"
+    """A tombstone is of a feature that was there and is not any more, and lies where those do."""
+    LEAF = "leaf"
+    """A feature is in the leaf that its id says."""
+    GEOMETRY = "geometry"
+    """A geometry can be read, is on earth, and has the box that is told with it."""
+    QRID = "qrid"
+    """The quad key is that of the geometry; `mrid` is `crid` or `qrid`."""
+    NAMESPACE = "namespace"
+    """The document says what the columns say."""
+    IDENTITY = "identity"
+    """A state id names storage, collection and day, and is that of one state only."""
+    LOG = "log"
+    """The log has the transactions that made states, and counts what they made."""
+
+
+READ: Final = (
+    *("id", "geometry", "feature", "uuid", "puuid", "txn", "txn_next", "version", "action"),
+    *("author", "app_id", "created_at", "updated_at", "crid", "qrid", "mrid"),
+    *("west", "south", "east", "north"),
+)
+
+
+class Line(NamedTuple):
+    """What states are read of: main (called None), or a branch on one of its bases."""
+
+    branch: str | None
+    overlay: int
+    base: int
+    """The last transaction that was there before it: what came later is its own."""
+    floor: int
+    """The transaction from which on its history is complete."""
+
+
+_LOOKED_AT: Final = [name for name in READ if name != "geometry"]
+SEEN: Final = pa.schema(
+    [
+        *(COLUMNS.field(name).with_nullable(True) for name in _LOOKED_AT),
+        pa.field("branch", pa.string()),
+        pa.field("overlay", pa.int64()),
+        pa.field("base", pa.int64()),
+        pa.field("floor", pa.int64()),
+        pa.field("kind", pa.string()),
+        pa.field("leaf", pa.string()),
+        pa.field("is_shape", pa.bool_()),
+        pa.field("is_boxed", pa.bool_()),
+        pa.field("qrid_found", pa.string()),
+    ]
+)
+"""States with what their geometries say."""
+_LINE: Final = Line._fields
+_STATE: Final = ("id", "uuid", "puuid", "txn", "txn_next", "version", "action", "created_at")
+_DOCUMENT: Final = {
+    "uuid": ("uuid", "string"),
+    "puuid": ("puuid", "string"),
+    "txn": ("txn", "bigint"),
+    "version": ("version", "bigint"),
+    "action": ("action", "string"),
+    "author": ("author", "string"),
+    "appId": ("app_id", "string"),
+    "createdAt": ("created_at", "bigint"),
+    "updatedAt": ("updated_at", "bigint"),
+    "crid": ("crid", "string"),
+    "qrid": ("qrid", "string"),
+    "mrid": ("mrid", "string"),
+}
+"""Members of the namespace, and the columns that must say the same."""
+
+
+class Rule(NamedTuple):
+    """An expression that tells a state that is broken, and one for what is said of it. (They are
+    texts, because it takes a call to Java to put any two columns together otherwise.)"""
+
+    invariant: Invariant
+    broken: str
+    message: str
+
+
+# ---- Geometries ----------------------------------------------------------------------------------
+
+
+def looked_at(line: Line, split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of states as `SEEN`: the geometries are looked at where they are read."""
+    wkb = batch.column("geometry")
+    shapes = shapely.from_wkb(wkb.to_numpy(zero_copy_only=False), on_invalid="ignore")
+    nothing = np.array(wkb.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    bounds = shapely.bounds(shapes)
+    on_earth = (np.abs(bounds) <= np.array([180.0, 90.0, 180.0, 90.0])).all(axis=1)
+    told = np.column_stack(
+        [
+            batch.column(name).to_numpy(zero_copy_only=False).astype(float)
+            for name in ("west", "south", "east", "north")
+        ]
+    )
+    same = (told == bounds) | (np.isnan(told) & np.isnan(bounds))
+    kind = None if split.states is None else split.states.value
+    more = [
+        *(
+            pa.repeat(pa.scalar(value, SEEN.field(name).type), len(batch))
+            for name, value in (*line._asdict().items(), ("kind", kind), ("leaf", split.leaf))
+        ),
+        pa.array(on_earth | shapely.is_empty(shapes) | nothing),
+        pa.array(same.all(axis=1)),
+        pa.array(_qrids(bounds, on_earth), pa.string()),
+    ]
+    columns = [batch.column(name) for name in _LOOKED_AT]
+    return pa.RecordBatch.from_arrays([*columns, *more], schema=SEEN)
+
+
+def _qrids(
+    bounds: npt.NDArray[np.float64], on_earth: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.object_]:
+    west, south, east, north = bounds[on_earth].T
+    found = np.full(len(bounds), None, dtype=object)
+    found[on_earth] = qrids((west + east) / 2.0, (south + north) / 2.0)
+    return found
+
+
+# ---- Each state by itself ------------------------------------------------------------------------
+
+ALONE: Final = (
+    Rule(
+        Invariant.INTERVAL,
+        "txn_next <> 0 AND txn_next < txn",
+        "concat('it ended at ', txn_next, ', before it began')",
+    ),
+    Rule(
+        Invariant.INTERVAL,
+        f"kind IN ('{States.LIVE}', '{States.DELETED}') AND txn_next <> 0",
+        "concat('it is current, but ended at ', txn_next)",
+    ),
+    Rule(
+        Invariant.TOMBSTONE,
+        f"kind = '{States.LIVE}' AND action = 'DELETE'",
+        "'a tombstone lies among the features'",
+    ),
+    Rule(
+        Invariant.TOMBSTONE,
+        f"kind = '{States.DELETED}' AND action <> 'DELETE'",
+        "'a state that is no tombstone lies among these'",
+    ),
+    Rule(
+        Invariant.GEOMETRY,
+        "NOT is_shape",
+        "'the geometry cannot be read, or is not on earth'",
+    ),
+    Rule(
+        Invariant.GEOMETRY,
+        "is_shape AND NOT is_boxed",
+        "'its box is that of another one'",
+    ),
+    Rule(
+        Invariant.QRID,
+        "is_shape AND NOT qrid <=> qrid_found",
+        "concat('qrid is ', coalesce(qrid, 'null'),"
+        " ', the geometry is at ', coalesce(qrid_found, 'null'))",
+    ),
+    Rule(
+        Invariant.QRID,
+        "NOT mrid <=> coalesce(crid, qrid)",
+        "'mrid is neither crid nor qrid'",
+    ),
+    Rule(
+        Invariant.LEAF,
+        "left(md5(CAST(id AS binary)), 1) <> leaf",
+        "concat('it lies in leaf ', leaf)",
+    ),
+    Rule(
+        Invariant.IDENTITY,
+        f"NOT uuid <=> concat_ws(':', home, txn DIV {YEAR_FACTOR}, txn DIV {MONTH_FACTOR} % 100,"
+        f" txn DIV {DAY_FACTOR} % 100, i)",
+        "concat('it is called ', coalesce(uuid, 'nothing'))",
+    ),
+)
+
+
+def alone(states: DataFrame, storage: str, collection: str) -> DataFrame:
+    """States with the problems that each has by itself; what is large is left behind."""
+    xyz = ", ".join(f"{name}: string" for name in _DOCUMENT)
+    document = f"from_json(feature, 'id string, properties struct<`{XYZ}`: struct<{xyz}>>')"
+    given = {
+        "i": f.expr("try_cast(regexp_extract(uuid, ':([0-9]+)$', 1) AS bigint)"),
+        "home": f.lit(f"{storage}:{collection}"),
+        "document": f.expr(document),
+    }
+    problems = f.expr(f"concat({_problems(ALONE)}, {_namespace()})")
+    return states.withColumns(given).select(*_LINE, *_STATE, "i", problems.alias("alone"))
+
+
+def _problems(rules: Sequence[Rule]) -> str:
+    """What is wrong with a state, as an array."""
+    each = (
+        f"IF(coalesce({rule.broken}, false), {_problem(rule.invariant, rule.message)}, NULL)"
+        for rule in rules
+    )
+    return f"array_compact(array({', '.join(each)}))"
+
+
+def _problem(invariant: Invariant, message: str) -> str:
+    return f"named_struct('invariant', '{invariant}', 'message', {message})"
+
+
+def _namespace() -> str:
+    """Where the document says something else than the columns, as an array of problems."""
+    told = [("id", "id", "document.id")]
+    for member, (column, type_) in _DOCUMENT.items():
+        told.append((member, column, f"try_cast(document.properties.`{XYZ}`.{member} AS {type_})"))
+    pairs = ", ".join(
+        f"named_struct('name', '{name}', 'held', CAST({column} AS string),"
+        f" 'said', CAST({said} AS string))"
+        for name, column, said in told
+    )
+    message = (
+        "concat(pair.name, ' is ', coalesce(pair.held, 'null'),"
+        " ', the document says ', coalesce(pair.said, 'null'))"
+    )
+    differ = f"filter(array({pairs}), pair -> NOT pair.held <=> pair.said)"
+    return f"transform({differ}, pair -> {_problem(Invariant.NAMESPACE, message)})"
+
+
+# ---- Each state with the one before it -----------------------------------------------------------
+
+BEFORE: Final = {
+    # Whether all that was there between a state and the one before it must still be there.
+    "is_known": "p_txn_next = 0 OR p_txn_next > floor",
+    "both_current": "p_txn_next = 0",
+    "is_new": "action = 'CREATE'",
+    "is_dead": "action = 'DELETE'",
+    "was_dead": "p_action = 'DELETE'",
+    # False for a state that only replaced another one of its own transaction.
+    "is_step": "NOT coalesce(p_txn = txn AND action = p_action AND action <> 'DELETE'"
+    " AND version = p_version, false)",
+}
+"""What the rules below are made of."""
+LINKED: Final = {
+    "is_first": "p_uuid IS NULL",
+    "is_next": "p_uuid IS NOT NULL AND is_step",
+    "is_whole": "is_known OR p_txn_next = txn",
+    "is_lost": "p_uuid IS NULL AND txn > floor AND NOT (is_new AND version = 1)",
+}
+FOLLOWING: Final = (
+    Rule(
+        Invariant.TOMBSTONE,
+        "both_current AND (is_dead OR was_dead)",
+        "concat('it is there, and its tombstone is too, beside ', p_uuid)",
+    ),
+    Rule(
+        Invariant.OVERLAP,
+        "(both_current AND NOT is_dead AND NOT was_dead) OR p_txn_next > txn",
+        "concat('it began while this one was still valid: ', p_uuid)",
+    ),
+    Rule(
+        Invariant.GAP,
+        # Nothing is there after a tombstone was purged.
+        "is_known AND NOT both_current AND p_txn_next < txn AND NOT (was_dead AND is_new)",
+        "concat('nothing was valid between it and ', p_uuid)",
+    ),
+    Rule(Invariant.TOMBSTONE, "is_lost AND is_dead", "'nothing is known of what was deleted'"),
+    Rule(
+        Invariant.GAP,
+        "is_lost AND NOT is_dead",
+        "concat('nothing is known before version ', version)",
+    ),
+    Rule(
+        Invariant.VERSION,
+        "is_next AND is_whole AND version <> p_version + 1"
+        " AND NOT (is_new AND was_dead AND version = 1)",
+        "concat('version ', version, ' follows version ', p_version)",
+    ),
+    Rule(
+        Invariant.VERSION,
+        "is_next AND is_whole AND is_new AND NOT was_dead",
+        "concat('it was created although it was there: ', p_uuid)",
+    ),
+    Rule(
+        Invariant.PUUID,
+        "is_new AND puuid IS NOT NULL",
+        "concat('it was created, but names a predecessor: ', puuid)",
+    ),
+    Rule(
+        Invariant.PUUID,
+        "is_next AND is_whole AND NOT is_new AND NOT puuid <=> p_uuid",
+        "concat('it follows ', p_uuid, ', but names ', coalesce(puuid, 'nothing'))",
+    ),
+    Rule(
+        Invariant.PUUID,
+        "NOT is_step AND NOT puuid <=> p_puuid",
+        "'it replaced a state of its own transaction, but names another predecessor'",
+    ),
+    Rule(
+        Invariant.NAMESPACE,
+        "is_next AND is_whole AND NOT is_new AND created_at <> p_created_at",
+        "'createdAt is not that of the state before'",
+    ),
+)
+
+
+def chained(states: DataFrame) -> DataFrame:
+    """States, each line's own ones, with their problems as successors of others. `is_step` is false
+    for a state that only replaced another one of its own transaction: then it is no change."""
+    in_order = "OVER (PARTITION BY overlay, id ORDER BY i, txn = txn_next)"
+    # A storage may keep a backup of a tombstone beside it, under the same id.
+    again = f"txn = txn_next AND action = 'DELETE' AND uuid <=> lag(uuid) {in_order}"
+    single = states.selectExpr("*", f"{again} AS is_backup").where("NOT is_backup")
+    before = [f"lag({name}) {in_order} AS p_{name}" for name in _STATE if name != "id"]
+    linked = single.selectExpr("*", *before)
+    for named in (BEFORE, LINKED):
+        linked = linked.selectExpr("*", *(f"{text} AS {name}" for name, text in named.items()))
+    own = linked.where(f"overlay = {MAIN} OR txn > base")
+    problems = f"concat(alone, {_problems(FOLLOWING)}) AS problems"
+    return own.selectExpr(*_LINE, "id", "uuid", "txn", "action", "is_step", problems)
+
+
+# ---- States with others --------------------------------------------------------------------------
+
+
+def violations(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
+    """All that is wrong with states that are `chained`, and with the log (`branch`, `overlay`,
+    `txn`, `created`, `updated`, `deleted`), which begins with the transaction `first`."""
+    own = states.selectExpr("branch", "id AS feature", "uuid", "txn", "inline(problems)")
+    return own.union(_shared_ids(states)).union(_uncounted(states, log, first))
+
+
+def _shared_ids(states: DataFrame) -> DataFrame:
+    """State ids that several features have, or a feature twice."""
+    counts = ("count(*) AS n", "min(branch) AS branch", "min(id) AS id", "max(txn) AS txn")
+    shared = states.groupBy("uuid").agg(*map(f.expr, counts)).where("n > 1")
+    message = "concat(n, ' states are called the same')"
+    return shared.selectExpr("branch", "id", "uuid", "txn", f"'{Invariant.IDENTITY}'", message)
+
+
+def _uncounted(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
+    """Transactions that the log tells something else of, where both are complete."""
+    counts = (
+        *("min(branch) AS n_branch", "min(id) AS n_id"),
+        *(
+            f"count_if(is_step AND action = '{action}') AS n_{name}"
+            for name, action in _COUNTED.items()
+        ),
+    )
+    known = states.where(f"txn > floor AND txn >= {first}").groupBy("overlay", "txn")
+    both = known.agg(*map(f.expr, counts)).join(log, ["overlay", "txn"], "full_outer")
+    told = ", ".join(f"coalesce({name}, 0)" for name in _COUNTED)
+    found = ", ".join(f"coalesce(n_{name}, 0)" for name in _COUNTED)
+    text = "the log counts %d created, %d updated, %d deleted, but there are %d, %d, %d"
+    return both.where(f"created IS NULL OR array({told}) <> array({found})").selectExpr(
+        *("coalesce(n_branch, branch)", "n_id", "CAST(NULL AS string)", "txn"),
+        f"'{Invariant.LOG}'",
+        "IF(created IS NULL, 'the log does not know the transaction',"
+        f" format_string('{text}', {told}, {found}))",
+    )
+
+
+_COUNTED: Final = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE"}
+"""What the log counts, and by which action of states."""

@@ -1,0 +1,186 @@
+"""Records as features: what is one is given on, what is wrong with others is told, not lost."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.features import PreparedFeatures
+from naksha.spark.jobs.frame import Progress
+from naksha.spark.jobs.loading.shapes import shapes_of
+from naksha.spark.jobs.loading.spec import Source
+from naksha.spi.arrow import GIVEN
+from naksha.spi.staging import checked
+
+REJECTED: Final = pa.schema(
+    [
+        pa.field("source", pa.string()),
+        pa.field("line", pa.int64()),
+        pa.field("id", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("record", pa.string()),
+    ]
+)
+"""A record that is no feature: where it is from, and what is wrong with it."""
+_SMALL: Final = 256
+"""Records that are looked at one after the other when one of them is wrong."""
+
+
+class Checked(NamedTuple):
+    """The features of a batch (`GIVEN`), the same ready to be staged, how many of them had to be
+    changed at the date line, and the records that are none (`REJECTED`). An id that comes again is
+    in another part: it is no fault of the record, but somebody has to look at all of them."""
+
+    given: list[pa.RecordBatch]
+    features: list[PreparedFeatures]
+    adjusted: int
+    rejected: pa.RecordBatch
+
+
+class Checker(msgspec.Struct, frozen=True):
+    """What tasks need to know to check records: small and picklable."""
+
+    info: CollectionInfo
+    crs: str | None
+
+    def check(self, batch: pa.RecordBatch) -> Checked:
+        """Tell features from what is none."""
+        shapes = shapes_of(batch, self.crs)
+        problems = dict(enumerate(batch.column("problem").to_pylist()))
+        problems = {n: text for n, text in problems.items() if text is not None}
+        problems = shapes.problems | problems
+        given = _given(batch, shapes.wkb)
+        rows = [n for n in range(batch.num_rows) if n not in problems]
+        features: list[PreparedFeatures] = []
+        parts = [self._good(given, part, problems, features) for part in self._unique(given, rows)]
+        good = [n for part in parts for n in part]
+        adjusted = int(shapes.adjusted[good].sum())
+        adjusted += sum(filter(None, batch.column("adjusted").take(_rows(good)).to_pylist()))
+        chosen = [_chosen(given, part) for part in parts if part]
+        return Checked(chosen, features, adjusted, _rejected(batch, problems))
+
+    def _unique(self, given: pa.RecordBatch, rows: list[int]) -> list[list[int]]:
+        """The rows in parts that have each id once; nearly always that is one."""
+        prefix = self.info.id_prefix or ""
+        ids = given.column("id").to_pylist()
+        named = [None if ids[n] is None else ids[n].removeprefix(prefix) for n in rows]
+        known = [id_ for id_ in named if id_ is not None]
+        if len(set(known)) == len(known):
+            return [rows]
+        parts: list[list[int]] = []
+        times: Counter[str] = Counter()
+        for n, id_ in zip(rows, named, strict=True):
+            place = 0 if id_ is None else times[id_]
+            if id_ is not None:
+                times[id_] += 1
+            if place == len(parts):
+                parts.append([])
+            parts[place].append(n)
+        return parts
+
+    def _good(
+        self,
+        given: pa.RecordBatch,
+        rows: list[int],
+        problems: dict[int, str],
+        features: list[PreparedFeatures],
+    ) -> list[int]:
+        """Those of the rows that the storage takes, also as `features`; what is wrong with others
+        is noted."""
+        if not rows:
+            return rows
+        try:
+            features.append(checked(_chosen(given, rows), self.info))
+            return rows
+        except (InvalidArgument, LimitExceeded) as error:
+            broken = error
+        if len(rows) > _SMALL:
+            middle = len(rows) // 2
+            first = self._good(given, rows[:middle], problems, features)
+            return first + self._good(given, rows[middle:], problems, features)
+        if broken.position is None:
+            raise broken
+        problems[rows[broken.position]] = _reason(broken)
+        del rows[broken.position]
+        return self._good(given, rows, problems, features)
+
+
+def _chosen(given: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
+    return given if len(rows) == given.num_rows else given.take(_rows(rows))
+
+
+def _rows(positions: list[int]) -> pa.Array:
+    return pa.array(positions, pa.int64())
+
+
+def _given(batch: pa.RecordBatch, wkb: list[bytes | None]) -> pa.RecordBatch:
+    columns = [
+        pa.array(wkb, pa.binary()) if name == "geometry" else batch.column(name)
+        for name in GIVEN.names
+    ]
+    arrays = [column.cast(field.type) for column, field in zip(columns, GIVEN, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=GIVEN)
+
+
+def _reason(error: InvalidArgument | LimitExceeded) -> str:
+    return error.message if error.field is None else f"{error.field}: {error.message}"
+
+
+def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch:
+    rows = sorted(problems)
+    names = ("source", "line", "id", "properties", "record")
+    found = batch.select(names).take(_rows(rows)).to_pylist()
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "source": each["source"],
+                "line": each["line"],
+                "id": each["id"],
+                "reason": problems[n],
+                "record": each["record"] or each["properties"],
+            }
+            for n, each in zip(rows, found, strict=True)
+        ],
+        schema=REJECTED,
+    )
+
+
+def keep_rejected(spec: Source, rejected: Sequence[Any], progress: Progress) -> str | None:
+    """Write rejected records to their file, if there are some, and tell of it.
+
+    Raises:
+        LimitExceeded: There are too many of them.
+    """
+    if not rejected:
+        return None
+    file = _write(spec, rejected)
+    if len(rejected) > spec.rejects_max:
+        raise LimitExceeded(
+            f"More than {spec.rejects_max} records were rejected, the first ones are in {file}; "
+            "nothing was done",
+            field="rejects_max",
+        )
+    progress.say(f"{len(rejected)} records were rejected, with their reasons in {file}")
+    return file
+
+
+def _write(spec: Source, rejected: Sequence[Any]) -> str:
+    """A line for each rejected record."""
+    path = Path(spec.rejects or f"{spec.files[0].rstrip('/*')}.rejects.jsonl").absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(rejected, key=lambda row: (row.source, row.line or 0))
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with unfinished.open("wb") as file:
+        for row in ordered:
+            line = {name: row[name] for name in REJECTED.names}
+            file.write(msgspec.json.encode(line) + b"\n")
+    unfinished.replace(path)
+    return str(path)

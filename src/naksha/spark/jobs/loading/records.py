@@ -1,0 +1,64 @@
+"""The records of files of any kind, as a table of Spark."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.spark.jobs.geoparquet import holds_features
+from naksha.spark.jobs.loading import geojson, tables
+from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
+from naksha.spark.jobs.loading.mapping import (
+    mapped_features,
+    records_of_features,
+    records_of_table,
+)
+from naksha.spark.jobs.loading.spec import Format, Mapping, Source
+from naksha.spi.storage import Storage
+
+
+def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None]:
+    """The records of the files, and the reference system of their coordinates, where somebody
+    names it."""
+    files = files_of(spec)
+    format_ = format_of(spec, files)
+    if format_ in (Format.GEOJSON, Format.LINES):
+        rows = from_arrow_schema(geojson.RECORDS)
+        if format_ is Format.LINES:
+            pieces = [piece for path in files for piece in pieces_of(path)]
+            records = tables.in_pieces(spark, pieces, rows, geojson.read_lines)
+        else:
+            whole = [Piece(path) for path in files]
+            records = tables.in_pieces(spark, whole, rows, geojson.read_document)
+        return mapped_features(records, spec.mapping), spec.mapping.crs
+    if format_ is Format.PARQUET:
+        table = tables.of_parquet(spark, files)
+        if spec.mapping == Mapping() and _are_exported(files):
+            return records_of_features(table), None
+    elif format_ is Format.CSV:
+        table = tables.of_csv(spark, files)
+    else:
+        table = tables.of_vector(spark, files, spec.layer)
+    return records_of_table(table, spec.mapping), spec.mapping.crs or table.crs
+
+
+def _are_exported(files: list[str]) -> bool:
+    """Whether they are our own, with columns of their own, which no others have."""
+    kinds = {holds_features(path) for path in files}
+    if len(kinds) > 1:
+        raise InvalidArgument(
+            "Some of the files are of an export and some are not: load them apart", field="files"
+        )
+    return kinds == {True}
+
+
+async def collection_of(
+    storage: Storage, collection: str, new: CollectionInfo | None = None
+) -> CollectionInfo:
+    """The collection that features are for, whether it is there or will be made: as `new` says."""
+    try:
+        return await storage.collection(collection)
+    except CollectionNotFound:
+        return new or CollectionInfo(id=collection)
