@@ -25,11 +25,22 @@ import shapely
 
 from benchmarks._data import Feature, roads
 from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
+from benchmarks._raw import (
+    AFTER_I,
+    COLLECTION,
+    MARK,
+    RAW,
+    RAW_INDICES,
+    UUID,
+    VALUES,
+    clear,
+    copied,
+)
 from naksha.model.collection import CollectionInfo
 from naksha.model.features import NAMESPACE, PreparedFeatures, check_features
 from naksha.model.geometry import encode_geometries
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import LANES, SETTINGS, Lanes, PsqlBulkWriter
+from naksha.psql.bulk import LANES, SETTINGS, PsqlBulkWriter
 from naksha.psql.driver import Direct
 from naksha.psql.splits import LEAVES
 from naksha.psql.staging import (
@@ -41,30 +52,6 @@ from naksha.psql.staging import (
     pieces_of,
 )
 
-RAW = "raw_p"
-RAW_TABLE = (
-    "CREATE TABLE {t} (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL)"
-)
-RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
-COLLECTION = "loaded"
-
-_UUID = f"bench:{COLLECTION}:2026:1:30:"
-_NAMESPACE: dict[str, Any] = {
-    "action": "CREATE",
-    "version": 1,
-    "author": "bench",
-    "appId": "bench",
-    "puuid": None,
-    "muuid": None,
-    "txn": "2026013000000000001",
-    "txn_next": "0",
-    "createdAt": 1769731200000,
-    "updatedAt": 1769731200000,
-    "rtcts": 1769731200000,
-    "rtuts": 1769731200000,
-    "tags": [],
-    "crid": None,
-}
 Rows = list[list[tuple[int, bytes, str]]]
 
 
@@ -82,7 +69,7 @@ def _with_namespace(number: int, feature: Feature) -> Feature:
     """The feature as the storage would keep it, with values of the usual length."""
     tags = feature["properties"][NAMESPACE]["tags"]
     # qrid and mrid follow, for all features at once.
-    namespace = {**_NAMESPACE, "uuid": f"{_UUID}{number}", "tags": tags}
+    namespace = {**VALUES, "uuid": f"{UUID}{number}", "tags": tags, "crid": None}
     return {**feature, "properties": {**feature["properties"], NAMESPACE: namespace}}
 
 
@@ -136,15 +123,7 @@ class _Bench:
 
     async def clear(self) -> None:
         """Remove what the last way made, and let the server come to rest."""
-        connection = await self._server.connect()
-        names = [RAW + leaf for leaf in LEAVES]
-        await connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
-        async with connection.transaction():
-            await connection.execute("SELECT naksha_collection_destroy($1)", COLLECTION)
-        for name in names:
-            await connection.execute(RAW_TABLE.format(t=name))
-        await connection.execute("CHECKPOINT")
-        await connection.close()
+        await clear(self._server)
 
     # ---- From dicts ------------------------------------------------------------------------------
 
@@ -159,23 +138,13 @@ class _Bench:
     # ---- From prepared columns -------------------------------------------------------------------
 
     async def raw_prepared(self) -> None:
-        lanes = await Lanes.open(self._server, LANES)
+        await copied(self._server, self._raw_data())
+
+    def _raw_data(self) -> Iterator[Data]:
         first_i = 1
-        copying: asyncio.Future[None] | None = None
         for prepared in self._prepared:
-            data = await asyncio.to_thread(_raw_data, prepared, first_i)
+            yield _raw_data(prepared, first_i)
             first_i += len(prepared)
-            if copying is not None:
-                await copying
-            copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], data))
-        if copying is not None:
-            await copying
-
-        async def index(connection: Direct, leaf: int) -> None:
-            await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])
-
-        await lanes.each(index)
-        await lanes.close()
 
     async def load_prepared(self, *, exclusive: bool) -> None:
         writer = await self._writer(exclusive=exclusive)
@@ -246,9 +215,7 @@ _encode = msgspec.json.Encoder().encode
 def _raw_data(prepared: PreparedFeatures, first_i: int) -> Data:
     """The same rows as those of an exclusive load, with values of the usual length."""
     pieces = pieces_of(prepared)
-    common = {key: value for key, value in _NAMESPACE.items() if key not in ("tags", "crid")}
-    mark = f'"{NAMESPACE}":'.encode() + _encode(common)[:-1] + b',"uuid":"' + _UUID.encode()
-    return leaf_data(pieces, leaves_of(prepared.ids), first_i, mark, b'",')
+    return leaf_data(pieces, leaves_of(prepared.ids), first_i, MARK, AFTER_I)
 
 
 def _raw_rows(features: Sequence[Feature], start: int) -> Rows:

@@ -32,10 +32,9 @@ from pyspark.sql import DataFrame, SparkSession
 import naksha.spark
 from benchmarks._data import edited, roads
 from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
+from benchmarks._raw import AFTER_I, COLLECTION, MARK, clear, copied
 from naksha.model.features import NAMESPACE
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import Lanes
-from naksha.psql.driver import Direct
 from naksha.psql.splits import LEAVES
 from naksha.psql.staging import Data, Piece, leaf_data, leaves_of
 from naksha.spark.jobs.diff import Diff, diff
@@ -43,15 +42,9 @@ from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Mapping
 from naksha.spark.jobs.partition import Partition, partition
+from naksha.spark.opened import close_all
 from naksha.spark.options import Place
 
-COLLECTION = "loaded"
-RAW = "raw_p"
-RAW_TABLE = (
-    "CREATE TABLE {t} (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL)"
-)
-RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
-LANES = 4
 FILES = 8
 BATCH_ROWS = 10_000
 JDBC_JAR = Path("/usr/share/java/postgresql.jar")
@@ -59,24 +52,8 @@ JDBC_QUERY = (
     "(SELECT jsondata->>'id' AS id, ST_AsBinary(geo) AS geometry, jsondata::text AS feature,"
     " substring(md5(jsondata->>'id'), 1, 1) AS leaf FROM {schema}.{collection}) AS q"
 )
+PLACE = b'"qrid":"122222202002002222","mrid":"122222202002002222"'
 _PROPERTIES = ("name", "speedLimit", "lanes", "oneway", "surface")
-_NAMESPACE = {
-    "action": "CREATE",
-    "version": 1,
-    "author": "bench",
-    "appId": "bench",
-    "puuid": None,
-    "muuid": None,
-    "txn": "2026013000000000001",
-    "txn_next": "0",
-    "createdAt": 1769731200000,
-    "updatedAt": 1769731200000,
-    "rtcts": 1769731200000,
-    "rtuts": 1769731200000,
-    "crid": None,
-    "qrid": "122222202002002222",
-    "mrid": "122222202002002222",
-}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -93,6 +70,7 @@ def run(options: Options) -> Report:
                 timings = asyncio.run(_Bench(spark, dsn, Path(folder)).measure(options))
             finally:
                 spark.stop()
+                close_all()
     return _report(timings, count, memory)
 
 
@@ -155,15 +133,7 @@ class _Bench:
     # ---- Loads -----------------------------------------------------------------------------------
 
     async def _clear(self) -> None:
-        connection = await self._server.connect()
-        names = [RAW + leaf for leaf in LEAVES]
-        await connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
-        async with connection.transaction():
-            await connection.execute("SELECT naksha_collection_destroy($1)", COLLECTION)
-        for name in names:
-            await connection.execute(RAW_TABLE.format(t=name))
-        await connection.execute("CHECKPOINT")
-        await connection.close()
+        await clear(self._server)
 
     async def _load(self) -> None:
         await asyncio.to_thread(self._run_load, str(self._folder / "*.parquet"))
@@ -179,27 +149,10 @@ class _Bench:
         load(self._spark, spec, Silent())
 
     async def _raw(self) -> None:
-        rows = self._rows()
-        await self._copy(rows)
+        await copied(self._server, self._rows())
 
     async def _raw_ready(self) -> None:
-        await self._copy(iter(self._ready))
-
-    async def _copy(self, rows: Iterator[Data]) -> None:
-        lanes = await Lanes.open(self._server, LANES)
-        copying: asyncio.Future[None] | None = None
-        while (data := await asyncio.to_thread(next, rows, None)) is not None:
-            if copying is not None:
-                await copying
-            copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], data))
-        if copying is not None:
-            await copying
-
-        async def index(connection: Direct, leaf: int) -> None:
-            await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])
-
-        await lanes.each(index)
-        await lanes.close()
+        await copied(self._server, iter(self._ready))
 
     def _rows(self) -> Iterator[Data]:
         first = 1
@@ -269,16 +222,16 @@ def _raw_data(batch: pa.RecordBatch, first: int) -> Data:
     rows = batch.select(_PROPERTIES).to_pylist()
     tags = batch.column("tags").to_pylist()
     pieces: list[Piece] = [
-        (wkb, head + _encode(row)[:-1] + b",", b'"tags":%b}}}' % _encode(tag))
+        (
+            wkb,
+            head + _encode(row)[:-1] + b",",
+            b'"tags":%b,"qrid":"122222202002002222","mrid":"122222202002002222"}}}' % _encode(tag),
+        )
         for wkb, head, row, tag in zip(
             batch.column("geometry").to_pylist(), heads, rows, tags, strict=True
         )
     ]
-    mark = b'"%b":%b,"uuid":"bench:loaded:2026:1:30:' % (
-        NAMESPACE.encode(),
-        _encode(_NAMESPACE)[:-1],
-    )
-    return leaf_data(pieces, leaves_of(ids), first, mark, b'",')
+    return leaf_data(pieces, leaves_of(ids), first, MARK, AFTER_I)
 
 
 # ---- Memory --------------------------------------------------------------------------------------

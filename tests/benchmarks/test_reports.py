@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import __main__, _frame, bulkload, timetravel, writes
+from benchmarks import __main__, _frame, bulkload, spark, timetravel, writes
 from benchmarks._frame import Timing
 
 
@@ -86,3 +86,30 @@ def test_an_option_that_a_benchmark_does_not_take_is_refused(
 def test_every_option_is_taken_by_some_benchmark() -> None:
     taken = {name: _frame.takes(_frame.load(name)) for name in _frame.names()}
     assert set().union(*taken.values()) == set(_frame.DEFAULTS)
+
+
+def test_spark_has_ratios_and_memory() -> None:
+    seconds = {"load": 30.0, "raw": 20.0, "ready": 15.0, "read": 8.0, "jdbc": 10.0}
+    seconds |= {"diff": 2.0, "partition": 1.0}
+    timings = {name: Timing((value,)) for name, value in seconds.items()}
+    figures = spark._report(timings, 1_000, {"executor_mb": 512.4}).figures
+    assert (figures["load_ratio"], figures["ready_ratio"], figures["read_ratio"]) == (
+        1.5,
+        2.0,
+        1.25,
+    )
+    assert (figures["diff_s"], figures["partition_s"], figures["executor_mb"]) == (2.0, 1.0, 512)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "url"),
+    [
+        ("postgresql://me@h:1/db", "jdbc:postgresql://h:1/db?user=me"),
+        (
+            "postgresql://me:pw@h/db?sslmode=off",
+            "jdbc:postgresql://h/db?user=me&password=pw&sslmode=off",
+        ),
+    ],
+)
+def test_sparks_own_reader_has_the_same_database(dsn: str, url: str) -> None:
+    assert spark._jdbc_url(dsn) == url

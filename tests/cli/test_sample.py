@@ -28,7 +28,7 @@ def test_a_new_hub_has_the_sample_with_its_true_versions(tmp_path: Path) -> None
         assert len(list(db.versions.log())) == 16
     again = command("sample", *flags)
     assert (again.returncode, again.stdout) == (0, made.stdout)
-    with HubServer(tmp_path, storage="file:{realm}.naksha", arguments=flags) as hub:
+    with HubServer(tmp_path, arguments=flags) as hub:
         base = f"{hub.url}/hub/spaces/airports"
         assert httpx.get(f"{base}/count").json()["count"] == 596
         then = httpx.get(f"{base}/count", params={"versionRef": "2020-12-01T00:00"})

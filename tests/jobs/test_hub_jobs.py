@@ -27,14 +27,25 @@ from naksha.hub.jobs.changes import (
 )
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
-from naksha.hub.jobs.objects import JOBS, JobLog, JobObject, JobState, JobTable, LogLine, State
-from naksha.hub.jobs.running import Running
+from naksha.hub.jobs.objects import (
+    JOBS,
+    JobLog,
+    JobObject,
+    JobState,
+    JobTable,
+    State,
+    add_to_log,
+)
+from naksha.hub.jobs.running import Runner, Running
 from naksha.hub.jobs.service import running_jobs
 from naksha.hub.jobs.targets import Placed, target_of, whole_spec
+from naksha.hub.leasing import Holding, take
 from naksha.hub.objects import Connector, Space
 from naksha.model import limits
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     Busy,
+    CollectionNotFound,
     Conflict,
     Forbidden,
     InUse,
@@ -167,6 +178,7 @@ async def test_the_process_is_told_where_and_who_by_the_hub(
             "job": LOAD,
             "place": {"location": f"file:{tmp_path}/default.naksha"},
             "collection": "roads",
+            "info": msgspec.to_builtins(CollectionInfo(id="roads")),
             "app_id": "loader",
             "author": "ann",
             "job_id": seen.job.own.run_id,
@@ -174,6 +186,38 @@ async def test_the_process_is_told_where_and_who_by_the_hub(
             "mode": "upsert",
         }
         assert "own" not in seen.job.to_json()
+
+
+@pytest.mark.parametrize("spec", [{"files": ["a"]}, {"files": ["a"], "history": True}])
+async def test_a_load_makes_the_collection_that_the_space_wants(
+    spec: dict[str, Any], tmp_path: Path, kinds: JobKinds
+) -> None:
+    """Dated or not; and none where the connector does not want that."""
+    async with a_realm(tmp_path, kinds) as realm:
+        registry = realm.realm.registry
+        wanted = {"id": "lanes", "maxAge": 7, "historyEnabled": False, "idPrefix": "l-"}
+        stored = {"storageId": "default", "collection": wanted}
+        for id, properties in (
+            ("makes", stored),
+            ("finds", {**stored, "autoCreateCollection": False}),
+        ):
+            thing = Connector(id=id, class_name="storage", properties=properties)
+            await registry.create(thing, ADMIN)
+            await registry.create(Space(id=id, event_handler_ids=(id,)), ADMIN)
+        for id in ("makes", "finds"):
+            await realm.submit("load", id=id, spaceId=id, spec=spec)
+        makes, finds = [(await job_of(realm.realm, id, ADMIN)).job for id in ("makes", "finds")]
+        how = Running(kinds=kinds, files=realm.files)
+        runner = Runner(realm.realm, makes, await held(realm, makes), how)
+        told = msgspec.convert((await runner._spec())["info"], CollectionInfo)
+        info = CollectionInfo(id="lanes", max_age=7, history_enabled=False, id_prefix="l-")
+        assert told == info
+        runner = Runner(realm.realm, finds, await held(realm, finds), how)
+        with pytest.raises(CollectionNotFound, match="autoCreateCollection"):
+            await runner._spec()
+        async with (await realm.realm.storage("default")).write("test") as session:
+            await session.create_collection(info)
+        assert (await runner._spec())["collection"] == "lanes"
 
 
 @pytest.mark.parametrize(
@@ -188,6 +232,7 @@ async def test_the_process_is_told_where_and_who_by_the_hub(
         ({"spec": {"colour": "red"}}, InvalidArgument, "spec.colour"),
         ({"spec": {"steps": "many"}}, InvalidArgument, "spec.steps"),
         ({"spec": {"job_id": "mine"}}, InvalidArgument, "spec.job_id"),
+        ({"job": "load", "spec": {"info": {"id": "a"}}}, InvalidArgument, "spec.info"),
         ({"spec": {"place": {"location": "file:other"}}}, InvalidArgument, "spec.place"),
         ({"spec": {"app_id": "root"}}, InvalidArgument, "spec.app_id"),
         ({"job": LOAD}, InvalidArgument, "spec.source"),
@@ -474,22 +519,66 @@ async def test_a_realm_of_a_former_release_gets_its_pointer(
         assert await changes.snapshot_of(realm.realm) is not None
 
 
+async def held(realm: Realm, job: JobObject) -> Holding[JobState]:
+    """A job as an instance has it that runs it."""
+    table = JobTable(realm.realm.opened.persistence)
+    kept = await table.get(job.own.state_id)
+    assert kept is not None
+    holding = await take(table, kept, "here", state=State.RUNNING, attempt=1)
+    assert holding is not None
+    return holding
+
+
+async def test_an_instance_that_is_stopped_keeps_the_end_of_a_job_once(
+    tmp_path: Path, kinds: JobKinds
+) -> None:
+    """It is stopped while the end is being kept. The job ends before it has a process: the
+    space is gone."""
+    async with a_realm(tmp_path, kinds) as realm:
+        job = (await realm.submit()).job
+        holding = await held(realm, job)
+        gone = msgspec.structs.replace(job, space_id="nowhere")
+        runner = Runner(realm.realm, gone, holding, Running(kinds=kinds, files=realm.files))
+        async with holding._line, asyncio.timeout(30):
+            running = asyncio.create_task(runner.run())
+            await eventually(lambda: says(realm, job, "failed: "))
+            running.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([running])
+        assert not running.cancelled()
+        now = await job_of(realm.realm, "one", ADMIN)
+        assert (now.state.state, now.state.attempt) == (State.FAILED, 1)
+        assert now.state.error is not None
+        assert "nowhere" in now.state.error.message
+        log = await log_of(realm.realm, job)
+        assert sum(line.text.startswith("failed: ") for line in log.lines) == 1
+
+
+async def says(realm: Realm, job: JobObject, words: str) -> bool:
+    log = await log_of(realm.realm, job)
+    return any(line.text.startswith(words) for line in log.lines)
+
+
 # ---- The log -------------------------------------------------------------------------------------
 
 
-def test_a_log_keeps_the_newest_lines() -> None:
-    log = JobLog()
-    for start in range(0, limits.JOB_LOG_LINES_MAX + 500, 100):
-        log = log.with_lines([LogLine(n, f"line {n}") for n in range(start, start + 100)])
-    assert len(log.lines) == limits.JOB_LOG_LINES_MAX
-    assert log.dropped == 500
-    assert log.lines[0].text == "line 500"
-    large = log.with_lines([LogLine(n, "ü" * 1_500) for n in range(200)])
-    assert len(msgspec.msgpack.encode(large)) < limits.CATALOG_ROW_BYTES_MAX
-    assert large.lines[-1].at == 199
-    assert large.dropped + len(large.lines) == limits.JOB_LOG_LINES_MAX + 500 + 200
-
-
-def test_a_state_tells_what_is_known() -> None:
-    state = JobState(submitted_ms=5)
-    assert state.to_json() == {"state": "submitted", "submittedAt": 5, "attempt": 0}
+async def test_what_was_said_is_kept_although_a_save_is_interrupted(
+    tmp_path: Path, kinds: JobKinds
+) -> None:
+    """Before it was written, or when that is not known."""
+    async with a_realm(tmp_path, kinds) as realm:
+        job = (await realm.submit()).job
+        how = Running(kinds=kinds, files=realm.files)
+        runner = Runner(realm.realm, job, await held(realm, job), how)
+        runner._say("first")
+        saving = asyncio.create_task(runner._save_log())
+        await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.wait([saving])
+        assert saving.cancelled()
+        runner._say("second")
+        said = list(runner._said)
+        await runner._save_log()
+        await add_to_log(realm.realm.opened.persistence, job.own.log_id, said)
+        log = await log_of(realm.realm, job)
+        assert [line.text for line in log.lines[1:]] == ["first", "second"]

@@ -13,6 +13,7 @@ import pytest
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Connection, connect, create_pool
 from naksha.testing.postgres import PostgresCluster
+from tests.psql.support import until
 
 QUIET = {"application_name": "naksha test"}
 
@@ -39,9 +40,13 @@ async def storage(database: str) -> AsyncIterator[PsqlStorage]:
 async def test_every_backend_of_a_storage(storage: PsqlStorage, database: str) -> None:
     await storage.publication()
     onlooker = await connect(database, QUIET)
-    found = await backends(onlooker)
-    assert len(found) >= 2  # the pool's and the sequencer's
-    assert all(has_postgis(backend) for backend in found)
+
+    async def have_postgis() -> bool:
+        found = await backends(onlooker)
+        return all(has_postgis(backend) for backend in found)
+
+    await until(have_postgis)  # one that is just being made is seen before it has done anything
+    assert len(await backends(onlooker)) >= 2  # the pool's and the sequencer's
     await onlooker.close()
 
 

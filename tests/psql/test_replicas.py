@@ -10,7 +10,7 @@ import pytest
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.version import AtTxn, Version
-from naksha.psql import PsqlStorage, servers
+from naksha.psql import PsqlStorage, servers, splits
 from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, CellReader
 from naksha.psql.servers import Replica, Servers
 from naksha.spi.partitioning import PARTITION_BYTES_MAX
@@ -116,8 +116,13 @@ async def read_split_rows(storage: PsqlStorage, collection: str, at: AtTxn) -> i
 
 
 async def test_replicas_serve_versions_in_turn(
-    storage: PsqlStorage, places: Handle, standby: PostgresCluster, served: list[Replica | None]
+    storage: PsqlStorage,
+    places: Handle,
+    standby: PostgresCluster,
+    served: list[Replica | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(splits, "HEAD_SPLIT_BYTES", 1)
     version = await places.published()
     await until_replayed(standby, version)
     served.clear()

@@ -93,9 +93,10 @@ async def test_a_geometry_in_the_query(storage: PsqlStorage, places: Handle) -> 
 # ---- Cutting -------------------------------------------------------------------------------------
 
 
-async def test_head_is_cut_by_leaf_and_needs_no_history(
-    storage: PsqlStorage, places: Handle
+async def test_a_large_head_is_cut_by_leaf_and_needs_no_history(
+    storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(splits, "HEAD_SPLIT_BYTES", 8192)
     planned = await storage.plan("places", Query())
     parts = [part_of(split) for split in planned]
     assert [(part.source, part.leaves) for part in parts] == [("", leaf) for leaf in LEAVES]
@@ -162,6 +163,7 @@ async def test_many_cuts_still_give_each_state_once(
         await places.delete(*(f"f{k}" for k in range(n, 200, 7)))
         await places.upsert(*(point(f"f{k}", n=1000 + n) for k in range(n, 200, 14)))
     monkeypatch.setattr(splits, "SPLIT_BYTES", 8192)
+    monkeypatch.setattr(splits, "HEAD_SPLIT_BYTES", 8192)
     for kind in States:
         for at in (AtTxn(first.txn), HEAD):
             query = Query(states=kind)
@@ -170,6 +172,15 @@ async def test_many_cuts_still_give_each_state_once(
             found = [(row["id"], row["uuid"]) for row in await rows_of(storage, planned)]
             assert found == [(state.id, state.uuid) for state in wanted]
     assert len(await storage.plan("places", Query(states=States.ALL))) > 40
+
+
+async def test_a_small_collection_is_one_split_and_a_check_has_each_leaf(
+    storage: PsqlStorage, places: Handle
+) -> None:
+    await places.published()
+    assert [split.leaf for split in await storage.plan("places", Query())] == [None]
+    every = await storage.plan("places", Query(states=States.ALL), hidden=True)
+    assert [split.leaf for split in every if split.states is States.LIVE] == list(LEAVES)
 
 
 # ---- Reading -------------------------------------------------------------------------------------
@@ -183,6 +194,23 @@ async def test_an_answer_comes_in_batches(
     sizes = [batch.num_rows async for batch in storage.read(split)]
     assert len(sizes) > 1
     assert sum(sizes) == len(await rows_of(storage, [split]))
+
+
+async def test_a_connection_that_was_kept_may_be_gone(
+    storage: PsqlStorage, places: Handle, connect: Connect
+) -> None:
+    planned = await storage.plan("places", Query())
+    wanted = await rows_of(storage, planned)
+    observer = await connect()
+    readers = """SELECT pid, state FROM pg_stat_activity
+                  WHERE datname = current_database() AND query LIKE '%' || $1 || '%'
+                    AND pid <> pg_backend_pid()"""
+    (kept,) = await observer.fetch(readers, "COMMIT")
+    assert kept["state"] == "idle"
+    assert await rows_of(storage, planned) == wanted
+    assert [row["pid"] for row in await observer.fetch(readers, "COMMIT")] == [kept["pid"]]
+    assert await observer.fetchval("SELECT pg_terminate_backend($1, 5000)", kept["pid"])
+    assert await rows_of(storage, planned) == wanted
 
 
 async def test_whoever_stops_reading_leaves_nothing_behind(

@@ -15,6 +15,7 @@ from naksha.spark.opened import close, close_all
 from naksha.spark.options import Place
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.spark_cluster import SparkCluster
+from tests.spark.drivers import Driver, Drivers
 from tests.spark.towns import Town, fill
 
 SECONDS_MAX = 600
@@ -23,10 +24,8 @@ SECONDS_MAX = 600
 
 BOTH = {
     "test_a_query_gives_what_the_storage_answers",
-    "test_a_stopped_stream_goes_on_from_its_checkpoint",
     "test_it_is_that_of_the_storage",
     "test_it_is_what_the_storage_answers",
-    "test_it_is_what_versioning_finds",
     "test_only_what_really_changed_is_written",
     "test_the_splits_have_the_filters",
     "test_what_a_tag_needs_stays",
@@ -58,9 +57,25 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def spark_cluster() -> Iterator[SparkCluster]:
-    """A master and two workers; a test that kills one of them makes its own."""
+    """A master and two workers. Tests may kill executors, which come back, but not workers."""
     with SparkCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def drivers(
+    spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Drivers]:
+    """The drivers on the cluster."""
+    made = Drivers(spark_cluster.master, tmp_path_factory.mktemp("drivers"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def driver(drivers: Drivers) -> Driver:
+    """A driver on the cluster, which a test may kill."""
+    return drivers.one()
 
 
 TownMaker = Callable[[str], AbstractContextManager[Town]]

@@ -281,6 +281,41 @@ def test_a_stream_that_starts_now_misses_nothing_of_a_pause(
     assert [row.id for row in stream.told()] == ["new"]
 
 
+def test_a_waiting_stream_hears_of_news(
+    spark: SparkSession, streamed: Town, tmp_path: Path
+) -> None:
+    name = streamed.call(new_collection)
+    columns = ("change", "seq_number", "id", "uuid")
+    stream = Followed(spark, streamed, tmp_path, collection=name, columns=columns)
+    query = stream.start(processingTime="0 seconds")
+    try:
+        for n in range(2):
+            put_in(streamed, name, f"x{n}")
+            streamed.call(published)
+            wanted = log(streamed, name)
+            query.processAllAvailable()
+            assert stream.told() == wanted
+            assert len(wanted) == n + 1
+    finally:
+        query.stop()
+
+
+def test_a_batch_has_no_more_rows_than_it_may(
+    spark: SparkSession, streamed: Town, tmp_path: Path
+) -> None:
+    name = streamed.call(new_collection)
+    for n in range(5):
+        put_in(streamed, name, f"x{n}", n=n)
+    put_in(streamed, name, "a", "b", "c", "d")
+    streamed.call(published)
+    stream = Followed(spark, streamed, tmp_path, collection=name, rows_max=2)
+    query = stream.start(availableNow=True)
+    assert query.awaitTermination(WAIT_S)
+    # One transaction is never taken apart.
+    assert [p.numInputRows for p in query.recentProgress if p.numInputRows] == [2, 2, 1, 4]
+    assert stream.told() == log(streamed, name)
+
+
 def test_the_schema_of_a_stream(spark: SparkSession, streamed: Town) -> None:
     name = streamed.call(new_collection)
     options = {"storage": streamed.location, "collection": name, "startingVersion": "now"}
@@ -316,6 +351,23 @@ async def forgetting(storage: Storage, name: str) -> None:
             await session.change_collection(name, CollectionChange(history_enabled=keeps))
         await put(storage, name, "a", n=2 + keeps)
     await published(storage)
+
+
+def test_a_stream_starts_after_any_version(streamed: Town) -> None:
+    name = streamed.call(new_collection)
+    begin = streamed.call(published).seq_number
+    for n in range(3):
+        put_in(streamed, name, "a", n=n)
+    streamed.call(published)
+    txn = streamed.call(lambda s: s.transactions(begin, 1))[0].txn
+    for starting in (str(begin + 1), str(txn), f"main:{begin + 1}"):
+        reader = reader_of(streamed, name, starting)
+        first, *others = batches_of(reader)
+        # The first one says only where it begins.
+        assert first == (begin + 1, [])
+        told = sorted(row for _, rows in others for row in rows)
+        assert told == log(streamed, name, after=begin + 1)
+        assert len(told) == 2
 
 
 def test_no_change_is_lost_silently(streamed: Town) -> None:

@@ -62,17 +62,24 @@ def log(town: Town) -> list[Transaction]:
 
 def staged(town: Town) -> int:
     """How many attempts have left something staged."""
+    return len(staged_bytes(town))
+
+
+def staged_bytes(town: Town) -> list[int]:
+    """How much each attempt has left."""
     location = place_of({"storage": town.location}).location
     if location.startswith(f"{FILE}:"):
-        path = path_of(location)
-        return len([*Path(f"{path}-staging").glob("*.stage")])
+        files = Path(f"{path_of(location)}-staging").glob("*.stage")
+        return [path.stat().st_size for path in files]
 
-    async def count(_: Storage) -> int:
+    async def ask(_: Storage) -> list[int]:
         connection = await asyncpg.connect(town.location)
         try:
-            found: int = await connection.fetchval("SELECT count(*) FROM naksha.naksha_staged")
-            return found
+            rows = await connection.fetch(
+                "SELECT pg_relation_size(to_regclass('naksha.' || name)) FROM naksha.naksha_staged"
+            )
+            return [row[0] for row in rows]
         finally:
             await connection.close()
 
-    return town.call(count)
+    return town.call(ask)

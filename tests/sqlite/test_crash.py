@@ -18,7 +18,7 @@ from naksha.testing.suite_support import Handle, ids_of
 from tests.sqlite import killed
 from tests.sqlite.support import rows
 
-KILLS = 100
+KILLS, MORE_KILLS = 30, 200
 
 
 async def kill_once(
@@ -45,7 +45,8 @@ async def kill_once(
 
 
 @pytest.mark.timeout(600)
-async def test_killed_at_a_hundred_moments(storage: SqliteStorage, path: Path) -> None:
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(MORE_KILLS, marks=pytest.mark.long)])
+async def test_killed_at_many_moments(storage: SqliteStorage, path: Path, kills: int) -> None:
     dice = random.Random(5)
     await storage.close()
     forks = await asyncio.create_subprocess_exec(
@@ -57,12 +58,12 @@ async def test_killed_at_a_hundred_moments(storage: SqliteStorage, path: Path) -
         stdout=asyncio.subprocess.PIPE,
     )
     told: list[str] = []
-    for n in range(KILLS):
+    for n in range(kills):
         told += await kill_once(forks, dice.random() * 0.15, is_in_the_midst=n % 3 > 0)
     assert forks.stdin is not None
     forks.stdin.close()
     await forks.wait()
-    assert len(told) >= KILLS * 2 // 3  # those in the midst got somewhere
+    assert len(told) >= kills * 2 // 3  # those in the midst got somewhere
     opened = await SqliteStorage.open(path, "test")
     roads, places = Handle(opened, "roads"), Handle(opened, "places")
     written = set(ids_of(await roads.all()))

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import InvalidArgument, Unavailable
 from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.spi.storage import Storage
@@ -69,6 +70,42 @@ async def test_an_import_goes_on_after_another_one(storage: Storage) -> None:
     done = await import_history(storage, PLACES, [Snapshot(ms(5), [place("b")])], BY)
     assert [(d.created, d.deleted) for d in done] == [(0, 1)]
     assert await content(storage) == {"b": {}}
+
+
+async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: Storage) -> None:
+    """Also when a step had changed nothing; somebody else's history is no business of it."""
+    steps = [
+        Edits(ms(1), [place("a")]),
+        Edits(ms(2), [place("b")]),
+        Edits(ms(3), [place("b")]),
+        Edits(ms(4), [place("c")], ["a"]),
+    ]
+    for count in (2, 3):
+        await import_history(storage, PLACES, steps[:count], BY, job="mine")
+    done = await import_history(storage, PLACES, steps, BY, job="mine")
+    assert [(d.at_ms, d.created, d.deleted) for d in done] == [(ms(3), 0, 0), (ms(4), 1, 1)]
+    assert await import_history(storage, PLACES, steps, BY, job="mine") == []
+    log = await storage.transactions()
+    assert [entry.published_ms for entry in log] == [ms(1), ms(2), ms(4)]
+    assert await content(storage) == {"b": {}, "c": {}}
+    with pytest.raises(InvalidArgument):
+        await import_history(storage, PLACES, steps, BY, job="yours")
+
+
+async def test_a_job_does_not_wait_for_ever_and_says_for_whom(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "IMPORT_PUBLICATION_SECONDS_MAX", 0)
+    await make(storage)
+    writer = await storage.bulk_writer(CollectionInfo(id="roads"), "loader", exclusive=True)
+    async with storage.write("editor") as session:
+        await session.create("places", [place("a")])
+    status = await storage.publication()
+    assert status.held_back_by is not None
+    with pytest.raises(Unavailable, match="1 transactions wait") as error:
+        await import_history(storage, PLACES, [Edits(ms(1), [place("b")])], BY, job="mine")
+    assert status.held_back_by in error.value.message
+    await writer.abort()
 
 
 async def test_ids_with_the_prefix_of_the_collection(storage: Storage) -> None:

@@ -20,6 +20,7 @@ from naksha.hub.subscriptions.changes import remove_subscription, reset_subscrip
 from naksha.hub.subscriptions.leftovers import Leftover
 from naksha.hub.subscriptions.progress import Progress, ProgressTable
 from naksha.model import limits
+from naksha.spi.clock import boot_seconds
 from naksha.testing._private_server import free_port
 from naksha.testing.fixtures import DatabaseFactory
 from tests.hub.handlers.support import ACTOR, feature
@@ -135,7 +136,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
     """It wakes up with a connection, and another instance has the subscription by then."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
     slept, connect = [0.0], remotes._Looking.connect_tcp
-    seconds = leasing.boot_seconds
+    seconds = boot_seconds
     monkeypatch.setattr(leasing, "boot_seconds", lambda: seconds() + slept[0])
     with a_receiver() as receiver:
         storage = f"file:{tmp_path}/{{realm}}.naksha"

@@ -27,7 +27,7 @@ CHECKED = [
     "response_headers_conformance",
     "response_schema_conformance",
 ]
-EXAMPLES = 8
+EXAMPLES = 5
 SEED = 20_261_116
 IDS: dict[str, list[Any]] = {
     "space_id": ["roads", "rails"],

@@ -13,13 +13,15 @@ from pyspark.sql import SparkSession
 
 import naksha
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Expired, InvalidArgument, NotFound
-from naksha.spark.archives import MANIFEST, archived_features
+from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound
+from naksha.spark.archives import MANIFEST, archived_features, growing
 from naksha.spark.jobs.archive import Archive, Archived, archive
 from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.verify import Verify, verify
 from naksha.spark.options import Place
 from naksha.spi.opening import open_storage
 from naksha.versioning import Edits, Signed, import_history
+from tests.spark.jobs.geoparquet_rules import check_file
 
 Content = dict[str, Any]
 
@@ -88,7 +90,11 @@ def test_versions_live_on_in_an_archive(spark: SparkSession, location: str, tmp_
         with pytest.raises(Expired):
             content(location, version)
     assert content(location, 5) == expected[5]
-    assert {v: found(spark, location, folder, v) for v in expected} == expected
+    checked = verify(spark, Verify(place=Place(location), collection="places"), Silent())
+    assert (checked.found, checked.complete_since > 1, checked.states > 0) == ([], True, True)
+    assert {v: found(spark, location, folder, v) for v in (1, 5)} == {
+        v: expected[v] for v in (1, 5)
+    }
 
     imported(location, LATER)
     expected |= {version: content(location, version) for version in (6, 7)}
@@ -108,6 +114,8 @@ def test_files_of_an_archive_are_read_by_others(
     assert done.segment is not None
     files = sorted((tmp_path / "archive" / done.segment).glob("*.parquet"))
     assert len(files) == done.files
+    for file in files:
+        check_file(file)
     months = [geopandas.read_parquet(file) for file in files]
     assert sum(len(month) for month in months) == done.states
     assert all(month.geometry.notna().any() for month in months)
@@ -121,6 +129,19 @@ def test_what_a_tag_needs_stays(spark: SparkSession, location: str, tmp_path: Pa
     assert content(location, 3) == {"a": 2, "b": 3, "c": 1, "d": 3}
     assert found(spark, location, tmp_path / "archive", 3) == content(location, 3)
     assert found(spark, location, tmp_path / "archive", 1) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_who_adds_to_an_archive_is_alone(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    imported(location, EDITS)
+    with (
+        growing(tmp_path / "archive"),
+        pytest.raises(Busy, match="Another job adds to the archive"),
+    ):
+        archived(spark, location, tmp_path / "archive")
+    assert content(location, 1) == {"a": 1, "b": 1, "c": 1}
+    assert not (tmp_path / "archive" / MANIFEST).exists()
 
 
 def test_archives_that_are_not_meant(spark: SparkSession, location: str, tmp_path: Path) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
 from pyspark.sql import SparkSession
 
-from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument
+from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, LimitExceeded
 from naksha.model.query import Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
-from naksha.spark.jobs.diff import Compared, Diff, Output, diff
+from naksha.spark.jobs.diff import REPORT, Compared, Diff, Output, diff
+from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.load import load
+from naksha.spark.jobs.loading.spec import Load, Loaded, Mapping
+from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.json_values import same
 from naksha.versioning import diff as versioned_diff
@@ -131,7 +137,7 @@ def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: 
         changes = wanted(town, old, new, query)
         output, format_ = tmp_path / f"diff-{n}", list(Output)[n % 2]
         report = found(
-            spark, town, old=old, new=new, query=query, output=str(output), format=format_
+            spark, town, old=old, new=new, query=query, output=str(output), output_format=format_
         )
         check(lines_of(output) if format_ is Output.LINES else rows_of(output), changes)
         counts = dict.fromkeys(Action, 0)
@@ -150,9 +156,120 @@ def test_what_changed_and_changed_back_is_no_change(spark: SparkSession, small_t
     assert report.output is None
 
 
+def written(path: Path, features: Sequence[dict[str, Any]]) -> str:
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, features)))
+    return str(path)
+
+
+def counts_of(report: Compared | Loaded) -> tuple[int, int, int]:
+    return report.created, report.updated, report.deleted
+
+
+@pytest.mark.parametrize("mode", [WriteMode.MIRROR, WriteMode.UPSERT])
+def test_it_is_what_a_load_would_change(
+    spark: SparkSession, town: Town, tmp_path: Path, mode: WriteMode
+) -> None:
+    """Features as anybody may have edited them, with ids and without, and some that are none."""
+    chance = random.Random(f"{mode}")
+    stir(town, chance)
+    kept = [dict(state.feature) for state in town.states().values()]
+    made = {each["id"]: each for each in (any_feature(chance, id_) for id_ in IDS[:6])}
+    # Others write numbers in another way, members in another order, and leave our namespace out.
+    same_again = msgspec.json.decode(msgspec.json.encode(kept).replace(b":1,", b":1.0,"))
+    for each in chance.sample(same_again, 3):
+        stripped = {k: v for k, v in reversed(each["properties"].items()) if k != XYZ}
+        made.setdefault(each["id"], each | {"properties": stripped})
+    features = [*made.values(), {"type": "Feature", "properties": {"n": 1}}, point("new", 1, 2)]
+    broken = [point("far", 1, 95), point("f11", 1, 2) | {"properties": []}]
+    files = (written(tmp_path / "edited.geojsonl", [*features, *broken]),)
+    told = found(spark, town, files=files, mode=mode)
+    rejects = Path(str(told.rejects)).read_bytes()
+    spec = Load(place=town.place, collection="places", files=files, app_id="test", mode=mode)
+    done = load(spark, spec, Silent())
+    assert counts_of(told) == counts_of(done)
+    assert min(done.created, done.updated, done.unchanged) > 0
+    assert (done.deleted > 0) == (mode is WriteMode.MIRROR)
+    assert (told.rejected, rejects) == (done.rejected, Path(str(done.rejects)).read_bytes())
+    assert (told.rejected, told.new) == (2, None)
+    # What has no id is new each time.
+    files = (written(tmp_path / "again.geojsonl", [each for each in features if "id" in each]),)
+    again = found(spark, town, files=files, mode=mode)
+    assert counts_of(again) == (0, 0, int(mode is WriteMode.MIRROR))
+
+
+def test_files_are_compared_with_a_version(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    """What differs is told with its places; GeoJSON, what an export wrote, and other tables."""
+    town = small_town
+    xyz = {XYZ: {"tags": ["red"]}}
+    town.put(*(point(id_, 1.0, 2.0, n=1, deep={"a": [1]}, **xyz) for id_ in "abcde"))
+    before = town.states()
+    exported = Export(place=town.place, collection="places", output=str(tmp_path / "export"))
+    export(spark, exported, Silent())
+    features = [dict(before[id_].feature) for id_ in "abcd"]
+    features[0] |= {"geometry": {"type": "Point", "coordinates": [1.0, 3.0]}}
+    features[1] |= {"properties": {"n": 2, "deep": {"a": [1]}, "x/y": None}, "more": [1]}
+    features[2] |= {"properties": {"deep": {"a": [1.0]}, "n": 1.0, XYZ: {"tags": ["blue"]}}}
+    features[3] |= {"properties": {"deep": {"a": [1.0]}, "n": 1.0}}
+    features.append(point("new", 5.0, 5.0))
+    files = (written(tmp_path / "edited.geojsonl", features),)
+    output = tmp_path / "changes"
+    report = found(spark, town, files=files, output=str(output), output_format=Output.LINES)
+    told = lines_of(output)
+    assert {line["id"]: (line["action"], line["paths"]) for line in told} == {
+        "a": ("updated", ["/geometry"]),
+        "b": ("updated", ["/more", "/properties/n", "/properties/x~1y"]),
+        "c": ("updated", [f"/properties/{XYZ}/tags"]),
+        "new": ("created", []),
+        "e": ("deleted", []),
+    }
+    assert {line["id"]: line["new"] and line["new"]["geometry"] for line in told} == {
+        "a": features[0]["geometry"],
+        **dict.fromkeys("bc", features[1]["geometry"]),
+        "new": features[4]["geometry"],
+        "e": None,
+    }
+    assert counts_of(report) == (1, 3, 1)
+    assert msgspec.json.decode((output / REPORT).read_bytes(), type=Compared) == report
+    town.put(point("a", 1.0, 2.0, n=7))
+    assert counts_of(found(spark, town, files=(exported.output,))) == (0, 1, 0)
+    first = str(report.old)
+    assert counts_of(found(spark, town, old=first, files=(exported.output,))) == (0, 0, 0)
+    columns = {
+        "name": ["a", "b", "new"],
+        "wkb": shapely.to_wkb(shapely.points([1.0, 1.0, 3.0], 2.0)).tolist(),
+        "n": [7, 1, 3],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "plain.parquet")
+    plain = found(spark, town, files=(str(tmp_path / "plain.parquet"),), mapping=Mapping(id="name"))
+    assert counts_of(plain) == (1, 1, 3)
+
+
+def test_files_that_cannot_be_compared(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    one = point("a", 1.0, 2.0)
+    files = (written(tmp_path / "a.geojsonl", [one, point("b", 1.0, 2.0), one]),)
+    with pytest.raises(InvalidArgument, match="twice") as error:
+        found(spark, small_town, files=files)
+    assert error.value.feature_id == "a"
+    with pytest.raises(InvalidArgument, match="as a whole"):
+        found(spark, small_town, files=files, new="1")
+    with pytest.raises(InvalidArgument, match="`mirror` or `upsert`"):
+        found(spark, small_town, files=files, mode=WriteMode.CREATE)
+    broken = (written(tmp_path / "c.geojsonl", [one, point("b", 1, 95), point("c", 1, 95)]),)
+    with pytest.raises(LimitExceeded, match="More than 1 records"):
+        found(spark, small_town, files=broken, rejects_max=1)
+    spec = Diff(place=small_town.place, collection="unknown", files=broken)
+    assert counts_of(diff(spark, spec, Silent())) == (1, 0, 0)
+
+
 def test_what_makes_no_sense_is_refused(
     spark: SparkSession, small_town: Town, tmp_path: Path
 ) -> None:
+    with pytest.raises(InvalidArgument, match="compared with something"):
+        found(spark, small_town)
     with pytest.raises(InvalidArgument, match="limit"):
         found(spark, small_town, old="0", query=Query(limit=1))
     with pytest.raises(InvalidArgument, match="kind of states"):

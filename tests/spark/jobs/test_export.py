@@ -21,12 +21,13 @@ from naksha.model.quadkey import QRID_DIGITS
 from naksha.model.query import Bbox, Query
 from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
-from naksha.spark.jobs.export import Export, Exported, Properties, export
+from naksha.spark.jobs.export import Export, Exported, export
 from naksha.spark.jobs.frame import Silent
-from naksha.spark.jobs.geoparquet import BOX, GeoParquetFile
+from naksha.spark.jobs.geoparquet import BOX, GeoParquetFile, Properties
 from naksha.spark.jobs.publishing import check_output, published
 from naksha.spark.jobs.typed import Kind, one_kind
 from naksha.testing.json_values import same
+from tests.spark.jobs.geoparquet_rules import check_file, check_metadata
 from tests.spark.jobs.town import Town, point, scattered
 
 ODD: list[dict[str, Any]] = [
@@ -124,18 +125,9 @@ def check_files(output: Path, report: Exported) -> None:
         parquet = pq.ParquetFile(output / file.path)
         assert parquet.metadata.num_rows == file.features
         assert (output / file.path).stat().st_size == file.bytes
+        check_file(output / file.path)
         geo = msgspec.json.decode(parquet.metadata.metadata[b"geo"])
-        assert (geo["version"], geo["primary_column"]) == ("1.1.0", "geometry")
-        column = geo["columns"]["geometry"]
-        assert (column["encoding"], column.get("bbox")) == ("WKB", file.bbox)
-        assert column["covering"]["bbox"]["xmin"] == ["bbox", "xmin"]
-        shapes = shapely.from_wkb(parquet.read(["geometry"])["geometry"].to_pylist())
-        names = {f"{s.geom_type}{' Z' if s.has_z else ''}" for s in shapes if s is not None}
-        assert set(column["geometry_types"]) == names
-        if file.bbox is not None:
-            axes = len(file.bbox) // 2
-            flat = [*file.bbox[:2], *file.bbox[axes : axes + 2]]
-            assert flat == list(shapely.total_bounds(shapes))
+        assert geo["columns"]["geometry"].get("bbox") == file.bbox
     raised = [file.bbox for file in report.files if file.bbox and len(file.bbox) == 6]
     assert [(box[2], box[5]) for box in raised] == [(-7.25, -7.25)]
 
@@ -184,8 +176,47 @@ def test_readers_skip_what_is_elsewhere(
     done(spark, small_town, tmp_path / "out", features_max=20)
     here = (0, 0, 180, 90)
     table = geopandas.read_parquet(tmp_path / "out", bbox=here)
-    check_shapes(table, small_town.states(Query(spatial=Bbox(*here))))
+    inside_here = small_town.states(Query(spatial=Bbox(*here)))
+    check_shapes(table, inside_here)
     assert 0 < len(table) < 200
+    covered = "bbox.xmin <= 180 AND bbox.xmax >= 0 AND bbox.ymin <= 90 AND bbox.ymax >= 0"
+    rows = query(f"SELECT id, geometry FROM FILES WHERE {covered}", tmp_path / "out")
+    assert {row["id"] for row in rows} == set(inside_here)
+    for row in rows:
+        shape = msgspec.json.decode(shapely.to_geojson(shapely.from_wkb(row["geometry"])))
+        assert same(shape, inside_here[row["id"]].feature["geometry"])
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"version": "1.0"},
+        {"primary_column": "shape"},
+        {"geometry_types": ["Circle"]},
+        {"geometry_types": ["Point", "Point"]},
+        {"encoding": "EWKB"},
+        {"bbox": [0, 1, 2]},
+        {"bbox": [0, 5, 1, 4]},
+        {
+            "covering": {
+                "bbox": {edge: ["bbox", "xmin"] for edge in ("xmin", "ymin", "xmax", "ymax")}
+            }
+        },
+    ],
+)
+def test_the_rules_are_noticed_when_broken(broken: dict[str, Any], tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("geometry", pa.binary()), pa.field("bbox", BOX)])
+    file = GeoParquetFile(tmp_path / "one.parquet", schema)
+    box = dict.fromkeys(("xmin", "ymin", "xmax", "ymax"), 1.0)
+    columns = [pa.array([shapely.to_wkb(shapely.Point(1, 1))]), pa.array([box], BOX)]
+    file.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    file.close()
+    check_file(file.path)
+    geo = file.metadata()
+    check_metadata(geo)
+    (geo if broken.keys() & geo.keys() else geo["columns"]["geometry"]).update(broken)
+    with pytest.raises(AssertionError):
+        check_metadata(geo)
 
 
 class Interrupted(Silent):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import geopandas
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -17,14 +18,16 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import naksha
-from naksha.model.errors import InvalidArgument, LimitExceeded, NotFound
+from naksha.cli.sample import sample_spec
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Cancelled, InvalidArgument, LimitExceeded, NotFound
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
 from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
 from naksha.spark.options import Place
-from naksha.spark.sample import sample_load
 from naksha.spi.staging import WriteMode
+from tests.spark.jobs.town import Town
 
 Feature = dict[str, Any]
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
@@ -283,10 +286,50 @@ def test_files_that_cannot_be_loaded(spark: SparkSession, tmp_path: Path, locati
         loaded(spark, location, tmp_path / "[cd].*")
     with pytest.raises(InvalidArgument, match="no column 'nobody'"):
         loaded(spark, location, tmp_path / "d.csv", mapping=Mapping(id="nobody"))
+    with (tmp_path / "d.csv").open("a") as file:
+        file.write("\na,1,2,again")
+    with pytest.raises(InvalidArgument, match="twice") as error:
+        loaded(spark, location, tmp_path / "d.csv")
+    assert error.value.feature_id == "a"
+
+
+def test_a_new_collection_has_the_settings_that_are_wanted(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    info = CollectionInfo(id="places", max_age=7, id_prefix="p-", optimal_partitioning=True)
+    path = lines(tmp_path / "a.geojsonl")
+    with pytest.raises(InvalidArgument, match="not of 'places'"):
+        loaded(spark, location, path, info=CollectionInfo(id="roads"))
+    loaded(spark, location, path, info=info)
+    with naksha.connect(location, app_id="test") as db:
+        (made,) = db.collections()
+    assert (made.max_age, made.id_prefix, made.optimal_partitioning) == (7, "p-", True)
+
+
+class TooLate(Silent):
+    """Somebody who cancels a load while it writes."""
+
+    def __init__(self) -> None:
+        self.is_writing = False
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self.is_writing = name == "write"
+
+    def advance(self, count: int = 1) -> None:
+        if self.is_writing:
+            raise Cancelled("The job was cancelled")
+
+
+def test_what_was_written_is_told_although_it_was_cancelled(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    location = small_town.place.location
+    done = load(spark, spec_of(location, lines(tmp_path / "a.geojsonl")), TooLate())
+    assert (done.created, content(location)) == (3, EXPECTED)
 
 
 def test_the_sample_has_its_sixteen_true_versions(spark: SparkSession, location: str) -> None:
-    done = load(spark, sample_load(location), Silent())
+    done = load(spark, msgspec.convert(sample_spec(location), Load), Silent())
     assert done.transactions == 16
     with naksha.connect(location, app_id="test") as db:
         assert len(content(location, "airports")) == 596

@@ -1,0 +1,74 @@
+"""What loads are compared with: the same rows, copied into 16 plain tables that get the same
+indices. Nothing is checked, and there is neither log nor collection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from naksha.model.features import NAMESPACE
+from naksha.psql.bulk import LANES, Lanes
+from naksha.psql.driver import Direct
+from naksha.psql.servers import Server
+from naksha.psql.splits import LEAVES
+from naksha.psql.staging import Data
+
+RAW = "raw_p"
+RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
+COLLECTION = "loaded"
+UUID = f"bench:{COLLECTION}:2026:1:30:"
+VALUES: dict[str, Any] = {
+    "action": "CREATE",
+    "version": 1,
+    "author": "bench",
+    "appId": "bench",
+    "puuid": None,
+    "muuid": None,
+    "txn": "2026013000000000001",
+    "txn_next": "0",
+    "createdAt": 1769731200000,
+    "updatedAt": 1769731200000,
+    "rtcts": 1769731200000,
+    "rtuts": 1769731200000,
+}
+"""The namespace of a row, but for what belongs to its feature; of the usual length."""
+MARK = f'"{NAMESPACE}":'.encode() + msgspec.json.encode(VALUES)[:-1] + f',"uuid":"{UUID}'.encode()
+AFTER_I = b'",'
+"""The JSON of the namespace before the number of a row, and after it."""
+_TABLE = (
+    "CREATE TABLE {t} (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL)"
+)
+
+
+async def clear(server: Server) -> None:
+    """Remove what the last way made, and let the server come to rest."""
+    connection = await server.connect()
+    names = [RAW + leaf for leaf in LEAVES]
+    await connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
+    async with connection.transaction():
+        await connection.execute("SELECT naksha_collection_destroy($1)", COLLECTION)
+    for name in names:
+        await connection.execute(_TABLE.format(t=name))
+    await connection.execute("CHECKPOINT")
+    await connection.close()
+
+
+async def copied(server: Server, rows: Iterator[Data]) -> None:
+    """Copy rows while the next ones are made, then index the tables."""
+    lanes = await Lanes.open(server, LANES)
+    copying: asyncio.Future[None] | None = None
+    while (data := await asyncio.to_thread(next, rows, None)) is not None:
+        if copying is not None:
+            await copying
+        copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], data))
+    if copying is not None:
+        await copying
+
+    async def index(connection: Direct, leaf: int) -> None:
+        await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])
+
+    await lanes.each(index)
+    await lanes.close()

@@ -1,0 +1,147 @@
+"""A driver in a process of its own, which does on a cluster what it is told, line by line.
+
+python -m tests.spark.cluster_driver MASTER
+
+A line is a JSON object: `do` names one of the functions here, the rest are its arguments. So is the
+answer. What tasks run is sent to them: executors know nothing of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+import naksha.spark
+from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.load import load as load_files
+from naksha.spark.jobs.loading.spec import Load
+from naksha.spark.options import Place
+
+PARTS = 3
+"""One more than there are tasks at once."""
+FEATURES = 30_000
+"""Of each part: the half of it is more than what a storage keeps in memory before it stages."""
+ROWS = 1_000
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
+}
+Answer = dict[str, Any]
+
+
+def read(spark: SparkSession, location: str, collection: str, version: str) -> Answer:
+    """States of a version; and of the tasks that read them, where they are and what they see."""
+    table = naksha.spark.features(spark, location, collection, version=version)
+    rows = table.where("author <> 'bob'").mapInArrow(with_reader, "uuid string, by string")
+    found = rows.collect()
+    by = [json.loads(text) for text in {row.by for row in found}]
+    return {"states": sorted(row.uuid for row in found), "by": by}
+
+
+def with_reader(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows with the processes above the one that has them, and what it can import."""
+    pids, pid = [], os.getpid()
+    while pid > 1:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        pid = int(fields[1])
+        pids.append(pid)
+    sees = [name for name in ("naksha", "tests.spark") if find_spec(name) is not None]
+    by = json.dumps({"pids": pids, "sees": sees})
+    for batch in batches:
+        uuids = batch.column(batch.schema.names.index("uuid"))
+        told = pa.array([by] * batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([uuids, told], ["uuid", "by"])
+
+
+def follow(
+    spark: SparkSession,
+    location: str,
+    collection: str,
+    folder: str,
+    transactions_max: int | None = None,
+) -> Answer:
+    """Catch up with a collection, into files."""
+    stream = naksha.spark.changes(
+        spark, location, collection, starting="beginning", transactions_max=transactions_max
+    )
+    writer = stream.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+    writer.start(f"{folder}/rows").awaitTermination()
+    rows = spark.read.parquet(f"{folder}/rows").collect()
+    changes = [[row.seq_number, row.id, row.change, row.uuid] for row in rows]
+    return {"changes": sorted(changes)}
+
+
+def write(spark: SparkSession, location: str, collection: str, job: str, folder: str) -> Answer:
+    """Write a collection. Each task stages the half of its part, leaves a file in the folder, and
+    waits until a file `go` is there: so others know when it is in the midst of its work."""
+    done = naksha.spark.write(
+        slow_table(spark, folder), location, collection, app_id="cluster", mode="mirror", job=job
+    )
+    return {"counts": [done.created, done.updated, done.deleted, done.retained]}
+
+
+def write_again(
+    spark: SparkSession, location: str, collection: str, job: str, folder: str
+) -> Answer:
+    """The same in Spark's own words, all of it: tasks stage and the driver commits."""
+    writer = slow_table(spark, folder).write.format("naksha").mode("append")
+    options = {"appId": "cluster", "writeMode": "mirror", "job": job}
+    writer.options(storage=location, collection=collection, **options).save()
+    return {}
+
+
+def slow_table(spark: SparkSession, folder: str) -> DataFrame:
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        assert context is not None
+        part = context.partitionId()
+        for first in range(0, FEATURES, ROWS):
+            if first == FEATURES // 2:
+                Path(folder, f"{part}-{context.taskAttemptId()}").touch()
+                while not Path(folder, "go").exists():
+                    time.sleep(0.05)
+            ids = pa.array([f"{part}/{n}" for n in range(first, first + ROWS)])
+            texts = pa.array(['{"text":"some text"}'] * ROWS)
+            yield pa.RecordBatch.from_arrays([ids, texts], ["id", "properties"])
+
+    return spark.range(0, PARTS, 1, PARTS).mapInArrow(slow, "id string, properties string")
+
+
+def load(spark: SparkSession, location: str, collection: str, files: str) -> Answer:
+    """Load Parquet files."""
+    spec = Load(place=Place(location), collection=collection, files=(files,), app_id="cluster")
+    done = load_files(spark, spec, Silent())
+    return {"created": done.created, "rejected": done.rejected}
+
+
+DONE: dict[str, Callable[..., Answer]] = {
+    each.__name__: each for each in (read, follow, write, write_again, load)
+}
+
+
+def main() -> None:
+    spark = naksha.spark.session(sys.argv[1], settings=SETTINGS)
+    for line in sys.stdin:
+        told = json.loads(line)
+        answer = DONE[told.pop("do")](spark, **told)
+        os.write(1, (json.dumps(answer) + "\n").encode())
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Dated histories: what a load makes of the steps of files. None of this needs Spark."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Cancelled, InvalidArgument
+from naksha.model.query import Query
+from naksha.spark.jobs.frame import Progress, Silent
+from naksha.spark.jobs.loading import history
+from naksha.spark.jobs.loading.files import files_of
+from naksha.spark.jobs.loading.spec import Load, Loaded
+from naksha.spark.opened import close_all, opened
+from naksha.spark.options import Place
+from naksha.spi.storage import Storage
+
+
+class Stops(Silent):
+    """Somebody who cancels a load after so many steps."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def advance(self, count: int = 1) -> None:
+        self._left -= count
+        if self._left <= 0:
+            raise Cancelled("The job was cancelled")
+
+
+def steps_of(path: Path, *days: int) -> Path:
+    """A file with a step for each of these days of a month, which makes a feature."""
+    steps = [
+        {"at": f"2024-01-{day:02}", "put": [{"type": "Feature", "id": f"d{day}"}]} for day in days
+    ]
+    path.write_text("\n".join(map(json.dumps, steps)))
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    yield Place(f"file:{tmp_path}/town.naksha")
+    close_all()
+
+
+def loaded(place: Place, *files: Path, progress: Progress | None = None, **more: Any) -> Loaded:
+    names = tuple(map(str, files))
+    spec = Load(place=place, collection="places", files=names, app_id="test", history=True, **more)
+    return history.load_history(opened(place), spec, files_of(spec), progress or Silent())
+
+
+def ids(place: Place) -> set[str]:
+    async def read(storage: Storage) -> set[str]:
+        return {state.id async for state in storage.states("places", Query())}
+
+    return opened(place).call(read)
+
+
+def test_files_are_read_by_their_exact_names(place: Place, tmp_path: Path) -> None:
+    """Whatever is special in them elsewhere, and packed or not."""
+    names = ["a,b.jsonl", "c[1].jsonl", "{d}.jsonl", "_e.jsonl", "f .jsonl"]
+    files = [steps_of(tmp_path / name, day) for day, name in enumerate(names, 1)]
+    packed = tmp_path / "g,h.jsonl.bz2"
+    packed.write_bytes(bz2.compress(steps_of(tmp_path / "g", 6).read_bytes()))
+    zipped = tmp_path / "i.jsonl.gz"
+    zipped.write_bytes(gzip.compress(steps_of(tmp_path / "i", 7).read_bytes()))
+    assert loaded(place, zipped, packed, *files).transactions == 7
+    assert ids(place) == {f"d{day}" for day in range(1, 8)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", b'\n{"at": 1}\n{"put": 1}', "a.jsonl: line 3 is no step"),
+        ("a.jsonl", b'{"at": "\xff"}', "a.jsonl: line 1 is no step"),
+        ("a.jsonl", b'{"at": "someday"}', "a.jsonl: line 1: 'someday' is no time"),
+        ("a.jsonl.gz", b"nothing", "a.jsonl.gz cannot be read"),
+        ("a.jsonl.gz", gzip.compress(b'{"at": 1}')[:-9], "a.jsonl.gz cannot be read"),
+        ("a.jsonl.bz2", b"nothing", "a.jsonl.bz2 cannot be read"),
+    ],
+)
+def test_what_is_no_history_is_named(
+    name: str, content: bytes, words: str, place: Place, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=words):
+        loaded(place, path)
+
+
+def test_only_before_its_last_step_a_history_can_be_cancelled(place: Place, tmp_path: Path) -> None:
+    path = steps_of(tmp_path / "a.jsonl", 1, 2, 3)
+    reading = 1
+    with pytest.raises(Cancelled):
+        loaded(place, path, progress=Stops(reading + 2), job_id="mine")
+    assert ids(place) == {"d1", "d2"}
+    done = loaded(place, path, progress=Stops(reading + 3), job_id="mine")
+    assert (done.created, done.repeated) == (1, True)
+    assert ids(place) == {"d1", "d2", "d3"}
+
+
+def test_a_new_collection_has_the_settings_that_are_wanted(place: Place, tmp_path: Path) -> None:
+    info = CollectionInfo(id="places", max_age=7, id_prefix="d", author="ann", points_only=True)
+    loaded(place, steps_of(tmp_path / "a.jsonl", 1, 2), info=info)
+    made = opened(place).call(lambda s: s.collection("places"))
+    for name in ("max_age", "id_prefix", "author", "points_only"):
+        assert getattr(made, name) == getattr(info, name)
+    assert ids(place) == {"1", "2"}

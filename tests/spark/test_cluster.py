@@ -1,0 +1,201 @@
+"""On a real cluster, whose executors have nothing but what is installed: collections are read,
+followed and written, while executors and drivers are killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.query import Query
+from naksha.spi.storage import Storage
+from naksha.testing.spark_cluster import SparkCluster
+from naksha.testing.suite_support import point, published
+from tests.spark.cluster_driver import FEATURES, PARTS
+from tests.spark.conftest import TownMaker
+from tests.spark.drivers import Driver, Drivers
+from tests.spark.test_streaming import log as feed
+from tests.spark.towns import COLLECTION, Town
+from tests.spark.write_parts import fresh, held, log, staged, staged_bytes
+
+SECONDS_MAX = 200
+LATER_MS = (limits.STAGING_LEASE_SECONDS + 60) * 1000
+MUCH = 100_000
+"""More bytes than an attempt has that nobody added anything to."""
+
+
+@pytest.fixture(scope="module", params=["file", "postgresql"])
+def target(request: pytest.FixtureRequest, town_maker: TownMaker) -> Iterator[Town]:
+    """A storage for tests that write."""
+    with town_maker(request.param) as made:
+        yield made
+
+
+def wait_for(what: Callable[[], bool], driver: Driver | None = None) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not what():
+        assert time.monotonic() < deadline, driver and driver.said()
+        if driver is not None and not driver.is_alive:
+            driver.answer()
+        time.sleep(0.1)
+
+
+def new_target(town: Town) -> str:
+    """A collection with one feature in it."""
+    name = fresh()
+
+    async def make(storage: Storage) -> None:
+        async with storage.write("test") as session:
+            await session.create_collection(CollectionInfo(id=name))
+            await session.create(name, [point("old")])
+        await published(storage)
+
+    town.call(make)
+    return name
+
+
+# ---- Reading -------------------------------------------------------------------------------------
+
+
+def test_executors_read_what_the_storage_answers(
+    spark_cluster: SparkCluster, driver: Driver, town: Town
+) -> None:
+    told = driver.ask("read", location=town.location, collection=COLLECTION, version="fix")
+    states = town.states(Query(), "fix")
+    wanted = sorted(state.uuid for state in states if state.xyz["author"] != "bob")
+    assert told["states"] == wanted
+    assert 0 < len(wanted) < len(states)
+    # Read by processes of executors, which workers have started; the tests are not there.
+    workers = {worker.pid for worker in spark_cluster.workers}
+    assert told["by"]
+    for by in told["by"]:
+        assert workers & set(by["pids"])
+        assert by["sees"] == ["naksha"]
+
+
+@pytest.mark.long
+def test_a_stream_whose_driver_is_killed_goes_on_without_loss_or_repetition(
+    drivers: Drivers, target: Town, tmp_path: Path
+) -> None:
+    name = new_target(target)
+
+    async def change(storage: Storage, n: int) -> None:
+        async with storage.write("test") as session:
+            await session.upsert(name, [point(f"f{n}"), point("often", n=n)])
+            if n % 3 == 2:
+                await session.delete(name, [f"f{n - 1}"])
+
+    for n in range(12):
+        target.call(partial(change, n=n))
+    target.call(published)
+    asked = {
+        "location": target.location,
+        "collection": name,
+        "folder": str(tmp_path),
+        "transactions_max": 1,
+    }
+    finished = tmp_path / "rows" / "_spark_metadata"
+    for batches in (2, 5):
+        driver = drivers.one()
+        driver.tell("follow", **asked)
+        wait_for((finished / str(batches)).exists, driver)
+        driver.kill()
+    assert len(list(finished.glob("[0-9]*"))) < 12
+    told = drivers.one().ask("follow", **asked)
+    wanted = [list(change) for change in feed(target, name)]
+    assert told["changes"] == wanted
+    assert {change for _, _, change, _ in wanted} == {"created", "updated", "deleted"}
+
+
+# ---- Writing -------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A write that waits in the middle."""
+
+    def __init__(self, target: Town, folder: Path) -> None:
+        self.target = target
+        self.folder = folder
+        self.collection = new_target(target)
+        self.options = {
+            "location": target.location,
+            "collection": self.collection,
+            "job": f"job-{self.collection}",
+            "folder": str(folder),
+        }
+
+    def begin(self, driver: Driver) -> None:
+        """Until two tasks, on two executors, have staged the half of their parts."""
+        driver.tell("write", **self.options)
+        self.wait(driver, 2)
+        wait_for(lambda: len(staged_bytes(self.target)) >= 2, driver)
+        wait_for(lambda: min(staged_bytes(self.target)) > MUCH, driver)
+
+    def wait(self, driver: Driver, attempts: int) -> None:
+        """Until so many attempts have come to the middle."""
+        wait_for(lambda: self.attempts >= attempts, driver)
+
+    def go_on(self) -> None:
+        (self.folder / "go").touch()
+
+    @property
+    def attempts(self) -> int:
+        return len([*self.folder.glob("*-*")])
+
+    def ids(self) -> list[str]:
+        return sorted(state.id for state in held(self.target, self.collection))
+
+
+@pytest.mark.long
+def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
+    spark_cluster: SparkCluster, driver: Driver, target: Town, tmp_path: Path
+) -> None:
+    slow = Slow(target, tmp_path)
+    before = len(log(target))
+    slow.begin(driver)
+    gone = spark_cluster.kill_executor()
+    slow.wait(driver, 3)
+    # Nobody has seen anything of it yet.
+    assert (slow.ids(), len(log(target))) == (["old"], before)
+    slow.go_on()
+    assert driver.answer() == {"counts": [PARTS * FEATURES, 0, 1, 0]}
+    assert gone not in spark_cluster.executors()
+    assert slow.attempts == PARTS + 1
+    wanted = sorted(f"{part}/{n}" for part in range(PARTS) for n in range(FEATURES))
+    assert slow.ids() == wanted
+    (transaction,) = log(target)[before:]
+    assert transaction.app_id == "cluster"
+    assert staged(target) == 0
+    # All tasks again, and another commit of the same job: nothing.
+    driver.ask("write_again", **slow.options)
+    assert slow.attempts == 2 * PARTS + 1
+    assert (slow.ids(), len(log(target)), staged(target)) == (wanted, before + 1, 0)
+
+
+@pytest.mark.long
+def test_a_write_whose_driver_is_killed_leaves_all_as_it_was(
+    spark_cluster: SparkCluster, driver: Driver, target: Town, tmp_path: Path
+) -> None:
+    slow = Slow(target, tmp_path)
+    before = len(log(target))
+    slow.begin(driver)
+    driver.kill()
+    wait_for(lambda: spark_cluster.executors() == [])
+    assert (slow.ids(), len(log(target))) == (["old"], before)
+    # It is kept as long as somebody might want it, then it is swept.
+    sweep(target)
+    assert staged(target) >= 2
+    wait_for(lambda: sweep(target, LATER_MS) == 0)
+    assert (slow.ids(), len(log(target))) == (["old"], before)
+
+
+def sweep(target: Town, later_ms: int = 0) -> int:
+    """Maintain a storage at another time; how many attempts are left."""
+    now_ms = time.time_ns() // 1_000_000
+    target.call(lambda s: s.maintain(now_ms + later_ms))
+    return staged(target)

@@ -1,0 +1,70 @@
+"""Streams are written batch by batch, each with one transaction; a repeated batch does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import naksha.spark
+from tests.spark.conftest import TownMaker
+from tests.spark.towns import Town
+from tests.spark.write_parts import COLUMNS, frame, fresh, log, numbers, options, staged
+
+
+@pytest.fixture(scope="module", params=["file", "postgresql"])
+def target(request: pytest.FixtureRequest, town_maker: TownMaker) -> Iterator[Town]:
+    with town_maker(request.param) as made:
+        yield made
+
+
+def test_a_repeated_batch_does_nothing(spark: SparkSession, target: Town, tmp_path: Path) -> None:
+    name, source, checkpoint = fresh(), tmp_path / "in", tmp_path / "checkpoint"
+
+    def bring(values: dict[str, int]) -> None:
+        frame(spark, values, 1).write.mode("append").json(str(source))
+
+    def run() -> None:
+        stream = spark.readStream.schema(COLUMNS).json(str(source))
+        writer = stream.writeStream.format("naksha").trigger(availableNow=True)
+        writer = writer.options(**options(target, name, message="a batch"))
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        query.awaitTermination()
+
+    # Each feature is created: a batch that counted twice would fail.
+    bring({"a": 1, "b": 1})
+    run()
+    before = len(log(target))
+    bring({"c": 2})
+    run()
+    assert numbers(target, name) == {"a": 1, "b": 1, "c": 2}
+    texts = {s.id: s.text for s in log(target)[-1].signals if s.action == "MESSAGE"}
+    assert texts["message"] == "a batch"
+    assert (texts["job"] or "").endswith("-1")
+    # The driver died after it had written, and before it noted that.
+    for file in (checkpoint / "commits").glob("*1*"):
+        file.unlink()
+    run()
+    assert numbers(target, name) == {"a": 1, "b": 1, "c": 2}
+    assert (len(log(target)), staged(target)) == (before + 1, 0)
+    # It goes on from there.
+    bring({"d": 3})
+    run()
+    assert numbers(target, name) == {"a": 1, "b": 1, "c": 2, "d": 3}
+
+
+@pytest.mark.long
+def test_a_complete_result_is_a_mirror(spark: SparkSession, target: Town, tmp_path: Path) -> None:
+    name, source = fresh(), str(tmp_path / "in")
+    naksha.spark.write(frame(spark, {"old": 1}), target.location, name, app_id="test")
+    frame(spark, {"a": 1, "b": 2}, 1).write.json(source)
+    counted = spark.readStream.schema(COLUMNS).json(source).groupBy("id").count().select("id")
+    writer = counted.writeStream.format("naksha").outputMode("complete").trigger(availableNow=True)
+    writer = writer.options(**options(target, name, job=f"{name}-stream"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.awaitTermination()
+    assert numbers(target, name) == {"a": None, "b": None}
+    texts = {s.id: s.text for s in log(target)[-1].signals if s.action == "MESSAGE"}
+    assert texts == {"job": f"{name}-stream-0"}
