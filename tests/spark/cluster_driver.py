@@ -85,8 +85,9 @@ def follow(
 
 
 def write(spark: SparkSession, location: str, collection: str, job: str, folder: str) -> Answer:
-    """Write a collection. Each task stages the half of its part, leaves a file in the folder, and
-    waits until a file `go` is there: so others know when it is in the midst of its work."""
+    """Write a collection. Each task stages the half of its part, leaves a file in the folder whose
+    name ends with its process, and waits until a file `go` is there: so others know when it is in
+    the midst of its work."""
     done = naksha.spark.write(
         slow_table(spark, folder), location, collection, app_id="cluster", mode="mirror", job=job
     )
@@ -112,7 +113,7 @@ def slow_table(spark: SparkSession, folder: str) -> DataFrame:
         part = context.partitionId()
         for first in range(0, FEATURES, ROWS):
             if first == FEATURES // 2:
-                Path(folder, f"{part}-{context.taskAttemptId()}").touch()
+                Path(folder, f"{part}-{context.taskAttemptId()}-{os.getpid()}").touch()
                 while not Path(folder, "go").exists():
                     time.sleep(0.05)
             ids = pa.array([f"{part}/{n}" for n in range(first, first + ROWS)])

@@ -147,6 +147,11 @@ class Slow:
     def attempts(self) -> int:
         return len([*self.folder.glob("*-*")])
 
+    @property
+    def a_task(self) -> int:
+        """The process of an attempt that is in the middle."""
+        return int(next(self.folder.glob("*-*")).name.rpartition("-")[2])
+
     def ids(self) -> list[str]:
         return sorted(state.id for state in held(self.target, self.collection))
 
@@ -158,7 +163,7 @@ def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     slow = Slow(target, tmp_path)
     before = len(log(target))
     slow.begin(driver)
-    gone = spark_cluster.kill_executor()
+    gone = spark_cluster.kill_executor_of(slow.a_task)
     slow.wait(driver, 3)
     # Nobody has seen anything of it yet.
     assert (slow.ids(), len(log(target))) == (["old"], before)

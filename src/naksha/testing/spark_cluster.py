@@ -91,9 +91,16 @@ class SparkCluster:
         daemons = _children(set(self.executors()))
         return _children(set(daemons))
 
-    def kill_executor(self) -> int:
-        """Kill one executor at once; gives its process id."""
-        pid = self.executors()[0]
+    def kill_executor_of(self, task: int) -> int:
+        """Kill the executor that runs a task, named by its Python process; gives the id of what was
+        killed. Others may be there: those of an application that has just gone end in their time.
+        """
+        pid = task
+        workers = {worker.pid for worker in self.workers}
+        while (parent := _parent_of(pid)) not in workers:
+            if parent is None:
+                raise LookupError(f"Process {task} is not below a worker of this cluster")
+            pid = parent
         os.kill(pid, signal.SIGKILL)
         return pid
 
