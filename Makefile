@@ -28,13 +28,13 @@ demo: $(STAMP) ## Show what Naksha keeps of edits, in the file demo.naksha or on
 	@$(BIN)/naksha demo $(RUN_ARGS)
 
 test: $(STAMP) system ## Run the tests
-	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
+	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --max-worker-restart 1 $(PYTEST_ARGS)
 
 test-core: $(STAMP) ## Run the tests that need no server
 	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -m "not postgres and not redis and not mariadb" $(PYTEST_ARGS)
 
 test-long: $(STAMP) system ## Run all tests, the ones that take minutes included
-	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest --long -n $(TEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
+	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest --long -n $(TEST_WORKERS) --dist loadscope --max-worker-restart 1 $(PYTEST_ARGS)
 
 check: $(STAMP) ## Lint, formatting, types and who may import whom
 	@$(BIN)/ruff check

@@ -14,8 +14,18 @@ is_enough() {
     ((room >= ENOUGH_KIB && free >= ENOUGH_KIB))
 }
 
+sweep() { # what runs have left that were killed: it would take the memory from all that follow
+    local left owner
+    for left in "$MEMORY"/naksha-*-*; do
+        owner=${left#"$MEMORY"/naksha-}
+        owner=${owner%%-*}
+        if [[ $owner =~ ^[0-9]+$ && -O $left && ! -e /proc/$owner ]]; then rm -rf "$left"; fi
+    done
+}
+
+sweep
 if [[ -z ${TMPDIR:-} ]] && is_enough; then
-    TMPDIR=$(mktemp -d "$MEMORY/naksha-XXXXXX")
+    TMPDIR=$(mktemp -d "$MEMORY/naksha-$$-XXXXXX")
     export TMPDIR
     # Database servers run as users of their own.
     chmod 1777 "$TMPDIR"

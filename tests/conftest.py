@@ -2,11 +2,14 @@
 
 import gc
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.hanging import watch_end, watch_test
 
 # A run in the background inherits that interrupts are ignored; so would the processes that tests
 # start and interrupt.
@@ -45,6 +48,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--long") else "short")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    watch = watch_test(item)
+    try:
+        return (yield)
+    finally:
+        watch.end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    watch_end()
 
 
 def pytest_collection_finish() -> None:

@@ -25,7 +25,16 @@ from naksha.psql import PsqlStorage, driver
 from naksha.spi.storage import WriteSession
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.proxy import proxy_to
-from tests.psql.support import Connect, advisory_locks, begin, check_log, insert, published, until
+from tests.psql.support import (
+    Connect,
+    advisory_locks,
+    begin,
+    check_log,
+    connect_to,
+    insert,
+    published,
+    until,
+)
 
 NASTY = [
     "'; DROP TABLE roads; --",
@@ -50,6 +59,8 @@ RESERVED = ["", "roads_hst", "roads_del", "roads_p0", "roads_p0_id", "naksha_tx"
 SHADOWS = ["pg_class", "geometry", "geography", "spatial_ref_sys"]
 NASTY_COLLECTIONS = [text for text in NASTY if text != "naksha:3d"] + RESERVED + SHADOWS
 UNSAYABLE = ["a\0b", "\ud800"]
+IS_ASLEEP = """SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted
+    AND classid = naksha_lock_class()::bit(32)::int8::oid AND objid = 3 AND objsubid = 2)"""
 
 
 def feature(key: str, **properties: Any) -> dict[str, Any]:
@@ -360,6 +371,19 @@ async def test_a_restarted_server_loses_no_acknowledged_write(mode: Any) -> None
             assert [v.seq_number for v in versions] == list(range(1, len(versions) + 1))
         finally:
             await storage.close()
+
+
+async def test_a_storage_whose_server_is_gone_can_be_closed() -> None:
+    """Its sequencer sleeps; on its way out it finds that nobody is there any more."""
+    with PostgresCluster({"fsync": False}) as cluster:
+        dsn = cluster.create_database("gone")
+        storage = await PsqlStorage.open(dsn, "test")
+        watcher = await connect_to(dsn)
+        await until(lambda: watcher.fetchval(IS_ASLEEP))
+        await watcher.close()
+        # Nothing is awaited until the storage is to close: that comes before all news of the end.
+        cluster.kill()
+        await storage.close()
 
 
 async def _has(things: list[str], count: int) -> bool:

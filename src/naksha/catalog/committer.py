@@ -37,6 +37,7 @@ from naksha.model.errors import (
     Retryable,
     Unavailable,
 )
+from naksha.spi.cancelling import is_cancelled
 from naksha.spi.catalog import ObjectRow
 
 Written = list[tuple[Object[Any], list[ObjectRow]]]
@@ -282,7 +283,7 @@ class Committer(Generic[H]):
                 request.result = await running
             self._add(chain, attempt, request)
         except asyncio.CancelledError as error:
-            if not running.cancelled() or _is_cancelled():
+            if not running.cancelled() or is_cancelled():
                 running.cancel()
                 raise
             request.error = error  # by the change itself
@@ -426,12 +427,6 @@ class Committer(Generic[H]):
 
 async def _changed(change: Change[H, R], attempt: Attempt[H]) -> R:
     return await change(attempt)
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody wants this task to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _fail(requests: Iterable[_Request[H]], error: Exception) -> None:

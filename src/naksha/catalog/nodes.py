@@ -20,6 +20,7 @@ from naksha.catalog.leases import KeptLease, LeaseTable, NodeLease
 from naksha.catalog.snowflake import IdSpec
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NakshaError, OutcomeUnknown, Unavailable
+from naksha.spi.cancelling import check_cancelled
 from naksha.spi.catalog import CatalogBackend
 
 _TICK_SECONDS: Final = 1.0
@@ -136,8 +137,10 @@ class Node:
             try:
                 await self.check()
             except NakshaError as error:
+                check_cancelled()
                 logger.warning("The lease of the node id failed and is tried again: %s", error)
             except Exception:
+                check_cancelled()
                 logger.exception("The lease of the node id failed and is tried again")
 
     async def _renew(self, held: KeptLease) -> None:

@@ -21,6 +21,7 @@ from naksha.catalog.peer_wire import Batch, Move, PeerWire, RefusedLine
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.spi.cancelling import check_cancelled
 
 _RETRY_SECONDS_MIN: Final = 0.1
 
@@ -205,8 +206,10 @@ class Peers:
             try:
                 await self._follow(await directory())
             except NakshaError as error:
+                check_cancelled()
                 logger.debug("The addresses of the other instances cannot be read: %s", error)
             except Exception:
+                check_cancelled()
                 logger.exception("The addresses of the other instances cannot be read")
             await asyncio.sleep(self._refresh_seconds)
 

@@ -20,6 +20,7 @@ from naksha.catalog.objects import Object, ObjectRef, type_id_of
 from naksha.catalog.persistence import Persistence
 from naksha.model import limits
 from naksha.model.errors import NakshaError, OutcomeUnknown
+from naksha.spi.cancelling import check_cancelled
 from naksha.spi.clock import boot_seconds
 
 
@@ -260,6 +261,7 @@ class Holding(Generic[L]):
                     await self.save()
                 pause = self._times.lease_seconds - self._times.renew_seconds
             except (NakshaError, TimeoutError):
+                check_cancelled()
                 self.check()
                 pause = self._times.retry_seconds
 

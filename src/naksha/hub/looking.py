@@ -12,6 +12,7 @@ from typing import Final
 from naksha.catalog.realms import Status
 from naksha.hub.hub import Hub, RealmHub
 from naksha.model.errors import NakshaError, RealmNotFound
+from naksha.spi.cancelling import check_cancelled
 
 _log: Final = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ def _telling(what: str) -> Iterator[None]:
     try:
         yield
     except NakshaError as error:
+        check_cancelled()
         _log.warning("%s cannot be looked for: %s", what, error)
     except Exception:  # noqa: BLE001 - others are looked for all the same
+        check_cancelled()
         _log.exception("%s cannot be looked for", what)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from naksha.model.errors import NakshaError
+from naksha.spi.cancelling import check_cancelled
 
 
 class Background(ABC):
@@ -41,6 +42,8 @@ class Background(ABC):
         try:
             await work()
         except NakshaError as error:
+            check_cancelled()
             logger.warning("%s failed and will be tried again: %s", self.title, error)
         except Exception:
+            check_cancelled()
             logger.exception("%s failed and will be tried again", self.title)

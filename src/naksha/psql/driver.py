@@ -78,14 +78,14 @@ async def create_pool(
     dsn: str,
     settings: Mapping[str, str],
     *,
-    min_size: int,
     max_size: int,
     connect_s: float = CONNECT_S,
 ) -> Pool:
-    """A pool of such connections."""
+    """A pool of such connections. It keeps none for its own sake: it would try to make that again
+    and again, and complain, for as long as the server is gone."""
     return await asyncpg.create_pool(
         dsn,
-        min_size=min_size,
+        min_size=0,
         max_size=max_size,
         timeout=connect_s,
         server_settings=dict(settings),

@@ -18,6 +18,7 @@ from naksha.model.transaction import PublicationStatus
 from naksha.psql.driver import Connections, Direct, acquired
 from naksha.psql.errors import DRIVER_ERRORS, translated
 from naksha.psql.sql import queries
+from naksha.spi.cancelling import check_cancelled
 from naksha.spi.news import News
 
 ELECTED: Final = 5
@@ -141,6 +142,7 @@ class Sequencer:
                         continue
                 await self._rest(pause if waiting else None)
             except (*DRIVER_ERRORS, NakshaError):
+                check_cancelled()
                 await self._drop_listener()
                 await asyncio.sleep(LOOK_S)
 

@@ -75,7 +75,6 @@ class Replica(Server):
                 self._pool = await create_pool(
                     self.dsn,
                     self.settings,
-                    min_size=0,
                     max_size=self._pool_max,
                     connect_s=CONNECT_S,
                 )

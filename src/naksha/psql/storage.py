@@ -123,7 +123,7 @@ class PsqlStorage(BulkStorage, Applying):
             finally:
                 await first.close()
             settings = session_settings(path, storage_id)
-            pool = await create_pool(dsn, settings, min_size=1, max_size=pool_max)
+            pool = await create_pool(dsn, settings, max_size=pool_max)
             row = await pool.fetchrow(queries()["storage_info"])
         assert row is not None
 

@@ -20,6 +20,7 @@ from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
 from naksha.hub.leasing import Holding
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError
+from naksha.spi.cancelling import check_cancelled
 from naksha.spi.job_process import JobProcess
 from naksha.spi.jobs import Done, Failed, Line, Moved, Phase, Said
 
@@ -170,6 +171,7 @@ class Runner:
                 async with asyncio.timeout(self._holding.seconds_left):
                     await self._save()
             except (NakshaError, TimeoutError) as error:
+                check_cancelled()
                 _log.warning("job %s: %s", self._name, error)
                 self._holding.check()
             if self._process is not None:
@@ -226,6 +228,7 @@ class Runner:
             try:
                 await self._holding.save(changed)
             except NakshaError as error:
+                check_cancelled()
                 _log.warning("job %s has ended: %s", self._name, error)
                 self._holding.check()
                 await asyncio.sleep(limits.JOB_SAVE_SECONDS)

@@ -21,6 +21,7 @@ from naksha.hub.subscriptions.progress import Condition, Progress
 from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, HandlerFailed, NakshaError, Unavailable
+from naksha.spi.cancelling import check_cancelled
 from naksha.versioning import FeedPage, FeedPosition, Published
 
 _log: Final = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class Runner:
             except Lost:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                check_cancelled()
                 await self._tell(Condition.FAILING, reason_of(error, self._name))
                 await self._keep_pin()
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them

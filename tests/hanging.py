@@ -1,0 +1,53 @@
+"""Ends a test process that hangs where pytest-timeout does not reach: in a clean-up after its
+time-out, or at the very end of the run. So the run ends with a reason, and soon enough to be read.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+
+import pytest
+
+TEST_SECONDS_MAX = 1500
+ENDING_SECONDS_MAX = 300
+
+
+class Watch:
+    """A deadline that is put off again and again. A thread, since pytest cancels the timer of
+    faulthandler whenever a test fails."""
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        self._is_over = threading.Event()
+        arguments = (seconds, reason)
+        self._thread = threading.Thread(target=self._wait, args=arguments, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """What was watched has ended."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _wait(self, seconds: float, reason: str) -> None:
+        if self._is_over.wait(seconds):
+            return
+        told = sys.__stderr__
+        assert told is not None
+        told.write(f"\n{reason}: no end after {seconds:.0f} s\n")
+        faulthandler.dump_traceback(told, all_threads=True)
+        told.flush()
+        os._exit(70)
+
+
+def watch_test(item: pytest.Item) -> Watch:
+    """Watch a test with all that is before and after it."""
+    marker = item.get_closest_marker("timeout")
+    allowed = float(marker.args[0]) if marker is not None else 0.0
+    return Watch(max(TEST_SECONDS_MAX, 2 * allowed), item.nodeid)
+
+
+def watch_end() -> Watch:
+    """Watch what comes after the last test."""
+    return Watch(ENDING_SECONDS_MAX, "The end of the run")
