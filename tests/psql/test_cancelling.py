@@ -58,7 +58,7 @@ async def test_a_new_connection(database: str) -> None:
 
 async def test_a_connection_of_a_pool(database: str) -> None:
     async with (
-        await create_pool(database, QUIET, min_size=0, max_size=2) as pool,
+        await create_pool(database, QUIET, max_size=2) as pool,
         pool.acquire() as one,
         pool.acquire() as two,
     ):

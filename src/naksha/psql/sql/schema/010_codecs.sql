@@ -19,13 +19,14 @@ RETURN (extract(year FROM day) * 1000000000000000 + extract(month FROM day) * 10
     + extract(day FROM day) * 100000000000)::int8;
 
 -- Everything of a GUID but the last part: '{storage}:{collection}:{year}:{month}:{day}:'.
+-- (Stable, as what it calls is: else the planner would not inline it.)
 CREATE OR REPLACE FUNCTION naksha_guid_prefix(storage_id text, collection_id text, txn int8)
-RETURNS text IMMUTABLE PARALLEL SAFE
+RETURNS text STABLE PARALLEL SAFE
 RETURN storage_id || ':' || collection_id || ':' || txn / 1000000000000000
     || ':' || txn / 10000000000000 % 100 || ':' || txn / 100000000000 % 100 || ':';
 
 CREATE OR REPLACE FUNCTION naksha_guid(storage_id text, collection_id text, txn int8, i int8)
-RETURNS text IMMUTABLE PARALLEL SAFE
+RETURNS text STABLE PARALLEL SAFE
 RETURN naksha_guid_prefix(storage_id, collection_id, txn) || i;
 
 -- The 128-bit form: object id 60 bits around the version nibble 4, then variant 10, year - 2000,

@@ -96,7 +96,7 @@ RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ','
                   || right(naksha_json_out(jsondata)::text, -1), 'UTF8');
 
 CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
-IMMUTABLE PARALLEL SAFE
+STABLE PARALLEL SAFE
 RETURN floor(extract(epoch FROM ts) * 1000)::int8;
 
 -- A state of the history as it was while it was valid: without its end. The text

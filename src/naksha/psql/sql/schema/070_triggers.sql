@@ -150,9 +150,12 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- (Not a function of one expression: its plan would be made at each call.)
 CREATE OR REPLACE FUNCTION naksha_storage_id() RETURNS text
-STABLE
-RETURN (SELECT s.id FROM naksha_storage s);
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN (SELECT s.id FROM naksha_storage s);
+END $$;
 
 -- Tags as sent by a client: an array of strings, anything else counts as none.
 CREATE OR REPLACE FUNCTION naksha_sent_tags(xyz jsonb) RETURNS jsonb

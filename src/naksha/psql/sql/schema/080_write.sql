@@ -143,10 +143,38 @@ BEGIN
     END IF;
 END $$;
 
--- Create, update, upsert, delete and restore. All statements have the same parameters:
+-- Runs the statement of a leaf. All of them have the same parameters:
 -- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
 -- $7 ids $8 contents $9 WKB $10 qrids $11 tags $12 crids $13 locks (the i that must be HEAD's)
 -- $14 muuids $15 mode $16 author of new features $17 return features
+-- For a few features the plan is kept: made without knowing how many they are, and once for an
+-- empty table as for a full one, so it has to use the indices. For many it is made each time, and
+-- their content is not worth being written out as literals.
+CREATE OR REPLACE FUNCTION naksha_write_leaf(
+    txn int8, prefix text, author text, app_id text, now_ms int8, clock_ms int8, ids text[],
+    contents jsonb[], wkbs bytea[], qrids text[], tags jsonb[], crids text[], locks int8[],
+    muuids text[], mode text, new_author text, want bool, statement text) RETURNS naksha_written
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    r naksha_written;
+BEGIN
+    IF cardinality(ids) > 50 THEN
+        EXECUTE statement INTO r
+          USING txn, prefix, author, app_id, now_ms, clock_ms, ids, contents, wkbs, qrids, tags,
+                crids, locks, muuids, mode, new_author, want;
+    ELSE
+        EXECUTE naksha_prepared(
+            'int8, text, text, text, int8, int8, text[], jsonb[], bytea[], text[], jsonb[], '
+            'text[], int8[], text[], text, text, bool', statement)
+          || format('(%L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
+                txn, prefix, author, app_id, now_ms, clock_ms, ids, contents, wkbs, qrids, tags,
+                crids, locks, muuids, mode, new_author, want) INTO r;
+    END IF;
+    RETURN r;
+END $$;
+
+-- Create, update, upsert, delete and restore.
 CREATE OR REPLACE FUNCTION naksha_write(
     collection_id text, mode text, counts int[], ids text[], contents jsonb[] DEFAULT NULL,
     wkbs bytea[] DEFAULT NULL, qrids text[] DEFAULT NULL, tags jsonb[] DEFAULT NULL,
@@ -176,12 +204,12 @@ BEGIN
         CONTINUE WHEN counts[leaf] = 0;
         part := c.id || '_p' || to_hex(leaf - 1);
         hi := lo + counts[leaf] - 1;
-        EXECUTE CASE mode WHEN 'delete' THEN naksha_delete_sql(c, part, day)
-                          WHEN 'restore' THEN naksha_restore_sql(c, part, day)
-                          ELSE naksha_put_sql(c, part, day) END INTO r
-          USING txn, prefix, author, app_id, naksha_epoch_ms(naksha_now()), naksha_clock_ms(),
-                ids[lo:hi], contents[lo:hi], wkbs[lo:hi], qrids[lo:hi], tags[lo:hi], crids[lo:hi],
-                locks[lo:hi], muuids[lo:hi], mode, coalesce(author, c.author, app_id), want;
+        r := naksha_write_leaf(txn, prefix, author, app_id, naksha_epoch_ms(naksha_now()),
+            naksha_clock_ms(), ids[lo:hi], contents[lo:hi], wkbs[lo:hi], qrids[lo:hi], tags[lo:hi],
+            crids[lo:hi], locks[lo:hi], muuids[lo:hi], mode, coalesce(author, c.author, app_id),
+            want, CASE mode WHEN 'delete' THEN naksha_delete_sql(c, part, day)
+                            WHEN 'restore' THEN naksha_restore_sql(c, part, day)
+                            ELSE naksha_put_sql(c, part, day) END);
         PERFORM naksha_leaf_done(c, txn, r);
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;
