@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import geopandas
 import msgspec
@@ -24,40 +23,13 @@ from naksha.model.errors import Cancelled, InvalidArgument, LimitExceeded, NotFo
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
-from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
-from naksha.spark.options import Place
+from naksha.spark.jobs.loading.spec import Format, Load, Mapping
 from naksha.spi.staging import WriteMode
+from tests.spark.jobs.loads import content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
-Feature = dict[str, Any]
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
 """Id, longitude, latitude and name."""
-
-
-def feature(id_: str, lon: float, lat: float, **properties: Any) -> Feature:
-    point = {"type": "Point", "coordinates": [lon, lat]}
-    return {"type": "Feature", "id": id_, "geometry": point, "properties": properties}
-
-
-def spec_of(location: str, path: Path | str, **more: Any) -> Load:
-    return Load(
-        place=Place(location), collection="places", files=(str(path),), app_id="loader", **more
-    )
-
-
-def loaded(spark: SparkSession, location: str, path: Path | str, **more: Any) -> Loaded:
-    return load(spark, spec_of(location, path, **more), Silent())
-
-
-def content(location: str, collection: str = "places") -> dict[str, Any]:
-    """Geometry and properties by id."""
-    found = {}
-    with naksha.connect(location, app_id="test") as db:
-        for each in db[collection].query():
-            properties = dict(each["properties"])
-            del properties["@ns:com:here:xyz"]
-            found[each["id"]] = (each["geometry"]["coordinates"], properties)
-    return found
 
 
 EXPECTED = {id_: ([lon, lat], {"name": name}) for id_, lon, lat, name in ROWS}
@@ -230,8 +202,7 @@ def test_columns_become_what_the_mapping_says(
     assert found["properties"] == {"laneCount": 2, "note": "n", "source": {"name": "survey"}}
     assert found["geometry"]["coordinates"] == [8.5, 50]
     assert namespace["tags"] == ["a", "b"]
-    assert done.rejects is not None
-    told = [json.loads(line) for line in Path(done.rejects).read_text().splitlines()]
+    told = rejects_of(done)
     assert [each["line"] for each in told] == [3, 4]
     assert told[0]["reason"] == "lanes: cannot be read as the wanted type: many"
     assert told[1]["reason"] == "Y: cannot be read as the wanted type: x"

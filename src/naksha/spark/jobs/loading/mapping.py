@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 
 from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
 from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
 from naksha.spi.arrow import GIVEN
@@ -41,8 +42,9 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     rows = table.rows
     columns = [name for name in rows.columns if name not in OWN]
     _check_names(mapping, columns)
-    places = _places_of(rows.schema, columns, table.geometry, mapping)
+    places = _places_of(table, columns, mapping)
     id_name = mapping.id or _find(columns, (_ID,))
+    check_everywhere(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
     casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
@@ -105,14 +107,13 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
-def _places_of(
-    schema: StructType, columns: Sequence[str], geometry: str | None, mapping: Mapping
-) -> _Places:
+def _places_of(table: Table, columns: Sequence[str], mapping: Mapping) -> _Places:
     if mapping.lon is not None or mapping.lat is not None:
         if mapping.lon is None or mapping.lat is None:
             raise InvalidArgument("Longitude and latitude go together", field="mapping")
         return _Places(lon=mapping.lon, lat=mapping.lat)
-    named = mapping.geometry or geometry
+    schema = table.rows.schema
+    named = mapping.geometry or geometry_of(table.layouts)
     if named is not None:
         is_text = isinstance(schema[named].dataType, StringType)
         return _Places(wkt=named) if is_text else _Places(wkb=named)

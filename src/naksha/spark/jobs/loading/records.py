@@ -10,6 +10,7 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.geoparquet import holds_features
 from naksha.spark.jobs.loading import geojson, tables
 from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
+from naksha.spark.jobs.loading.layouts import crs_of
 from naksha.spark.jobs.loading.mapping import (
     mapped_features,
     records_of_features,
@@ -41,7 +42,7 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
         table = tables.of_csv(spark, files)
     else:
         table = tables.of_vector(spark, files, spec.layer)
-    return records_of_table(table, spec.mapping), spec.mapping.crs or table.crs
+    return records_of_table(table, spec.mapping), spec.mapping.crs or crs_of(table.layouts)
 
 
 def _are_exported(files: list[str]) -> bool:

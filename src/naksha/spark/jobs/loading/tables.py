@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +12,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.files import PIECE_FEATURES, Piece
+from naksha.spark.jobs.loading.layouts import Layout, columns_of
+from naksha.spark.jobs.loading.references import LON_LAT
 
 SOURCE: Final = "naksha:source"
 LINE: Final = "naksha:line"
@@ -33,19 +35,21 @@ _OWN_FIELDS: Final = [
     pa.field(RECORD, pa.string()),
 ]
 _GEOMETRY: Final = "geometry"
-_CRS84: Final = ("OGC:CRS84", "EPSG:4326")
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Rows, the column that has the geometry (WKB), and the reference system that the file names,
-    where the format has such."""
+    """The rows of files, with the columns of all of them, and what each of these says."""
 
     rows: DataFrame
-    geometry: str | None = None
-    crs: str | None = None
+    layouts: list[Layout]
 
 
 Read = Callable[[Piece], Iterator[pa.RecordBatch]]
+
+
+def _with_own_fields(columns: StructType) -> pa.Schema:
+    """What tasks give of files with such columns."""
+    return pa.schema([*to_arrow_schema(columns), *_OWN_FIELDS])
 
 
 def in_pieces(
@@ -66,37 +70,88 @@ def _read_pieces(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 # ---- Parquet -------------------------------------------------------------------------------------
 
 
+class _Geo(msgspec.Struct, frozen=True):
+    """What a file says of its geometry, if it is GeoParquet."""
+
+    column: str | None = None
+    crs: str | None = None
+    covering: str | None = None
+    """The column with the boxes of geometries, which is no property."""
+
+
 def of_parquet(spark: SparkSession, files: list[str]) -> Table:
     """Parquet and GeoParquet, by Spark's own reader, which knows the number of each row."""
+    alike: dict[str, list[tuple[str, _Geo]]] = {}
+    for path in files:
+        schema = _parquet_schema(path)
+        geo = _geo(path, schema)
+        kind = schema.remove_metadata().to_string(show_field_metadata=False)
+        alike.setdefault(f"{kind}\n{geo.covering}", []).append((path, geo))
+    frames: list[DataFrame] = []
+    layouts: list[Layout] = []
+    for group in alike.values():
+        frame = _parquet_rows(spark, [path for path, _ in group], group[0][1].covering)
+        columns = StructType([field for field in frame.schema if field.name not in OWN])
+        frames.append(frame)
+        layouts += [Layout(path, columns, geo.column, geo.crs) for path, geo in group]
+    layouts.sort(key=lambda layout: files.index(layout.path))
+    columns = columns_of(layouts)
+    return Table(reduce(DataFrame.union, [_with_all(frame, columns) for frame in frames]), layouts)
+
+
+def _parquet_rows(spark: SparkSession, files: list[str], covering: str | None) -> DataFrame:
+    """The rows of files that are alike."""
     rows = spark.read.parquet(*files)
     own = rows.select(
-        *(F.col(f"`{name}`") for name in rows.columns),
+        *(_column(name) for name in rows.columns),
         F.col("_metadata.file_path").alias(SOURCE),
         (F.col("_metadata.row_index") + 1).alias(LINE),
         F.lit(None).cast("string").alias(PROBLEM),
         F.lit(None).cast("string").alias(RECORD),
     )
-    geo = _geo_metadata(files)
-    if geo is None:
-        return Table(own)
+    return own if covering is None else own.drop(covering)
+
+
+def _with_all(rows: DataFrame, columns: StructType) -> DataFrame:
+    """Rows with the columns of other files, too."""
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            (_column(field.name) if field.name in there else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in columns
+        ),
+        *map(_column, OWN),
+    )
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _parquet_schema(path: str) -> pa.Schema:
+    try:
+        return pyarrow.parquet.read_schema(path)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
+
+
+def _geo(path: str, schema: pa.Schema) -> _Geo:
+    found = (schema.metadata or {}).get(b"geo")
+    if found is None:
+        return _Geo()
+    geo: dict[str, Any] = msgspec.json.decode(found)
     primary = str(geo["primary_column"])
     column = geo["columns"][primary]
     if column.get("encoding") != "WKB":
         raise InvalidArgument(
-            f"{files[0]}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
+            f"{path}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
             field="files",
         )
     covering = (column.get("covering") or {}).get("bbox")
-    if covering is not None:
-        own = own.drop(covering["xmin"][0])
-    return Table(own, primary, _projection(column.get("crs", _CRS84[0])))
-
-
-def _geo_metadata(files: list[str]) -> dict[str, Any] | None:
-    path = Path(files[0])
-    metadata = pyarrow.parquet.read_schema(path).metadata or {}
-    found = metadata.get(b"geo")
-    return None if found is None else msgspec.json.decode(found)
+    crs = _projection(column.get("crs", LON_LAT))
+    return _Geo(primary, crs, None if covering is None else covering["xmin"][0])
 
 
 def _projection(crs: object) -> str | None:
@@ -111,10 +166,14 @@ def _projection(crs: object) -> str | None:
 
 def of_csv(spark: SparkSession, files: list[str]) -> Table:
     """Rows of texts; the first line has the names of the columns."""
-    names = _csv_names(files[0])
-    schema = pa.schema([*(pa.field(name, pa.string()) for name in names), *_OWN_FIELDS])
+    layouts = [
+        Layout(path, StructType([StructField(name, StringType()) for name in _csv_names(path)]))
+        for path in files
+    ]
+    schema = _with_own_fields(columns_of(layouts))
     pieces = [Piece(path) for path in files]
-    return Table(in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_csv, schema)))
+    read = partial(_read_csv, schema)
+    return Table(in_pieces(spark, pieces, from_arrow_schema(schema), read), layouts)
 
 
 def _delimiter(path: str) -> str:
@@ -218,16 +277,20 @@ def _told(
 
 def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table:
     """Shapefile, GeoPackage and whatever else GDAL reads, a number of features at a time."""
-    info = _info(files[0], layer)
-    schema = _vector_schema(files[0], layer)
-    pieces = [
-        Piece(path, start, min(start + PIECE_FEATURES, count), start + 1, layer)
-        for path in files
-        for count in [int(_info(path, layer)["features"])]
-        for start in range(0, max(count, 1), PIECE_FEATURES)
-    ]
+    layouts: list[Layout] = []
+    pieces: list[Piece] = []
+    for path in files:
+        info = _info(path, layer)
+        geometry = _GEOMETRY if info["geometry_type"] else None
+        layouts.append(Layout(path, _vector_columns(path, layer), geometry, info["crs"]))
+        count = int(info["features"])
+        pieces += [
+            Piece(path, start, min(start + PIECE_FEATURES, count), start + 1, layer)
+            for start in range(0, max(count, 1), PIECE_FEATURES)
+        ]
+    schema = _with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
-    return Table(rows, _GEOMETRY if info["geometry_type"] else None, info["crs"])
+    return Table(rows, layouts)
 
 
 # What is needed here takes longer to load than all the rest; most loads go without it.
@@ -243,13 +306,13 @@ def _info(path: str, layer: str | None) -> dict[str, Any]:
     return info
 
 
-def _vector_schema(path: str, layer: str | None) -> pa.Schema:
+def _vector_columns(path: str, layer: str | None) -> StructType:
     found = _arrow(path, layer, 0, 0).schema
     fields = [
         pa.field(name, pa.string() if _is_odd(found.field(name).type) else found.field(name).type)
         for name in found.names
     ]
-    return pa.schema([*fields, *_OWN_FIELDS])
+    return from_arrow_schema(pa.schema(fields))
 
 
 def _is_odd(type_: pa.DataType) -> bool:
@@ -277,6 +340,12 @@ def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
     table = _arrow(piece.path, piece.layer, piece.start, end - piece.start)
     wanted = pa.schema([field for field in schema if field.name not in OWN])
     line = piece.line
-    for batch in table.select(wanted.names).cast(wanted).to_batches():
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in wanted
+    ]
+    for batch in pa.table(columns, schema=wanted).to_batches():
         yield _with_own(schema, batch, piece.path, list(range(line, line + batch.num_rows)))
         line += batch.num_rows
