@@ -111,9 +111,10 @@ def _has_lines(path: Path) -> bool:
         first = file.readline(_BLOCK)
         second = file.readline(_BLOCK)
     try:
-        msgspec.json.decode(first.lstrip(b"\x1e"))
+        # Whether its bytes are text is looked at by whoever reads it.
+        msgspec.json.decode(first.lstrip(b"\x1e").decode(errors="replace"))
         return bool(second.strip())
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
 
 
