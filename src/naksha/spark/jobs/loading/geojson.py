@@ -197,9 +197,11 @@ def _problem(feature: _Feature) -> str | None:
 
 def _id(value: str | float | None) -> str | None:
     """A number as its text; `1.0` is the same as `1`."""
+    if isinstance(value, int):
+        return str(value)
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() else str(value)
-    return str(value) if isinstance(value, int) else value
+    return value
 
 
 def _text(raw: msgspec.Raw) -> str | None:

@@ -20,6 +20,7 @@ from naksha.spi.arrow import GIVEN
 PLACES: Final = ("wkt", "lon", "lat")
 """Where a geometry may come from besides WKB."""
 _ID: Final = "id"
+_NO_OBJECT: Final = "properties: is no JSON object in which every name is there once"
 _WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
 _WKT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt")
 _LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
@@ -89,16 +90,26 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
         raise InvalidArgument("GeoJSON has its geometries; no column has them", field="mapping")
     if mapping == Mapping(crs=mapping.crs):
         return records.select(*records.columns, *nowhere)
-    members = F.try_parse_json(F.coalesce("properties", F.lit("{}"))).cast("map<string,variant>")
+    _check_renames(mapping)
+    parsed = F.try_parse_json(F.coalesce("properties", F.lit("{}")))
+    members = F.try_variant_get(parsed, "$", "map<string,variant>")
     casts = {
-        name: F.try_variant_get(F.try_parse_json("properties"), _json_path(name), to)
-        for name, to in mapping.types.items()
+        name: F.try_variant_get(parsed, _json_path(name), to) for name, to in mapping.types.items()
     }
+    problem = F.coalesce(
+        F.col("problem"),
+        F.when(members.isNull(), F.lit(_NO_OBJECT)),
+        *_rename_problems(members, mapping),
+        *_member_problems(members, casts),
+    )
     given = {
         "id": F.coalesce(_member(mapping.id), F.col("id")) if mapping.id else F.col("id"),
-        "properties": _changed(members, mapping, casts),
+        # What is rejected is shown as it was.
+        "properties": F.when(problem.isNull(), _changed(members, mapping, casts)).otherwise(
+            F.col("properties")
+        ),
         "tags": _split(_member(mapping.tags)) if mapping.tags else F.col("tags"),
-        "problem": F.coalesce(F.col("problem"), *_member_problems(members, casts)),
+        "problem": problem,
     }
     columns = [given.get(name, F.col(name)).alias(name) for name in records.columns]
     return records.select(*columns, *nowhere)
@@ -144,11 +155,9 @@ def _find(columns: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def _properties(left: Sequence[str], mapping: Mapping, casts: dict[str, Column]) -> Column:
-    kept = [
-        name
-        for name in left
-        if name not in mapping.drop and (mapping.keep is None or name in mapping.keep)
-    ]
+    _check_renames(mapping)
+    kept = [name for name in left if _stays(mapping, name)]
+    _check_distinct(kept, mapping)
     members = [
         casts.get(name, _column(name)).alias(mapping.rename.get(name, name)) for name in kept
     ]
@@ -159,6 +168,34 @@ def _properties(left: Sequence[str], mapping: Mapping, casts: dict[str, Column])
     if not members:
         return F.lit("{}")
     return F.to_json(F.struct(*members), {"ignoreNullFields": "false"})
+
+
+def _stays(mapping: Mapping, name: str) -> bool:
+    """Whether something of this name becomes a property, of whatever name."""
+    if name in (*mapping.drop, mapping.id, mapping.tags):
+        return False
+    if mapping.keep is not None and name not in mapping.keep:
+        return False
+    return name in mapping.rename or name not in mapping.constants
+
+
+def _check_renames(mapping: Mapping) -> None:
+    for name, new in mapping.rename.items():
+        if new in mapping.constants and _stays(mapping, name):
+            raise InvalidArgument(
+                f"{name!r} would become {new!r}, which all features get", field="mapping.rename"
+            )
+
+
+def _check_distinct(names: Sequence[str], mapping: Mapping) -> None:
+    """Refuse columns that would be properties of the same name."""
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda each: each in mapping.rename):
+        new = mapping.rename.get(name, name)
+        if found.setdefault(new, name) != name:
+            raise InvalidArgument(
+                f"Both {found[new]!r} and {name!r} would become {new!r}", field="mapping.rename"
+            )
 
 
 def _cast_problems(casts: dict[str, Column]) -> list[Column]:
@@ -224,14 +261,18 @@ def _member(name: str | None) -> Column:
 
 def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Column:
     """The properties as JSON: some left out, some renamed, some read as another type."""
-    names = {mapping.rename.get(name, name): cast for name, cast in casts.items()}
-    gone = {*mapping.drop, *casts, *names, *mapping.constants, mapping.id, mapping.tags} - {None}
+    names = {
+        mapping.rename.get(name, name): cast
+        for name, cast in casts.items()
+        if _stays(mapping, name)
+    }
+    replaced = mapping.constants.keys() - mapping.rename.keys()
+    gone = {*mapping.drop, *casts, *replaced, mapping.id, mapping.tags} - {None}
     if gone:
         members = F.map_filter(members, lambda key, _: ~key.isin(*gone))
     if mapping.keep is not None:
         wanted = mapping.keep
         members = F.map_filter(members, lambda key, _: key.isin(*wanted))
-        names = {name: cast for name, cast in names.items() if name in _renamed(mapping, wanted)}
     if mapping.rename:
         others = F.create_map(*(F.lit(each) for pair in mapping.rename.items() for each in pair))
         members = F.transform_keys(members, lambda key, _: F.coalesce(others[key], key))
@@ -247,8 +288,19 @@ def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Col
     return F.to_json(members)
 
 
-def _renamed(mapping: Mapping, names: Sequence[str]) -> set[str]:
-    return {mapping.rename.get(name, name) for name in names}
+def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
+    """Of a feature that has two properties which would get the same name."""
+    problems = []
+    renamed = {name: new for name, new in mapping.rename.items() if _stays(mapping, name)}
+    for name, new in renamed.items():
+        twins = {twin for twin, its in renamed.items() if its == new and twin != name}
+        if new not in mapping.rename and _stays(mapping, new):
+            twins.add(new)
+        for twin in sorted(twins):
+            both = F.map_contains_key(members, name) & F.map_contains_key(members, twin)
+            said = f"properties.{name}: becomes {new!r}, which is there already"
+            problems.append(F.when(both, F.lit(said)))
+    return problems
 
 
 def _member_problems(members: Column, casts: dict[str, Column]) -> list[Column]:
