@@ -13,19 +13,22 @@ from naksha.model.uuids import parse_state_id
 _POINT_WKB_TYPES: Final = (1, 1001)
 
 
-def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
-    """Refuse what is no point where the collection takes points only."""
+def check_points(prepared: PreparedFeatures, info: CollectionInfo, first_row: int = 0) -> None:
+    """Refuse what is no point where the collection takes points only; `first_row` is the position
+    of the first feature in errors."""
     if not info.points_only:
         return
-    for id_, wkb in zip(prepared.ids, prepared.wkb, strict=True):
+    for position, id_, wkb in zip(prepared.positions, prepared.ids, prepared.wkb, strict=True):
         # Little-endian WKB: one byte order byte, then the type.
         if wkb is not None and int.from_bytes(wkb[1:3], "little") not in _POINT_WKB_TYPES:
-            raise InvalidArgument(
+            error = InvalidArgument(
                 "The collection takes points only",
                 field="geometry.type",
                 feature_id=id_,
                 collection_id=info.id,
             )
+            error.position = first_row + position
+            raise error
 
 
 def lock_of(state_id: str | None, storage: tuple[str, int], info: CollectionInfo) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import geopandas
 import msgspec
@@ -20,6 +21,8 @@ import naksha
 from naksha.cli.sample import sample_spec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument, LimitExceeded, NotFound
+from naksha.spark.jobs.diff import Diff, diff
+from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
@@ -330,3 +333,55 @@ def test_pieces_begin_and_end_with_lines(
 def test_a_format_can_be_named(spark: SparkSession, tmp_path: Path, location: str) -> None:
     done = loaded(spark, location, lines(tmp_path / "features.txt"), format=Format.LINES)
     assert done.created == 3
+
+
+def test_what_is_no_point_is_rejected_where_only_points_are_taken(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    line = {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}
+    given_ = [feature("a", 1, 2), {**feature("l", 1, 2), "geometry": line}, feature("b", 1, 2)]
+    path = tmp_path / "a.geojsonl"
+    path.write_text("\n".join(map(json.dumps, given_)))
+    info = CollectionInfo(id="places", points_only=True)
+    done = loaded(spark, location, path, info=info)
+    (told,) = rejects_of(done)
+    assert (told["line"], told["id"]) == (2, "l")
+    assert told["reason"] == "geometry.type: The collection takes points only"
+    assert content(location).keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "deleting",
+    [{"mode": WriteMode.MIRROR}, {"mode": WriteMode.REPLACE, "key": ("properties", "kind")}],
+    ids=str,
+)
+def test_what_was_rejected_is_not_deleted_unless_that_is_wanted(
+    spark: SparkSession, tmp_path: Path, small_town: Town, deleting: dict[str, Any]
+) -> None:
+    location, path = small_town.place.location, tmp_path / "a.geojsonl"
+    small_town.put(feature("x", 1, 2, kind="k"), feature("y", 1, 2, kind="k"))
+    broken = {**feature("x", 1, 2, kind="k"), "geometry": {"type": "Point"}}
+    path.write_text("\n".join(map(json.dumps, [broken, feature("y", 3, 4, kind="k")])))
+    before = content(location)
+    with pytest.raises(InvalidArgument, match="would delete") as error:
+        loaded(spark, location, path, **deleting)
+    assert error.value.field == "delete_rejected"
+    assert (tmp_path / "a.geojsonl.rejects.jsonl").exists()
+    assert content(location) == before
+    done = loaded(spark, location, path, **deleting, delete_rejected=True)
+    assert (done.rejected, done.updated, done.deleted) == (1, 1, 1)
+    assert content(location).keys() == {"y"}
+
+
+def test_what_was_exported_comes_back_as_it_was(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    over = {"type": "LineString", "coordinates": [[-170, 10], [170, -10]]}
+    small_town.put({**feature("l", 1, 2), "geometry": over})
+    place = small_town.place
+    output = str(tmp_path / "export")
+    export(spark, Export(place=place, collection="places", output=output), Silent())
+    compared = diff(spark, Diff(place=place, collection="places", files=(output,)), Silent())
+    assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
+    done = loaded(spark, place.location, output)
+    assert (done.adjusted, done.unchanged) == (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,7 +19,9 @@ from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import Opened, opened
-from naksha.spi.staging import StagedWrite
+from naksha.spi.staging import StagedWrite, WriteMode
+
+_DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)
 
 
 def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
@@ -56,6 +58,13 @@ def _load(
     rows = watched(spark, progress, "read and check", lambda: _limited(outcomes, spec))
     rejected = [row for row in rows if row.reason is not None]
     file = keep_rejected(spec, rejected, progress)
+    if file is not None and spec.mode in _DELETING and not spec.delete_rejected:
+        raise InvalidArgument(
+            f"{len(rejected)} records were rejected, and the mode {spec.mode.value!r} would delete "
+            f"their features, which may be there; nothing was written. See {file}, or allow it "
+            "with `delete_rejected`",
+            field="delete_rejected",
+        )
     parts = parts_of(staging.job, rows)
     staged = sum(part.features for part in parts)
     progress.phase("write", staged)

@@ -1,7 +1,8 @@
 """GeoJSON as records: features are taken apart in C, and what is none is told with its line.
 
 A record is source, line, the columns of `naksha.spi.arrow.GIVEN`, adjusted, problem and record: a
-problem and the text of the record where it cannot be read, and the columns otherwise.
+problem and the text of the record where it cannot be read, and the columns otherwise. `adjusted` is
+null where the geometry must stay as it is.
 """
 
 from __future__ import annotations
@@ -197,11 +198,9 @@ def _problem(feature: _Feature) -> str | None:
 
 def _id(value: str | float | None) -> str | None:
     """A number as its text; `1.0` is the same as `1`."""
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() else str(value)
-    return value
+    if value is None or isinstance(value, str):
+        return value
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _text(raw: msgspec.Raw) -> str | None:

@@ -74,7 +74,8 @@ def records_of_features(table: Table) -> DataFrame:
     return table.rows.select(
         *GIVEN.names,
         *(column.alias(name) for name, column in own.items()),
-        F.lit(False).alias("adjusted"),
+        # They are ours, and were taken as they are.
+        F.lit(None).cast("boolean").alias("adjusted"),
         *(F.lit(None).cast(type_).alias(name) for name, type_ in nothing.items()),
     )
 

@@ -41,7 +41,8 @@ def shapes_of(batch: pa.RecordBatch, crs: str | None) -> Shapes:
         shapes, output_dimension=3, byte_order=1, include_srid=False, flavor="iso"
     ).tolist()
     adjusted = np.zeros(len(found), dtype=np.bool_)
-    for n in np.flatnonzero(_looks_over(shapes)):
+    may_adjust = batch.column("adjusted").is_valid().to_numpy(zero_copy_only=False)
+    for n in np.flatnonzero(_looks_over(shapes) & may_adjust):
         _mend(int(n), found, adjusted, problems)
     return Shapes(found, adjusted, problems)
 
