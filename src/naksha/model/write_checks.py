@@ -13,9 +13,11 @@ from naksha.model.uuids import parse_state_id
 _POINT_WKB_TYPES: Final = (1, 1001)
 
 
-def check_points(prepared: PreparedFeatures, info: CollectionInfo, first_row: int = 0) -> None:
-    """Refuse what is no point where the collection takes points only; `first_row` is the position
-    of the first feature in errors."""
+def check_points(
+    prepared: PreparedFeatures, info: CollectionInfo, first_row: int | None = None
+) -> None:
+    """Refuse what is no point where the collection takes points only. Features that are rows have a
+    position in the error: `first_row` is that of the first one."""
     if not info.points_only:
         return
     for position, id_, wkb in zip(prepared.positions, prepared.ids, prepared.wkb, strict=True):
@@ -27,7 +29,7 @@ def check_points(prepared: PreparedFeatures, info: CollectionInfo, first_row: in
                 feature_id=id_,
                 collection_id=info.id,
             )
-            error.position = first_row + position
+            error.position = None if first_row is None else first_row + position
             raise error
 
 
