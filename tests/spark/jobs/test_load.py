@@ -260,6 +260,12 @@ def test_files_that_cannot_be_loaded(spark: SparkSession, tmp_path: Path, locati
         loaded(spark, location, tmp_path / "[cd].*")
     with pytest.raises(InvalidArgument, match="no column 'nobody'"):
         loaded(spark, location, tmp_path / "d.csv", mapping=Mapping(id="nobody"))
+    with pytest.raises(InvalidArgument, match="'EPSG:0' is not known") as error:
+        loaded(spark, location, tmp_path / "c.geojsonl", mapping=Mapping(crs="EPSG:0"))
+    assert error.value.field == "mapping.crs"
+    (tmp_path / "e.parquet").write_text("x")
+    with pytest.raises(InvalidArgument, match=r"e.parquet is no Parquet file"):
+        loaded(spark, location, tmp_path / "e.parquet")
     with (tmp_path / "d.csv").open("a") as file:
         file.write("\na,1,2,again")
     with pytest.raises(InvalidArgument, match="twice") as error:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.files import PIECE_FEATURES, Piece
@@ -45,9 +42,11 @@ class Table(msgspec.Struct, frozen=True):
 
 
 Read = Callable[[Piece], Iterator[pa.RecordBatch]]
+Broken = list[tuple[int, str, str]]
+"""Lines that could not be read, what is wrong with them, and their texts."""
 
 
-def _with_own_fields(columns: StructType) -> pa.Schema:
+def with_own_fields(columns: StructType) -> pa.Schema:
     """What tasks give of files with such columns."""
     return pa.schema([*to_arrow_schema(columns), *_OWN_FIELDS])
 
@@ -65,6 +64,33 @@ def _read_pieces(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     for batch in batches:
         for text in batch.column(0).to_pylist():
             yield from read(msgspec.json.decode(text, type=Piece))
+
+
+def with_own(
+    schema: pa.Schema, batch: pa.RecordBatch, source: str, lines: list[int]
+) -> pa.RecordBatch:
+    """A batch with where it is from."""
+    count = batch.num_rows
+    nothing = pa.nulls(count, pa.string())
+    own = [pa.array([source] * count), pa.array(lines, pa.int64()), nothing, nothing]
+    columns = [batch.column(name) for name in schema.names if name not in OWN]
+    return pa.RecordBatch.from_arrays([*columns, *own], schema=schema)
+
+
+def told(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBatch]:
+    """Rows that could not be read."""
+    if not broken:
+        return
+    count = len(broken)
+    numbers, problems, texts = (list(column) for column in zip(*broken, strict=True))
+    own = [
+        pa.array([source] * count),
+        pa.array(numbers, pa.int64()),
+        pa.array(problems),
+        pa.array(texts),
+    ]
+    nothing = [pa.nulls(count, field.type) for field in schema if field.name not in OWN]
+    yield pa.RecordBatch.from_arrays([*nothing, *own], schema=schema)
 
 
 # ---- Parquet -------------------------------------------------------------------------------------
@@ -161,117 +187,6 @@ def _projection(crs: object) -> str | None:
     return msgspec.json.encode(crs).decode()
 
 
-# ---- CSV -----------------------------------------------------------------------------------------
-
-
-def of_csv(spark: SparkSession, files: list[str]) -> Table:
-    """Rows of texts; the first line has the names of the columns."""
-    layouts = [
-        Layout(path, StructType([StructField(name, StringType()) for name in _csv_names(path)]))
-        for path in files
-    ]
-    schema = _with_own_fields(columns_of(layouts))
-    pieces = [Piece(path) for path in files]
-    read = partial(_read_csv, schema)
-    return Table(in_pieces(spark, pieces, from_arrow_schema(schema), read), layouts)
-
-
-def _delimiter(path: str) -> str:
-    with Path(path).open("rb") as file:
-        first = file.readline()
-    return max((",", ";", "\t", "|"), key=lambda sign: first.count(sign.encode()))
-
-
-def _csv_names(path: str) -> list[str]:
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        try:
-            names = next(csv.reader(file, delimiter=_delimiter(path)), [])
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
-    doubled = [name for name in names if names.count(name) > 1]
-    if doubled or not names:
-        problem = f"the column {doubled[0]!r} twice" if doubled else "no names of columns"
-        raise InvalidArgument(f"{path} has {problem}", field="files")
-    return names
-
-
-def _read_csv(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """Rows that do not fit are told apart by their numbers, which only one thread knows."""
-    names = [field.name for field in schema if field.name not in OWN]
-    broken: list[tuple[int | None, str, str]] = []
-
-    def unfit(row: Any) -> str:
-        problem = f"has {row.actual_columns} columns, not {row.expected_columns}"
-        broken.append((row.number, problem, row.text or ""))
-        return "skip"
-
-    delimiter = _delimiter(piece.path)
-    with pyarrow.csv.open_csv(
-        piece.path,
-        read_options=pyarrow.csv.ReadOptions(use_threads=False),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter, invalid_row_handler=unfit, newlines_in_values=True
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=names,
-            include_missing_columns=True,
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        ),
-    ) as reader:
-        line = 2  # After the names.
-        for batch in reader:
-            lines, line = _lines(line, batch.num_rows, [row[0] for row in broken])
-            yield _with_own(schema, batch, piece.path, lines)
-            yield from _told(schema, piece.path, broken)
-            broken.clear()
-        yield from _told(schema, piece.path, broken)
-
-
-def _lines(first: int, count: int, skipped: list[int | None]) -> tuple[list[int], int]:
-    """The numbers of the rows of a batch, among which some were skipped, and the next one."""
-    gone = set(skipped)
-    found: list[int] = []
-    line = first
-    while len(found) < count:
-        if line not in gone:
-            found.append(line)
-        line += 1
-    while line in gone:
-        line += 1
-    return found, line
-
-
-def _with_own(
-    schema: pa.Schema, batch: pa.RecordBatch, source: str, lines: list[int]
-) -> pa.RecordBatch:
-    count = batch.num_rows
-    nothing = pa.nulls(count, pa.string())
-    own = [pa.array([source] * count), pa.array(lines, pa.int64()), nothing, nothing]
-    columns = [batch.column(name) for name in schema.names if name not in OWN]
-    return pa.RecordBatch.from_arrays([*columns, *own], schema=schema)
-
-
-def _told(
-    schema: pa.Schema, source: str, broken: list[tuple[int | None, str, str]]
-) -> Iterator[pa.RecordBatch]:
-    """Rows that could not be read."""
-    if not broken:
-        return
-    count = len(broken)
-    numbers, problems, texts = (list(column) for column in zip(*broken, strict=True))
-    own = [
-        pa.array([source] * count),
-        pa.array(numbers, pa.int64()),
-        pa.array(problems),
-        pa.array(texts),
-    ]
-    nothing = [pa.nulls(count, field.type) for field in schema if field.name not in OWN]
-    yield pa.RecordBatch.from_arrays([*nothing, *own], schema=schema)
-
-
 # ---- What pyogrio reads --------------------------------------------------------------------------
 
 
@@ -288,7 +203,7 @@ def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table
             Piece(path, start, min(start + PIECE_FEATURES, count), start + 1, layer)
             for start in range(0, max(count, 1), PIECE_FEATURES)
         ]
-    schema = _with_own_fields(columns_of(layouts))
+    schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
     return Table(rows, layouts)
 
@@ -347,5 +262,5 @@ def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
         for field in wanted
     ]
     for batch in pa.table(columns, schema=wanted).to_batches():
-        yield _with_own(schema, batch, piece.path, list(range(line, line + batch.num_rows)))
+        yield with_own(schema, batch, piece.path, list(range(line, line + batch.num_rows)))
         line += batch.num_rows
