@@ -6,8 +6,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache, partial
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -67,7 +69,7 @@ def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
                 names = _names_of(path, found, delimiter)
                 del found[0]
             broken: Broken = []
-            texts = list(_texts(found, broken))
+            texts = _texts(found, broken)
             if texts:
                 yield from _rows(schema, path, names, delimiter, texts)
             yield from told(schema, path, broken)
@@ -85,7 +87,7 @@ def _opened(path: str) -> BinaryIO:
 
 def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
     """The records of a file, some at a time. Lines with nothing in them are none."""
-    match = _pattern(delimiter).match
+    record, all_records = _patterns(delimiter)
     line, rest, size, is_end = 1, b"", _BLOCK, False
     while not is_end:
         more = file.read(size)
@@ -95,32 +97,41 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
             text += b"\n"
         elif text.endswith(_RETURN):
             text += file.read(1)  # The second half of a newline, perhaps.
-        found: Records = []
-        position = 0
-        while one := match(text, position):
-            record, position = one[0], one.end()
-            if record.strip(_NEWLINES):
-                found.append((line, record))
-            line += _lines_in(record)
-        rest = text[position:]
+        whole = all_records.match(text)
+        end = whole.end() if whole else 0
+        found = record.findall(text, 0, end)
+        rest = text[end:]
+        numbered, line = _numbered(found, line)
         if rest and (is_end or len(rest) > RECORD_BYTES_MAX):
             raise InvalidArgument(
                 f"{path}: a quote in the record that begins in line {line} is never closed",
                 field="files",
             )
         size = max(_BLOCK, len(rest))
-        if found:
-            yield found
+        if numbered:
+            yield numbered
 
 
 @lru_cache
-def _pattern(delimiter: str) -> re.Pattern[bytes]:
-    """A record. Only a quote that a field begins with is one, and all up to the next belongs to the
-    field; two in a row are a sign like others there."""
+def _patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """A record, and as many as there are. Only a quote that a field begins with is one, and all up
+    to the next belongs to the field; two in a row are a sign like others there."""
     sign = re.escape(delimiter).encode()
     plain = rb"[^%b\r\n]*+" % sign
     field = rb'(?:"(?:[^"]++|"")*+"%b|(?!")%b)' % (plain, plain)
-    return re.compile(rb"%b(?:%b%b)*+(?:\r\n|\n|\r)" % (field, sign, field))
+    record = rb"%b(?:%b%b)*+(?:\r\n|\n|\r)" % (field, sign, field)
+    return re.compile(record), re.compile(rb"(?:%b)*+" % record)
+
+
+def _numbered(found: list[bytes], line: int) -> tuple[Records, int]:
+    """Records with their lines, of which the first is given, and the line after them."""
+    ends = list(accumulate(map(_lines_in, found), initial=line))
+    numbered = [
+        (start, record)
+        for start, record in zip(ends, found, strict=False)
+        if len(record) > len(_NEWLINES) or record.strip(_NEWLINES)
+    ]
+    return numbered, ends[-1]
 
 
 def _lines_in(record: bytes) -> int:
@@ -159,14 +170,19 @@ def _names_of(path: str, records: Records, delimiter: str) -> list[str]:
 # ---- Rows ----------------------------------------------------------------------------------------
 
 
-def _texts(records: Records, broken: Broken) -> Iterator[tuple[int, bytes]]:
+def _texts(records: Records, broken: Broken) -> Records:
     """Those of the records that are texts; Arrow could not even tell of others."""
+    with suppress(UnicodeDecodeError):
+        b"".join(record for _, record in records).decode()
+        return records
+    texts: Records = []
     for line, record in records:
         try:
             record.decode()
-            yield line, record
+            texts.append((line, record))
         except UnicodeDecodeError as error:
             broken.append((line, f"cannot be read: {error}", _shown(record)))
+    return texts
 
 
 def _rows(
