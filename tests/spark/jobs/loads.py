@@ -33,13 +33,14 @@ def loaded(spark: SparkSession, location: str, path: Path | str, **more: Any) ->
 
 
 def content(location: str, collection: str = "places") -> dict[str, Any]:
-    """Geometry and properties by id."""
+    """Coordinates, if there are some, and properties by id."""
     found = {}
     with naksha.connect(location, app_id="test") as db:
         for each in db[collection].query():
             properties = dict(each["properties"])
             del properties["@ns:com:here:xyz"]
-            found[each["id"]] = (each["geometry"]["coordinates"], properties)
+            geometry = each.get("geometry") or {}
+            found[each["id"]] = (geometry.get("coordinates"), properties)
     return found
 
 

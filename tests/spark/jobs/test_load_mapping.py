@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
@@ -95,3 +97,43 @@ def test_what_all_features_get_counts_more_than_a_column(
     spec = spec_of("file:x", tmp_path / "a.csv", mapping=Mapping(constants={"b": 5}))
     (row,) = records_of(spark, spec)[0].collect()
     assert row.properties == '{"a":"3","b":5}'
+
+
+def test_numbers_that_json_has_not(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
+    location, nan, inf = small_town.place.location, float("nan"), float("inf")
+    columns = {
+        "id": ["good", "nan", "inf", "deep"],
+        "x": [1.5, nan, -inf, None],
+        "f": pa.array([0.5, nan, 1, 1], pa.float32()),
+        "many": [[1.5], [nan, 2.5], None, [inf]],
+        "deep": [{"a": {"b": 1.5}}, {"a": {"b": nan}}, {"a": None}, None],
+    }
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    done = loaded(spark, location, tmp_path / "a.parquet")
+    assert {id_: rest for id_, (_, rest) in content(location).items()} == {
+        "good": {"x": 1.5, "f": 0.5, "many": [1.5], "deep": {"a": {"b": 1.5}}},
+        "nan": {"x": None, "f": None, "many": [None, 2.5], "deep": {"a": {"b": None}}},
+    }
+    reasons = {each["id"]: each["reason"] for each in rejects_of(done)}
+    assert reasons == {
+        "inf": "x: is infinite, which no number of JSON is",
+        "deep": "many: is infinite, which no number of JSON is",
+    }
+
+
+def test_texts_that_are_read_as_such_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\na,NaN\nb,-Infinity\nc,2.5\n")
+    texts = [json.dumps(feature(x, 1, 2, x=x)) for x in ("NaN", "Infinity", "2.5")]
+    (tmp_path / "a.geojsonl").write_text("\n".join(texts))
+
+    def read(name: str) -> list[tuple[str | None, str | None]]:
+        mapping = Mapping(types={"x": "double"})
+        rows = records_of(spark, spec_of("file:x", tmp_path / name, mapping=mapping))[0].collect()
+        return [(row.properties, row.problem) for row in sorted(rows, key=lambda row: row.line)]
+
+    nothing, infinite, number = read("a.csv")
+    assert (nothing, number) == (('{"x":null}', None), ('{"x":2.5}', None))
+    assert infinite[1] == "x: is infinite, which no number of JSON is"
+    *wrong, number = read("a.geojsonl")
+    assert number == ('{"x":2.5}', None)
+    assert {(problem or "").partition(": ")[0] for _, problem in wrong} == {"properties.x"}

@@ -38,7 +38,8 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
         return history.load_history(storage, spec, files_of(spec), progress)
     records, crs = records_of(spark, spec)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
-    staging = Staging(spec.place, spec.job_id or uuid.uuid4().hex, Checker(info, crs))
+    job = spec.job_id or uuid.uuid4().hex
+    staging = Staging(spec.place, job, Checker(info, crs), spec.rejects_max)
     try:
         return _load(spark, storage, spec, staging, records, progress)
     except BaseException:

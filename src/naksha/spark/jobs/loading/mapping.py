@@ -17,8 +17,6 @@ from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
 from naksha.spi.arrow import GIVEN
 
-PLACES: Final = ("wkt", "lon", "lat")
-"""Where a geometry may come from besides WKB."""
 _ID: Final = "id"
 _NO_OBJECT: Final = "properties: is no JSON object in which every name is there once"
 _WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
@@ -49,6 +47,9 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
     casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
+    problem = F.coalesce(_column(PROBLEM), *_cast_problems(casts | _numbers(places)))
+    # Made for those that need it only: what is found out later is told of the feature.
+    record = F.when(problem.isNotNull(), _row(rows.schema, columns))
     return rows.select(
         _column(SOURCE).alias("source"),
         _column(LINE).alias("line"),
@@ -59,8 +60,8 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         _tags(rows.schema, mapping.tags).alias("tags"),
         F.lit(None).cast("string").alias("crid"),
         F.lit(False).alias("adjusted"),
-        F.coalesce(_column(PROBLEM), *_cast_problems(casts | _numbers(places))).alias("problem"),
-        F.coalesce(_column(RECORD), _row(rows.schema, columns)).alias("record"),
+        problem.alias("problem"),
+        F.coalesce(_column(RECORD), record).alias("record"),
         _maybe(places.wkt, "string").alias("wkt"),
         _number(places.lon).alias("lon"),
         _number(places.lat).alias("lat"),
@@ -244,9 +245,14 @@ def _numbers(places: _Places) -> dict[str, Column]:
 
 
 def _row(schema: StructType, columns: Sequence[str]) -> Column:
-    """The row as a person can read it."""
-    shown = [name for name in columns if not isinstance(schema[name].dataType, BinaryType)]
-    return F.to_json(F.struct(*map(_column, shown))) if shown else F.lit("{}")
+    """The row as a person can read it; geometries as those digits that many programs take."""
+    shown = [
+        F.hex(_column(name)).alias(name)
+        if isinstance(schema[name].dataType, BinaryType)
+        else _column(name)
+        for name in columns
+    ]
+    return F.to_json(F.struct(*shown)) if shown else F.lit("{}")
 
 
 # ---- GeoJSON -------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from naksha.model.geometry import encode_geometries, geojson_of
 from naksha.model.geometry_rules import geometry_problem
 from naksha.spark.jobs.loading.references import LON_LAT, are_same, reference_system
 
+PLACES: Final = ("wkt", "lon", "lat")
+"""Columns that a geometry may come from besides WKB."""
 WIDE: Final = 180.0
 """What is wider may have a jump over the date line in it."""
 Objects = npt.NDArray[np.object_]
