@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
+from naksha.spark.jobs.loading.numbers import INFINITE, is_infinite, without_nan
 from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
 from naksha.spi.arrow import GIVEN
@@ -47,7 +48,12 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
     casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
-    problem = F.coalesce(_column(PROBLEM), *_cast_problems(casts | _numbers(places)))
+    members = _members(rows, left, mapping, casts)
+    problem = F.coalesce(
+        _column(PROBLEM),
+        *_cast_problems(casts | _numbers(places)),
+        *_number_problems(rows, members),
+    )
     # Made for those that need it only: what is found out later is told of the feature.
     record = F.when(problem.isNotNull(), _row(rows.schema, columns))
     return rows.select(
@@ -55,7 +61,7 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         _column(LINE).alias("line"),
         _text(id_name).alias("id"),
         _maybe(places.wkb, "binary").alias("geometry"),
-        _properties(left, mapping, casts).alias("properties"),
+        _properties(rows, mapping, members).alias("properties"),
         F.lit(None).cast("string").alias("members"),
         _tags(rows.schema, mapping.tags).alias("tags"),
         F.lit(None).cast("string").alias("crid"),
@@ -96,7 +102,8 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
     parsed = F.try_parse_json(F.coalesce("properties", F.lit("{}")))
     members = F.try_variant_get(parsed, "$", "map<string,variant>")
     casts = {
-        name: F.try_variant_get(parsed, _json_path(name), to) for name, to in mapping.types.items()
+        name: _number_of_json(records, F.try_variant_get(parsed, _json_path(name), to))
+        for name, to in mapping.types.items()
     }
     problem = F.coalesce(
         F.col("problem"),
@@ -156,12 +163,33 @@ def _find(columns: Sequence[str], names: Sequence[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _properties(left: Sequence[str], mapping: Mapping, casts: dict[str, Column]) -> Column:
+def _members(
+    rows: DataFrame, left: Sequence[str], mapping: Mapping, casts: dict[str, Column]
+) -> dict[str, Column]:
+    """What becomes properties, by the names of the columns."""
     _check_renames(mapping)
     kept = [name for name in left if _stays(mapping, name)]
     _check_distinct(kept, mapping)
+    return {name: casts.get(name, _column(name)) for name in kept}
+
+
+def _types(rows: DataFrame, values: dict[str, Column]) -> list[tuple[str, Column, DataType]]:
+    schema = rows.select(*(value.alias(name) for name, value in values.items())).schema
+    return [
+        (name, value, field.dataType)
+        for (name, value), field in zip(values.items(), schema, strict=True)
+    ]
+
+
+def _number_problems(rows: DataFrame, values: dict[str, Column]) -> list[Column]:
+    found = [(name, is_infinite(value, type_)) for name, value, type_ in _types(rows, values)]
+    return [F.when(test, F.lit(f"{name}: {INFINITE}")) for name, test in found if test is not None]
+
+
+def _properties(rows: DataFrame, mapping: Mapping, values: dict[str, Column]) -> Column:
     members = [
-        casts.get(name, _column(name)).alias(mapping.rename.get(name, name)) for name in kept
+        without_nan(value, type_).alias(mapping.rename.get(name, name))
+        for name, value, type_ in _types(rows, values)
     ]
     members += [
         F.parse_json(F.lit(msgspec.json.encode(value).decode())).alias(name)
@@ -308,6 +336,13 @@ def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
             said = f"properties.{name}: becomes {new!r}, which is there already"
             problems.append(F.when(both, F.lit(said)))
     return problems
+
+
+def _number_of_json(records: DataFrame, cast: Column) -> Column:
+    """Nothing for texts such as `Infinity`, which are no numbers of JSON."""
+    ((_, _, type_),) = _types(records, {"cast": cast})
+    infinite = is_infinite(cast, type_)
+    return cast if infinite is None else F.when(~infinite, without_nan(cast, type_))
 
 
 def _member_problems(members: Column, casts: dict[str, Column]) -> list[Column]:
