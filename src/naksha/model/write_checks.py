@@ -13,24 +13,19 @@ from naksha.model.uuids import parse_state_id
 _POINT_WKB_TYPES: Final = (1, 1001)
 
 
-def check_points(
-    prepared: PreparedFeatures, info: CollectionInfo, first_row: int | None = None
-) -> None:
-    """Refuse what is no point where the collection takes points only. Features that are rows have a
-    position in the error: `first_row` is that of the first one."""
+def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
+    """Refuse what is no point where the collection takes points only."""
     if not info.points_only:
         return
-    for position, id_, wkb in zip(prepared.positions, prepared.ids, prepared.wkb, strict=True):
+    for id_, wkb in zip(prepared.ids, prepared.wkb, strict=True):
         # Little-endian WKB: one byte order byte, then the type.
         if wkb is not None and int.from_bytes(wkb[1:3], "little") not in _POINT_WKB_TYPES:
-            error = InvalidArgument(
+            raise InvalidArgument(
                 "The collection takes points only",
                 field="geometry.type",
                 feature_id=id_,
                 collection_id=info.id,
             )
-            error.position = None if first_row is None else first_row + position
-            raise error
 
 
 def lock_of(state_id: str | None, storage: tuple[str, int], info: CollectionInfo) -> int | None:

@@ -129,7 +129,7 @@ class Staging(Protocol):
 def checked(batch: pa.RecordBatch, info: CollectionInfo, first_row: int = 0) -> PreparedFeatures:
     """Check features as `Stage.add` does; `first_row` is what the first one is called in errors."""
     prepared = check_columns(as_given(batch), id_prefix=info.id_prefix, first_row=first_row)
-    check_points(prepared, info, first_row)
+    check_points(prepared, info)
     return prepared
 
 
