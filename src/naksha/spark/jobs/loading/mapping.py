@@ -15,7 +15,15 @@ from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
 from naksha.spark.jobs.loading.numbers import INFINITE, is_infinite, without_nan
 from naksha.spark.jobs.loading.spec import Mapping
-from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
+from naksha.spark.jobs.loading.tables import (
+    LINE,
+    OWN,
+    PROBLEM,
+    RECORD,
+    SOURCE,
+    Table,
+    column_of,
+)
 from naksha.spi.arrow import GIVEN
 
 _ID: Final = "id"
@@ -47,18 +55,18 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     check_everywhere(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
-    casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
+    casts = {name: column_of(name).try_cast(to) for name, to in mapping.types.items()}
     members = _members(rows, left, mapping, casts)
     problem = F.coalesce(
-        _column(PROBLEM),
+        column_of(PROBLEM),
         *_cast_problems(casts | _numbers(places)),
         *_number_problems(rows, members),
     )
     # Made for those that need it only: what is found out later is told of the feature.
     record = F.when(problem.isNotNull(), _row(rows.schema, columns))
     return rows.select(
-        _column(SOURCE).alias("source"),
-        _column(LINE).alias("line"),
+        column_of(SOURCE).alias("source"),
+        column_of(LINE).alias("line"),
         _text(id_name).alias("id"),
         _maybe(places.wkb, "binary").alias("geometry"),
         _properties(rows, mapping, members).alias("properties"),
@@ -67,7 +75,7 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         F.lit(None).cast("string").alias("crid"),
         F.lit(False).alias("adjusted"),
         problem.alias("problem"),
-        F.coalesce(_column(RECORD), record).alias("record"),
+        F.coalesce(column_of(RECORD), record).alias("record"),
         _maybe(places.wkt, "string").alias("wkt"),
         _number(places.lon).alias("lon"),
         _number(places.lat).alias("lat"),
@@ -76,7 +84,7 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
 
 def records_of_features(table: Table) -> DataFrame:
     """The records of a table that has features in the columns of `naksha.spi.arrow.GIVEN`."""
-    own = {"source": _column(SOURCE), "line": _column(LINE), "problem": _column(PROBLEM)}
+    own = {"source": column_of(SOURCE), "line": column_of(LINE), "problem": column_of(PROBLEM)}
     nothing = {"record": "string", "wkt": "string", "lon": "double", "lat": "double"}
     return table.rows.select(
         *GIVEN.names,
@@ -170,7 +178,7 @@ def _members(
     _check_renames(mapping)
     kept = [name for name in left if _stays(mapping, name)]
     _check_distinct(kept, mapping)
-    return {name: casts.get(name, _column(name)) for name in kept}
+    return {name: casts.get(name, column_of(name)) for name in kept}
 
 
 def _types(rows: DataFrame, values: dict[str, Column]) -> list[tuple[str, Column, DataType]]:
@@ -231,7 +239,7 @@ def _check_distinct(names: Sequence[str], mapping: Mapping) -> None:
 def _cast_problems(casts: dict[str, Column]) -> list[Column]:
     return [
         F.when(
-            _column(name).isNotNull() & cast.isNull(),
+            column_of(name).isNotNull() & cast.isNull(),
             F.concat(F.lit(f"{name}: cannot be read as the wanted type: "), _text(name)),
         )
         for name, cast in casts.items()
@@ -242,7 +250,7 @@ def _tags(schema: StructType, name: str | None) -> Column:
     if name is None:
         return F.lit(None).cast("array<string>")
     if isinstance(schema[name].dataType, ArrayType):
-        return _column(name).cast("array<string>")
+        return column_of(name).cast("array<string>")
     return _split(_text(name))
 
 
@@ -252,20 +260,16 @@ def _split(text: Column) -> Column:
     return F.filter(words, lambda word: word != "")
 
 
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
 def _text(name: str | None) -> Column:
     return _maybe(name, "string")
 
 
 def _maybe(name: str | None, type_: str) -> Column:
-    return F.lit(None).cast(type_) if name is None else _column(name).cast(type_)
+    return F.lit(None).cast(type_) if name is None else column_of(name).cast(type_)
 
 
 def _number(name: str | None) -> Column:
-    return F.lit(None).cast("double") if name is None else _column(name).try_cast("double")
+    return F.lit(None).cast("double") if name is None else column_of(name).try_cast("double")
 
 
 def _numbers(places: _Places) -> dict[str, Column]:
@@ -275,9 +279,9 @@ def _numbers(places: _Places) -> dict[str, Column]:
 def _row(schema: StructType, columns: Sequence[str]) -> Column:
     """The row as a person can read it; geometries as those digits that many programs take."""
     shown = [
-        F.hex(_column(name)).alias(name)
+        F.hex(column_of(name)).alias(name)
         if isinstance(schema[name].dataType, BinaryType)
-        else _column(name)
+        else column_of(name)
         for name in columns
     ]
     return F.to_json(F.struct(*shown)) if shown else F.lit("{}")

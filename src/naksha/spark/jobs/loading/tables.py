@@ -129,7 +129,7 @@ def _parquet_rows(spark: SparkSession, files: list[str], covering: str | None) -
     """The rows of files that are alike."""
     rows = spark.read.parquet(*files)
     own = rows.select(
-        *(_column(name) for name in rows.columns),
+        *(column_of(name) for name in rows.columns),
         F.col("_metadata.file_path").alias(SOURCE),
         (F.col("_metadata.row_index") + 1).alias(LINE),
         F.lit(None).cast("string").alias(PROBLEM),
@@ -143,16 +143,17 @@ def _with_all(rows: DataFrame, columns: StructType) -> DataFrame:
     there = set(rows.columns)
     return rows.select(
         *(
-            (_column(field.name) if field.name in there else F.lit(None))
+            (column_of(field.name) if field.name in there else F.lit(None))
             .cast(field.dataType)
             .alias(field.name)
             for field in columns
         ),
-        *map(_column, OWN),
+        *map(column_of, OWN),
     )
 
 
-def _column(name: str) -> Column:
+def column_of(name: str) -> Column:
+    """A column, whatever signs its name has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
