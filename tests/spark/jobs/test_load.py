@@ -21,43 +21,18 @@ import naksha
 from naksha.cli.sample import sample_spec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument, LimitExceeded, NotFound
+from naksha.spark.jobs.diff import Diff, diff
+from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
-from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
-from naksha.spark.options import Place
+from naksha.spark.jobs.loading.spec import Format, Load, Mapping
 from naksha.spi.staging import WriteMode
+from tests.spark.jobs.loads import content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
-Feature = dict[str, Any]
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
 """Id, longitude, latitude and name."""
-
-
-def feature(id_: str, lon: float, lat: float, **properties: Any) -> Feature:
-    point = {"type": "Point", "coordinates": [lon, lat]}
-    return {"type": "Feature", "id": id_, "geometry": point, "properties": properties}
-
-
-def spec_of(location: str, path: Path | str, **more: Any) -> Load:
-    return Load(
-        place=Place(location), collection="places", files=(str(path),), app_id="loader", **more
-    )
-
-
-def loaded(spark: SparkSession, location: str, path: Path | str, **more: Any) -> Loaded:
-    return load(spark, spec_of(location, path, **more), Silent())
-
-
-def content(location: str, collection: str = "places") -> dict[str, Any]:
-    """Geometry and properties by id."""
-    found = {}
-    with naksha.connect(location, app_id="test") as db:
-        for each in db[collection].query():
-            properties = dict(each["properties"])
-            del properties["@ns:com:here:xyz"]
-            found[each["id"]] = (each["geometry"]["coordinates"], properties)
-    return found
 
 
 EXPECTED = {id_: ([lon, lat], {"name": name}) for id_, lon, lat, name in ROWS}
@@ -230,8 +205,7 @@ def test_columns_become_what_the_mapping_says(
     assert found["properties"] == {"laneCount": 2, "note": "n", "source": {"name": "survey"}}
     assert found["geometry"]["coordinates"] == [8.5, 50]
     assert namespace["tags"] == ["a", "b"]
-    assert done.rejects is not None
-    told = [json.loads(line) for line in Path(done.rejects).read_text().splitlines()]
+    told = rejects_of(done)
     assert [each["line"] for each in told] == [3, 4]
     assert told[0]["reason"] == "lanes: cannot be read as the wanted type: many"
     assert told[1]["reason"] == "Y: cannot be read as the wanted type: x"
@@ -286,6 +260,12 @@ def test_files_that_cannot_be_loaded(spark: SparkSession, tmp_path: Path, locati
         loaded(spark, location, tmp_path / "[cd].*")
     with pytest.raises(InvalidArgument, match="no column 'nobody'"):
         loaded(spark, location, tmp_path / "d.csv", mapping=Mapping(id="nobody"))
+    with pytest.raises(InvalidArgument, match="'EPSG:0' is not known") as error:
+        loaded(spark, location, tmp_path / "c.geojsonl", mapping=Mapping(crs="EPSG:0"))
+    assert error.value.field == "mapping.crs"
+    (tmp_path / "e.parquet").write_text("x")
+    with pytest.raises(InvalidArgument, match=r"e.parquet is no Parquet file"):
+        loaded(spark, location, tmp_path / "e.parquet")
     with (tmp_path / "d.csv").open("a") as file:
         file.write("\na,1,2,again")
     with pytest.raises(InvalidArgument, match="twice") as error:
@@ -359,3 +339,55 @@ def test_pieces_begin_and_end_with_lines(
 def test_a_format_can_be_named(spark: SparkSession, tmp_path: Path, location: str) -> None:
     done = loaded(spark, location, lines(tmp_path / "features.txt"), format=Format.LINES)
     assert done.created == 3
+
+
+def test_what_is_no_point_is_rejected_where_only_points_are_taken(
+    spark: SparkSession, tmp_path: Path, location: str
+) -> None:
+    line = {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}
+    given_ = [feature("a", 1, 2), {**feature("l", 1, 2), "geometry": line}, feature("b", 1, 2)]
+    path = tmp_path / "a.geojsonl"
+    path.write_text("\n".join(map(json.dumps, given_)))
+    info = CollectionInfo(id="places", points_only=True)
+    done = loaded(spark, location, path, info=info)
+    (told,) = rejects_of(done)
+    assert (told["line"], told["id"]) == (2, "l")
+    assert told["reason"] == "geometry.type: The collection takes points only"
+    assert content(location).keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "deleting",
+    [{"mode": WriteMode.MIRROR}, {"mode": WriteMode.REPLACE, "key": ("properties", "kind")}],
+    ids=str,
+)
+def test_what_was_rejected_is_not_deleted_unless_that_is_wanted(
+    spark: SparkSession, tmp_path: Path, small_town: Town, deleting: dict[str, Any]
+) -> None:
+    location, path = small_town.place.location, tmp_path / "a.geojsonl"
+    small_town.put(feature("x", 1, 2, kind="k"), feature("y", 1, 2, kind="k"))
+    broken = {**feature("x", 1, 2, kind="k"), "geometry": {"type": "Point"}}
+    path.write_text("\n".join(map(json.dumps, [broken, feature("y", 3, 4, kind="k")])))
+    before = content(location)
+    with pytest.raises(InvalidArgument, match="would delete") as error:
+        loaded(spark, location, path, **deleting)
+    assert error.value.field == "delete_rejected"
+    assert (tmp_path / "a.geojsonl.rejects.jsonl").exists()
+    assert content(location) == before
+    done = loaded(spark, location, path, **deleting, delete_rejected=True)
+    assert (done.rejected, done.updated, done.deleted) == (1, 1, 1)
+    assert content(location).keys() == {"y"}
+
+
+def test_what_was_exported_comes_back_as_it_was(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    over = {"type": "LineString", "coordinates": [[-170, 10], [170, -10]]}
+    small_town.put({**feature("l", 1, 2), "geometry": over})
+    place = small_town.place
+    output = str(tmp_path / "export")
+    export(spark, Export(place=place, collection="places", output=output), Silent())
+    compared = diff(spark, Diff(place=place, collection="places", files=(output,)), Silent())
+    assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
+    done = loaded(spark, place.location, output)
+    assert (done.adjusted, done.unchanged) == (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,7 +19,9 @@ from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import Opened, opened
-from naksha.spi.staging import StagedWrite
+from naksha.spi.staging import StagedWrite, WriteMode
+
+_DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)
 
 
 def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
@@ -36,7 +38,8 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
         return history.load_history(storage, spec, files_of(spec), progress)
     records, crs = records_of(spark, spec)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
-    staging = Staging(spec.place, spec.job_id or uuid.uuid4().hex, Checker(info, crs))
+    job = spec.job_id or uuid.uuid4().hex
+    staging = Staging(spec.place, job, Checker(info, crs), spec.rejects_max)
     try:
         return _load(spark, storage, spec, staging, records, progress)
     except BaseException:
@@ -56,6 +59,13 @@ def _load(
     rows = watched(spark, progress, "read and check", lambda: _limited(outcomes, spec))
     rejected = [row for row in rows if row.reason is not None]
     file = keep_rejected(spec, rejected, progress)
+    if file is not None and spec.mode in _DELETING and not spec.delete_rejected:
+        raise InvalidArgument(
+            f"{len(rejected)} records were rejected, and the mode {spec.mode.value!r} would delete "
+            f"their features, which may be there; nothing was written. See {file}, or allow it "
+            "with `delete_rejected`",
+            field="delete_rejected",
+        )
     parts = parts_of(staging.job, rows)
     staged = sum(part.features for part in parts)
     progress.phase("write", staged)

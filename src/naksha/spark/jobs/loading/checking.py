@@ -10,12 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import shapely
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.features import PreparedFeatures
 from naksha.spark.jobs.frame import Progress
-from naksha.spark.jobs.loading.shapes import shapes_of
+from naksha.spark.jobs.loading.files import REJECTS_SUFFIX, files_of
+from naksha.spark.jobs.loading.shapes import PLACES, shapes_of
 from naksha.spark.jobs.loading.spec import Source
 from naksha.spi.arrow import GIVEN
 from naksha.spi.staging import checked
@@ -31,7 +33,7 @@ REJECTED: Final = pa.schema(
 )
 """A record that is no feature: where it is from, and what is wrong with it."""
 _SMALL: Final = 256
-"""Records that are looked at one after the other when one of them is wrong."""
+"""Records of which those that are right are put together again when one of them is wrong."""
 
 
 class Checked(NamedTuple):
@@ -102,15 +104,18 @@ class Checker(msgspec.Struct, frozen=True):
             return rows
         except (InvalidArgument, LimitExceeded) as error:
             broken = error
+        if len(rows) == 1:
+            problems[rows[0]] = _reason(broken)
+            return []
+        middle = len(rows) // 2
+        halves = (rows[:middle], rows[middle:])
         if len(rows) > _SMALL:
-            middle = len(rows) // 2
-            first = self._good(given, rows[:middle], problems, features)
-            return first + self._good(given, rows[middle:], problems, features)
-        if broken.position is None:
-            raise broken
-        problems[rows[broken.position]] = _reason(broken)
-        del rows[broken.position]
-        return self._good(given, rows, problems, features)
+            return [n for half in halves for n in self._good(given, half, problems, features)]
+        # Those that are right are staged together.
+        good = [n for half in halves for n in self._good(given, half, problems, [])]
+        if good:
+            features.append(checked(_chosen(given, good), self.info))
+        return good
 
 
 def _chosen(given: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
@@ -136,8 +141,7 @@ def _reason(error: InvalidArgument | LimitExceeded) -> str:
 
 def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch:
     rows = sorted(problems)
-    names = ("source", "line", "id", "properties", "record")
-    found = batch.select(names).take(_rows(rows)).to_pylist()
+    found = batch.take(_rows(rows)).to_pylist()
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -145,12 +149,46 @@ def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch
                 "line": each["line"],
                 "id": each["id"],
                 "reason": problems[n],
-                "record": each["record"] or each["properties"],
+                "record": each["record"] or _shown(each),
             }
             for n, each in zip(rows, found, strict=True)
         ],
         schema=REJECTED,
     )
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """A record as a feature, with what its geometry was to be made of, if there is none."""
+    wkb: bytes | None = row["geometry"]
+    members = _json(row["members"])
+    feature = {
+        "type": "Feature",
+        "id": row["id"],
+        "geometry": _geometry(wkb),
+        "properties": _json(row["properties"]),
+        **(members if isinstance(members, dict) else {}),
+    }
+    rest = {name: row[name] for name in ("tags", "crid", *PLACES) if row[name] is not None}
+    if wkb is not None and feature["geometry"] is None:
+        rest["wkb"] = wkb.hex()
+    return msgspec.json.encode(feature | rest).decode()
+
+
+def _geometry(wkb: bytes | None) -> Any:
+    """As GeoJSON, if it can be."""
+    try:
+        text = shapely.to_geojson(shapely.from_wkb(wkb, on_invalid="ignore"))
+        return None if text is None else _json(text)
+    except shapely.errors.ShapelyError:
+        return None
+
+
+def _json(text: str | None) -> Any:
+    """What a text has in it, or itself where it is no JSON."""
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return text
 
 
 def keep_rejected(spec: Source, rejected: Sequence[Any], progress: Progress) -> str | None:
@@ -172,9 +210,15 @@ def keep_rejected(spec: Source, rejected: Sequence[Any], progress: Progress) -> 
     return file
 
 
+def _first_of(spec: Source) -> Path:
+    """The first file or directory that is named, or that fits a pattern."""
+    first = Path(spec.files[0])
+    return first if first.exists() else Path(files_of(spec)[0])
+
+
 def _write(spec: Source, rejected: Sequence[Any]) -> str:
     """A line for each rejected record."""
-    path = Path(spec.rejects or f"{spec.files[0].rstrip('/*')}.rejects.jsonl").absolute()
+    path = Path(spec.rejects or f"{_first_of(spec)}{REJECTS_SUFFIX}").absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     ordered = sorted(rejected, key=lambda row: (row.source, row.line or 0))
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")

@@ -16,6 +16,9 @@ PIECE_BYTES: Final = 32 * 1024 * 1024
 """About how much of a file with lines one task reads."""
 PIECE_FEATURES: Final = 50_000
 """How many features of a vector file one task reads."""
+REJECTS_SUFFIX: Final = ".rejects.jsonl"
+"""Records that were rejected are kept in files of such names unless told otherwise; they are loaded
+only by those who name them."""
 _BLOCK: Final = 1024 * 1024
 _SUFFIXES: Final = {
     ".geojson": Format.GEOJSON,
@@ -63,6 +66,8 @@ def files_of(spec: Source) -> list[str]:
             matches = [str(each) for each in named if not _is_hidden(each.relative_to(path))]
         else:
             matches = [pattern] if path.exists() else sorted(_matches(pattern))
+        if not path.is_file():
+            matches = [match for match in matches if not match.endswith(REJECTS_SUFFIX)]
         if not matches:
             raise NotFound(f"There is no file {pattern!r}", field="files")
         found += [str(Path(match).absolute()) for match in matches]
@@ -111,9 +116,10 @@ def _has_lines(path: Path) -> bool:
         first = file.readline(_BLOCK)
         second = file.readline(_BLOCK)
     try:
-        msgspec.json.decode(first.lstrip(b"\x1e"))
+        # Whether its bytes are text is looked at by whoever reads it.
+        msgspec.json.decode(first.lstrip(b"\x1e").decode(errors="replace"))
         return bool(second.strip())
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
 
 

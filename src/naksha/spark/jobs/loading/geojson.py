@@ -1,7 +1,8 @@
 """GeoJSON as records: features are taken apart in C, and what is none is told with its line.
 
 A record is source, line, the columns of `naksha.spi.arrow.GIVEN`, adjusted, problem and record: a
-problem and the text of the record where it cannot be read, and the columns otherwise.
+problem and the text of the record where it cannot be read, and the columns otherwise. `adjusted` is
+null where the geometry must stay as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from naksha.model.dateline import mended_geometry
 from naksha.model.errors import InvalidArgument
 from naksha.model.geometry import encode_geometries
 from naksha.model.geometry_rules import geometry_problem
+from naksha.model.limits import INT8_MAX
 from naksha.spark.jobs.loading.files import Piece
 from naksha.spi.arrow import GIVEN
 
@@ -36,13 +38,16 @@ RECORDS: Final = pa.schema(
 CHUNK: Final = 10_000
 """Records that are read together."""
 _SEPARATOR: Final = b"\x1e"
+_EXACT_MAX: Final = 2**53 - 1
+"""Beyond it one double stands for several integers."""
+_NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Feature(msgspec.Struct):
     """The members of a feature that GeoJSON knows."""
 
     type: str
-    id: str | float | None = None
+    id: str | int | float | None = None
     geometry: Any = None
     properties: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -87,7 +92,7 @@ def read_document(piece: Piece) -> Iterator[pa.RecordBatch]:
         text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
         document = msgspec.json.decode(text, type=_Document)
-    except msgspec.DecodeError as error:
+    except _NO_JSON as error:
         raise InvalidArgument(f"{path} is no GeoJSON: {error}", field="files") from error
     if document.type == "Feature":
         yield records_of(path, [(1, text[:])])
@@ -104,8 +109,9 @@ def read_document(piece: Piece) -> Iterator[pa.RecordBatch]:
             # They come in the order of the document, so it is looked through once.
             found = text.find(each, position)
             line += text[position:found].count(b"\n")
-            position = found
             texts.append((line, each))
+            line += each.count(b"\n")
+            position = found + len(each)
         yield records_of(path, texts)
 
 
@@ -115,15 +121,16 @@ def records_of(source: str, texts: Sequence[tuple[int, bytes]]) -> pa.RecordBatc
     problems: list[str | None] = [None] * len(texts)
     try:
         joined = b"[" + b",".join(bodies) + b"]"
+        joined.decode()  # What is kept raw would not be looked at.
         features = _features(joined)
         extra = _all_members(joined)
         if len(features) != len(texts):  # Somebody wrote two of them into one line.
             raise msgspec.DecodeError("more than one feature")
-    except msgspec.DecodeError:
+    except _NO_JSON:
         features, extra = _one_by_one(bodies, problems)
     for n, feature in enumerate(features):
-        if problems[n] is None and feature.type != "Feature":
-            problems[n] = f"type: must be 'Feature', not {feature.type!r:.64}"
+        if problems[n] is None:
+            problems[n] = _problem(feature)
     geometry, adjusted = _geometries(features, problems)
     columns: list[Any] = [
         [source] * len(texts),
@@ -150,8 +157,9 @@ def _one_by_one(
     features, extra = [nothing] * len(bodies), [dict[str, msgspec.Raw]()] * len(bodies)
     for n, body in enumerate(bodies):
         try:
+            body.decode()
             features[n], extra[n] = _feature(body), _members(body)
-        except msgspec.DecodeError as error:
+        except _NO_JSON as error:
             problems[n] = f"is no GeoJSON feature: {error}"
     return features, extra
 
@@ -179,11 +187,20 @@ def _geometries(
     return found, adjusted
 
 
+def _problem(feature: _Feature) -> str | None:
+    if feature.type != "Feature":
+        return f"type: must be 'Feature', not {feature.type!r:.64}"
+    exact_max = _EXACT_MAX if isinstance(feature.id, float) else INT8_MAX
+    if isinstance(feature.id, int | float) and abs(feature.id) > exact_max:
+        return f"id: {feature.id} is too large for a number, and must be a text"
+    return None
+
+
 def _id(value: str | float | None) -> str | None:
     """A number as its text; `1.0` is the same as `1`."""
-    if isinstance(value, float):
-        value = f"{value:.0f}" if value.is_integer() else str(value)
-    return value
+    if value is None or isinstance(value, str):
+        return value
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _text(raw: msgspec.Raw) -> str | None:

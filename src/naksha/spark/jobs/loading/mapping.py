@@ -9,16 +9,25 @@ from typing import Final
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
+from naksha.spark.jobs.loading.numbers import INFINITE, is_infinite, without_nan
 from naksha.spark.jobs.loading.spec import Mapping
-from naksha.spark.jobs.loading.tables import LINE, OWN, PROBLEM, RECORD, SOURCE, Table
+from naksha.spark.jobs.loading.tables import (
+    LINE,
+    OWN,
+    PROBLEM,
+    RECORD,
+    SOURCE,
+    Table,
+    column_of,
+)
 from naksha.spi.arrow import GIVEN
 
-PLACES: Final = ("wkt", "lon", "lat")
-"""Where a geometry may come from besides WKB."""
 _ID: Final = "id"
+_NO_OBJECT: Final = "properties: is no JSON object in which every name is there once"
 _WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
 _WKT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt")
 _LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
@@ -41,23 +50,32 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     rows = table.rows
     columns = [name for name in rows.columns if name not in OWN]
     _check_names(mapping, columns)
-    places = _places_of(rows.schema, columns, table.geometry, mapping)
+    places = _places_of(table, columns, mapping)
     id_name = mapping.id or _find(columns, (_ID,))
+    check_everywhere(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
-    casts = {name: _column(name).try_cast(to) for name, to in mapping.types.items()}
+    casts = {name: column_of(name).try_cast(to) for name, to in mapping.types.items()}
+    members = _members(rows, left, mapping, casts)
+    problem = F.coalesce(
+        column_of(PROBLEM),
+        *_cast_problems(casts | _numbers(places)),
+        *_number_problems(rows, members),
+    )
+    # Made for those that need it only: what is found out later is told of the feature.
+    record = F.when(problem.isNotNull(), _row(rows.schema, columns))
     return rows.select(
-        _column(SOURCE).alias("source"),
-        _column(LINE).alias("line"),
+        column_of(SOURCE).alias("source"),
+        column_of(LINE).alias("line"),
         _text(id_name).alias("id"),
         _maybe(places.wkb, "binary").alias("geometry"),
-        _properties(left, mapping, casts).alias("properties"),
+        _properties(rows, mapping, members).alias("properties"),
         F.lit(None).cast("string").alias("members"),
         _tags(rows.schema, mapping.tags).alias("tags"),
         F.lit(None).cast("string").alias("crid"),
         F.lit(False).alias("adjusted"),
-        F.coalesce(_column(PROBLEM), *_cast_problems(casts | _numbers(places))).alias("problem"),
-        F.coalesce(_column(RECORD), _row(rows.schema, columns)).alias("record"),
+        problem.alias("problem"),
+        F.coalesce(column_of(RECORD), record).alias("record"),
         _maybe(places.wkt, "string").alias("wkt"),
         _number(places.lon).alias("lon"),
         _number(places.lat).alias("lat"),
@@ -66,12 +84,13 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
 
 def records_of_features(table: Table) -> DataFrame:
     """The records of a table that has features in the columns of `naksha.spi.arrow.GIVEN`."""
-    own = {"source": _column(SOURCE), "line": _column(LINE), "problem": _column(PROBLEM)}
+    own = {"source": column_of(SOURCE), "line": column_of(LINE), "problem": column_of(PROBLEM)}
     nothing = {"record": "string", "wkt": "string", "lon": "double", "lat": "double"}
     return table.rows.select(
         *GIVEN.names,
         *(column.alias(name) for name, column in own.items()),
-        F.lit(False).alias("adjusted"),
+        # They are ours, and were taken as they are.
+        F.lit(None).cast("boolean").alias("adjusted"),
         *(F.lit(None).cast(type_).alias(name) for name, type_ in nothing.items()),
     )
 
@@ -87,16 +106,27 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
         raise InvalidArgument("GeoJSON has its geometries; no column has them", field="mapping")
     if mapping == Mapping(crs=mapping.crs):
         return records.select(*records.columns, *nowhere)
-    members = F.try_parse_json(F.coalesce("properties", F.lit("{}"))).cast("map<string,variant>")
+    _check_renames(mapping)
+    parsed = F.try_parse_json(F.coalesce("properties", F.lit("{}")))
+    members = F.try_variant_get(parsed, "$", "map<string,variant>")
     casts = {
-        name: F.try_variant_get(F.try_parse_json("properties"), _json_path(name), to)
+        name: _number_of_json(records, F.try_variant_get(parsed, _json_path(name), to))
         for name, to in mapping.types.items()
     }
+    problem = F.coalesce(
+        F.col("problem"),
+        F.when(members.isNull(), F.lit(_NO_OBJECT)),
+        *_rename_problems(members, mapping),
+        *_member_problems(members, casts),
+    )
     given = {
         "id": F.coalesce(_member(mapping.id), F.col("id")) if mapping.id else F.col("id"),
-        "properties": _changed(members, mapping, casts),
+        # What is rejected is shown as it was.
+        "properties": F.when(problem.isNull(), _changed(members, mapping, casts)).otherwise(
+            F.col("properties")
+        ),
         "tags": _split(_member(mapping.tags)) if mapping.tags else F.col("tags"),
-        "problem": F.coalesce(F.col("problem"), *_member_problems(members, casts)),
+        "problem": problem,
     }
     columns = [given.get(name, F.col(name)).alias(name) for name in records.columns]
     return records.select(*columns, *nowhere)
@@ -105,14 +135,13 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
-def _places_of(
-    schema: StructType, columns: Sequence[str], geometry: str | None, mapping: Mapping
-) -> _Places:
+def _places_of(table: Table, columns: Sequence[str], mapping: Mapping) -> _Places:
     if mapping.lon is not None or mapping.lat is not None:
         if mapping.lon is None or mapping.lat is None:
             raise InvalidArgument("Longitude and latitude go together", field="mapping")
         return _Places(lon=mapping.lon, lat=mapping.lat)
-    named = mapping.geometry or geometry
+    schema = table.rows.schema
+    named = mapping.geometry or geometry_of(table.layouts)
     if named is not None:
         is_text = isinstance(schema[named].dataType, StringType)
         return _Places(wkt=named) if is_text else _Places(wkb=named)
@@ -142,14 +171,33 @@ def _find(columns: Sequence[str], names: Sequence[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _properties(left: Sequence[str], mapping: Mapping, casts: dict[str, Column]) -> Column:
-    kept = [
-        name
-        for name in left
-        if name not in mapping.drop and (mapping.keep is None or name in mapping.keep)
+def _members(
+    rows: DataFrame, left: Sequence[str], mapping: Mapping, casts: dict[str, Column]
+) -> dict[str, Column]:
+    """What becomes properties, by the names of the columns."""
+    _check_renames(mapping)
+    kept = [name for name in left if _stays(mapping, name)]
+    _check_distinct(kept, mapping)
+    return {name: casts.get(name, column_of(name)) for name in kept}
+
+
+def _types(rows: DataFrame, values: dict[str, Column]) -> list[tuple[str, Column, DataType]]:
+    schema = rows.select(*(value.alias(name) for name, value in values.items())).schema
+    return [
+        (name, value, field.dataType)
+        for (name, value), field in zip(values.items(), schema, strict=True)
     ]
+
+
+def _number_problems(rows: DataFrame, values: dict[str, Column]) -> list[Column]:
+    found = [(name, is_infinite(value, type_)) for name, value, type_ in _types(rows, values)]
+    return [F.when(test, F.lit(f"{name}: {INFINITE}")) for name, test in found if test is not None]
+
+
+def _properties(rows: DataFrame, mapping: Mapping, values: dict[str, Column]) -> Column:
     members = [
-        casts.get(name, _column(name)).alias(mapping.rename.get(name, name)) for name in kept
+        without_nan(value, type_).alias(mapping.rename.get(name, name))
+        for name, value, type_ in _types(rows, values)
     ]
     members += [
         F.parse_json(F.lit(msgspec.json.encode(value).decode())).alias(name)
@@ -160,10 +208,38 @@ def _properties(left: Sequence[str], mapping: Mapping, casts: dict[str, Column])
     return F.to_json(F.struct(*members), {"ignoreNullFields": "false"})
 
 
+def _stays(mapping: Mapping, name: str) -> bool:
+    """Whether something of this name becomes a property, of whatever name."""
+    if name in (*mapping.drop, mapping.id, mapping.tags):
+        return False
+    if mapping.keep is not None and name not in mapping.keep:
+        return False
+    return name in mapping.rename or name not in mapping.constants
+
+
+def _check_renames(mapping: Mapping) -> None:
+    for name, new in mapping.rename.items():
+        if new in mapping.constants and _stays(mapping, name):
+            raise InvalidArgument(
+                f"{name!r} would become {new!r}, which all features get", field="mapping.rename"
+            )
+
+
+def _check_distinct(names: Sequence[str], mapping: Mapping) -> None:
+    """Refuse columns that would be properties of the same name."""
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda each: each in mapping.rename):
+        new = mapping.rename.get(name, name)
+        if found.setdefault(new, name) != name:
+            raise InvalidArgument(
+                f"Both {found[new]!r} and {name!r} would become {new!r}", field="mapping.rename"
+            )
+
+
 def _cast_problems(casts: dict[str, Column]) -> list[Column]:
     return [
         F.when(
-            _column(name).isNotNull() & cast.isNull(),
+            column_of(name).isNotNull() & cast.isNull(),
             F.concat(F.lit(f"{name}: cannot be read as the wanted type: "), _text(name)),
         )
         for name, cast in casts.items()
@@ -174,7 +250,7 @@ def _tags(schema: StructType, name: str | None) -> Column:
     if name is None:
         return F.lit(None).cast("array<string>")
     if isinstance(schema[name].dataType, ArrayType):
-        return _column(name).cast("array<string>")
+        return column_of(name).cast("array<string>")
     return _split(_text(name))
 
 
@@ -184,20 +260,16 @@ def _split(text: Column) -> Column:
     return F.filter(words, lambda word: word != "")
 
 
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
 def _text(name: str | None) -> Column:
     return _maybe(name, "string")
 
 
 def _maybe(name: str | None, type_: str) -> Column:
-    return F.lit(None).cast(type_) if name is None else _column(name).cast(type_)
+    return F.lit(None).cast(type_) if name is None else column_of(name).cast(type_)
 
 
 def _number(name: str | None) -> Column:
-    return F.lit(None).cast("double") if name is None else _column(name).try_cast("double")
+    return F.lit(None).cast("double") if name is None else column_of(name).try_cast("double")
 
 
 def _numbers(places: _Places) -> dict[str, Column]:
@@ -205,9 +277,14 @@ def _numbers(places: _Places) -> dict[str, Column]:
 
 
 def _row(schema: StructType, columns: Sequence[str]) -> Column:
-    """The row as a person can read it."""
-    shown = [name for name in columns if not isinstance(schema[name].dataType, BinaryType)]
-    return F.to_json(F.struct(*map(_column, shown))) if shown else F.lit("{}")
+    """The row as a person can read it; geometries as those digits that many programs take."""
+    shown = [
+        F.hex(column_of(name)).alias(name)
+        if isinstance(schema[name].dataType, BinaryType)
+        else column_of(name)
+        for name in columns
+    ]
+    return F.to_json(F.struct(*shown)) if shown else F.lit("{}")
 
 
 # ---- GeoJSON -------------------------------------------------------------------------------------
@@ -223,14 +300,18 @@ def _member(name: str | None) -> Column:
 
 def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Column:
     """The properties as JSON: some left out, some renamed, some read as another type."""
-    names = {mapping.rename.get(name, name): cast for name, cast in casts.items()}
-    gone = {*mapping.drop, *casts, *names, *mapping.constants, mapping.id, mapping.tags} - {None}
+    names = {
+        mapping.rename.get(name, name): cast
+        for name, cast in casts.items()
+        if _stays(mapping, name)
+    }
+    replaced = mapping.constants.keys() - mapping.rename.keys()
+    gone = {*mapping.drop, *casts, *replaced, mapping.id, mapping.tags} - {None}
     if gone:
         members = F.map_filter(members, lambda key, _: ~key.isin(*gone))
     if mapping.keep is not None:
         wanted = mapping.keep
         members = F.map_filter(members, lambda key, _: key.isin(*wanted))
-        names = {name: cast for name, cast in names.items() if name in _renamed(mapping, wanted)}
     if mapping.rename:
         others = F.create_map(*(F.lit(each) for pair in mapping.rename.items() for each in pair))
         members = F.transform_keys(members, lambda key, _: F.coalesce(others[key], key))
@@ -246,8 +327,26 @@ def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Col
     return F.to_json(members)
 
 
-def _renamed(mapping: Mapping, names: Sequence[str]) -> set[str]:
-    return {mapping.rename.get(name, name) for name in names}
+def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
+    """Of a feature that has two properties which would get the same name."""
+    problems = []
+    renamed = {name: new for name, new in mapping.rename.items() if _stays(mapping, name)}
+    for name, new in renamed.items():
+        twins = {twin for twin, its in renamed.items() if its == new and twin != name}
+        if new not in mapping.rename and _stays(mapping, new):
+            twins.add(new)
+        for twin in sorted(twins):
+            both = F.map_contains_key(members, name) & F.map_contains_key(members, twin)
+            said = f"properties.{name}: becomes {new!r}, which is there already"
+            problems.append(F.when(both, F.lit(said)))
+    return problems
+
+
+def _number_of_json(records: DataFrame, cast: Column) -> Column:
+    """Nothing for texts such as `Infinity`, which are no numbers of JSON."""
+    ((_, _, type_),) = _types(records, {"cast": cast})
+    infinite = is_infinite(cast, type_)
+    return cast if infinite is None else F.when(~infinite, without_nan(cast, type_))
 
 
 def _member_problems(members: Column, casts: dict[str, Column]) -> list[Column]:

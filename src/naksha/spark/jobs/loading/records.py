@@ -8,8 +8,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.geoparquet import holds_features
-from naksha.spark.jobs.loading import geojson, tables
+from naksha.spark.jobs.loading import delimited, geojson, references, tables
 from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
+from naksha.spark.jobs.loading.layouts import crs_of
 from naksha.spark.jobs.loading.mapping import (
     mapped_features,
     records_of_features,
@@ -22,6 +23,8 @@ from naksha.spi.storage import Storage
 def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None]:
     """The records of the files, and the reference system of their coordinates, where somebody
     names it."""
+    if spec.mapping.crs is not None:
+        references.check_known(spec.mapping.crs, whose="The reference system", field="mapping.crs")
     files = files_of(spec)
     format_ = format_of(spec, files)
     if format_ in (Format.GEOJSON, Format.LINES):
@@ -38,10 +41,10 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
         if spec.mapping == Mapping() and _are_exported(files):
             return records_of_features(table), None
     elif format_ is Format.CSV:
-        table = tables.of_csv(spark, files)
+        table = delimited.of_csv(spark, files)
     else:
         table = tables.of_vector(spark, files, spec.layer)
-    return records_of_table(table, spec.mapping), spec.mapping.crs or table.crs
+    return records_of_table(table, spec.mapping), spec.mapping.crs or crs_of(table.layouts)
 
 
 def _are_exported(files: list[str]) -> bool:

@@ -15,10 +15,12 @@ import shapely
 from naksha.model.dateline import mended_geometry
 from naksha.model.geometry import encode_geometries, geojson_of
 from naksha.model.geometry_rules import geometry_problem
+from naksha.spark.jobs.loading.references import LON_LAT, are_same, reference_system
 
+PLACES: Final = ("wkt", "lon", "lat")
+"""Columns that a geometry may come from besides WKB."""
 WIDE: Final = 180.0
 """What is wider may have a jump over the date line in it."""
-_LON_LAT: Final = "OGC:CRS84"
 Objects = npt.NDArray[np.object_]
 
 
@@ -41,7 +43,8 @@ def shapes_of(batch: pa.RecordBatch, crs: str | None) -> Shapes:
         shapes, output_dimension=3, byte_order=1, include_srid=False, flavor="iso"
     ).tolist()
     adjusted = np.zeros(len(found), dtype=np.bool_)
-    for n in np.flatnonzero(_looks_over(shapes)):
+    may_adjust = batch.column("adjusted").is_valid().to_numpy(zero_copy_only=False)
+    for n in np.flatnonzero(_looks_over(shapes) & may_adjust):
         _mend(int(n), found, adjusted, problems)
     return Shapes(found, adjusted, problems)
 
@@ -84,11 +87,11 @@ def _tell(problems: dict[int, str], broken: npt.NDArray[np.bool_], problem: str)
 @lru_cache(maxsize=16)
 def _transform(crs: str) -> pyproj.Transformer | None:
     """How to get to longitude and latitude; None for who is there."""
-    given, wanted = pyproj.CRS.from_user_input(crs), pyproj.CRS.from_user_input(_LON_LAT)
-    # Files keep longitude first, whatever order their reference system is defined with.
-    if given.equals(wanted, ignore_axis_order=True):
+    if are_same(crs, LON_LAT):
         return None
-    return pyproj.Transformer.from_crs(given, wanted, always_xy=True)
+    return pyproj.Transformer.from_crs(
+        reference_system(crs), reference_system(LON_LAT), always_xy=True
+    )
 
 
 def _transformed(shapes: Objects, to: pyproj.Transformer, problems: dict[int, str]) -> Objects:

@@ -94,6 +94,9 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     """The file that rejected records go to; beside the first file that is loaded unless given."""
     rejects_max: int = REJECTS_MAX
     """More than so many rejected records end the load, and nothing is written."""
+    delete_rejected: bool = False
+    """Write although records were rejected, in a mode that deletes what is not loaded, hence
+    features that are there and came as such records, too. Otherwise nothing is written then."""
     history: bool = False
     info: CollectionInfo | None = None
     """The collection with the settings that it gets when it is new."""

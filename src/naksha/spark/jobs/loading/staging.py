@@ -38,6 +38,8 @@ class Staging(msgspec.Struct, frozen=True):
     place: Place
     job: str
     checker: Checker
+    rejects_max: int
+    """A task that has rejected more ends: the load fails whatever comes after."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the records of a partition."""
@@ -49,12 +51,15 @@ class _Task:
         self._staging = staging
         self._storage = storage
         self._adjusted = 0
+        self._rejected = 0
         self._stage: Stage | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
                 yield from self._add(batch)
+                if self._rejected > self._staging.rejects_max:
+                    break
         except BaseException:
             if self._stage is not None:
                 stage = self._stage
@@ -67,6 +72,7 @@ class _Task:
 
     def _add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         found = self._staging.checker.check(batch)
+        self._rejected += found.rejected.num_rows
         if found.rejected.num_rows:
             yield _aligned(found.rejected)
         self._adjusted += found.adjusted

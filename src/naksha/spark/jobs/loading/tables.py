@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
+from functools import partial, reduce
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.files import PIECE_FEATURES, Piece
+from naksha.spark.jobs.loading.layouts import Layout, columns_of
+from naksha.spark.jobs.loading.references import LON_LAT
 
 SOURCE: Final = "naksha:source"
 LINE: Final = "naksha:line"
@@ -33,19 +32,23 @@ _OWN_FIELDS: Final = [
     pa.field(RECORD, pa.string()),
 ]
 _GEOMETRY: Final = "geometry"
-_CRS84: Final = ("OGC:CRS84", "EPSG:4326")
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Rows, the column that has the geometry (WKB), and the reference system that the file names,
-    where the format has such."""
+    """The rows of files, with the columns of all of them, and what each of these says."""
 
     rows: DataFrame
-    geometry: str | None = None
-    crs: str | None = None
+    layouts: list[Layout]
 
 
 Read = Callable[[Piece], Iterator[pa.RecordBatch]]
+Broken = list[tuple[int, str, str]]
+"""Lines that could not be read, what is wrong with them, and their texts."""
+
+
+def with_own_fields(columns: StructType) -> pa.Schema:
+    """What tasks give of files with such columns."""
+    return pa.schema([*to_arrow_schema(columns), *_OWN_FIELDS])
 
 
 def in_pieces(
@@ -63,131 +66,10 @@ def _read_pieces(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
             yield from read(msgspec.json.decode(text, type=Piece))
 
 
-# ---- Parquet -------------------------------------------------------------------------------------
-
-
-def of_parquet(spark: SparkSession, files: list[str]) -> Table:
-    """Parquet and GeoParquet, by Spark's own reader, which knows the number of each row."""
-    rows = spark.read.parquet(*files)
-    own = rows.select(
-        *(F.col(f"`{name}`") for name in rows.columns),
-        F.col("_metadata.file_path").alias(SOURCE),
-        (F.col("_metadata.row_index") + 1).alias(LINE),
-        F.lit(None).cast("string").alias(PROBLEM),
-        F.lit(None).cast("string").alias(RECORD),
-    )
-    geo = _geo_metadata(files)
-    if geo is None:
-        return Table(own)
-    primary = str(geo["primary_column"])
-    column = geo["columns"][primary]
-    if column.get("encoding") != "WKB":
-        raise InvalidArgument(
-            f"{files[0]}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
-            field="files",
-        )
-    covering = (column.get("covering") or {}).get("bbox")
-    if covering is not None:
-        own = own.drop(covering["xmin"][0])
-    return Table(own, primary, _projection(column.get("crs", _CRS84[0])))
-
-
-def _geo_metadata(files: list[str]) -> dict[str, Any] | None:
-    path = Path(files[0])
-    metadata = pyarrow.parquet.read_schema(path).metadata or {}
-    found = metadata.get(b"geo")
-    return None if found is None else msgspec.json.decode(found)
-
-
-def _projection(crs: object) -> str | None:
-    """The reference system as a text that is understood; PROJJSON is one."""
-    if crs is None or isinstance(crs, str):
-        return crs
-    return msgspec.json.encode(crs).decode()
-
-
-# ---- CSV -----------------------------------------------------------------------------------------
-
-
-def of_csv(spark: SparkSession, files: list[str]) -> Table:
-    """Rows of texts; the first line has the names of the columns."""
-    names = _csv_names(files[0])
-    schema = pa.schema([*(pa.field(name, pa.string()) for name in names), *_OWN_FIELDS])
-    pieces = [Piece(path) for path in files]
-    return Table(in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_csv, schema)))
-
-
-def _delimiter(path: str) -> str:
-    with Path(path).open("rb") as file:
-        first = file.readline()
-    return max((",", ";", "\t", "|"), key=lambda sign: first.count(sign.encode()))
-
-
-def _csv_names(path: str) -> list[str]:
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        try:
-            names = next(csv.reader(file, delimiter=_delimiter(path)), [])
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
-    doubled = [name for name in names if names.count(name) > 1]
-    if doubled or not names:
-        problem = f"the column {doubled[0]!r} twice" if doubled else "no names of columns"
-        raise InvalidArgument(f"{path} has {problem}", field="files")
-    return names
-
-
-def _read_csv(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """Rows that do not fit are told apart by their numbers, which only one thread knows."""
-    names = [field.name for field in schema if field.name not in OWN]
-    broken: list[tuple[int | None, str, str]] = []
-
-    def unfit(row: Any) -> str:
-        problem = f"has {row.actual_columns} columns, not {row.expected_columns}"
-        broken.append((row.number, problem, row.text or ""))
-        return "skip"
-
-    delimiter = _delimiter(piece.path)
-    with pyarrow.csv.open_csv(
-        piece.path,
-        read_options=pyarrow.csv.ReadOptions(use_threads=False),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter, invalid_row_handler=unfit, newlines_in_values=True
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=names,
-            include_missing_columns=True,
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        ),
-    ) as reader:
-        line = 2  # After the names.
-        for batch in reader:
-            lines, line = _lines(line, batch.num_rows, [row[0] for row in broken])
-            yield _with_own(schema, batch, piece.path, lines)
-            yield from _told(schema, piece.path, broken)
-            broken.clear()
-        yield from _told(schema, piece.path, broken)
-
-
-def _lines(first: int, count: int, skipped: list[int | None]) -> tuple[list[int], int]:
-    """The numbers of the rows of a batch, among which some were skipped, and the next one."""
-    gone = set(skipped)
-    found: list[int] = []
-    line = first
-    while len(found) < count:
-        if line not in gone:
-            found.append(line)
-        line += 1
-    while line in gone:
-        line += 1
-    return found, line
-
-
-def _with_own(
+def with_own(
     schema: pa.Schema, batch: pa.RecordBatch, source: str, lines: list[int]
 ) -> pa.RecordBatch:
+    """A batch with where it is from."""
     count = batch.num_rows
     nothing = pa.nulls(count, pa.string())
     own = [pa.array([source] * count), pa.array(lines, pa.int64()), nothing, nothing]
@@ -195,9 +77,7 @@ def _with_own(
     return pa.RecordBatch.from_arrays([*columns, *own], schema=schema)
 
 
-def _told(
-    schema: pa.Schema, source: str, broken: list[tuple[int | None, str, str]]
-) -> Iterator[pa.RecordBatch]:
+def told(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBatch]:
     """Rows that could not be read."""
     if not broken:
         return
@@ -213,21 +93,120 @@ def _told(
     yield pa.RecordBatch.from_arrays([*nothing, *own], schema=schema)
 
 
+# ---- Parquet -------------------------------------------------------------------------------------
+
+
+class _Geo(msgspec.Struct, frozen=True):
+    """What a file says of its geometry, if it is GeoParquet."""
+
+    column: str | None = None
+    crs: str | None = None
+    covering: str | None = None
+    """The column with the boxes of geometries, which is no property."""
+
+
+def of_parquet(spark: SparkSession, files: list[str]) -> Table:
+    """Parquet and GeoParquet, by Spark's own reader, which knows the number of each row."""
+    alike: dict[str, list[tuple[str, _Geo]]] = {}
+    for path in files:
+        schema = _parquet_schema(path)
+        geo = _geo(path, schema)
+        kind = schema.remove_metadata().to_string(show_field_metadata=False)
+        alike.setdefault(f"{kind}\n{geo.covering}", []).append((path, geo))
+    frames: list[DataFrame] = []
+    layouts: list[Layout] = []
+    for group in alike.values():
+        frame = _parquet_rows(spark, [path for path, _ in group], group[0][1].covering)
+        columns = StructType([field for field in frame.schema if field.name not in OWN])
+        frames.append(frame)
+        layouts += [Layout(path, columns, geo.column, geo.crs) for path, geo in group]
+    layouts.sort(key=lambda layout: files.index(layout.path))
+    columns = columns_of(layouts)
+    return Table(reduce(DataFrame.union, [_with_all(frame, columns) for frame in frames]), layouts)
+
+
+def _parquet_rows(spark: SparkSession, files: list[str], covering: str | None) -> DataFrame:
+    """The rows of files that are alike."""
+    rows = spark.read.parquet(*files)
+    own = rows.select(
+        *(column_of(name) for name in rows.columns),
+        F.col("_metadata.file_path").alias(SOURCE),
+        (F.col("_metadata.row_index") + 1).alias(LINE),
+        F.lit(None).cast("string").alias(PROBLEM),
+        F.lit(None).cast("string").alias(RECORD),
+    )
+    return own if covering is None else own.drop(covering)
+
+
+def _with_all(rows: DataFrame, columns: StructType) -> DataFrame:
+    """Rows with the columns of other files, too."""
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            (column_of(field.name) if field.name in there else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in columns
+        ),
+        *map(column_of, OWN),
+    )
+
+
+def column_of(name: str) -> Column:
+    """A column, whatever signs its name has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _parquet_schema(path: str) -> pa.Schema:
+    try:
+        return pyarrow.parquet.read_schema(path)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
+
+
+def _geo(path: str, schema: pa.Schema) -> _Geo:
+    found = (schema.metadata or {}).get(b"geo")
+    if found is None:
+        return _Geo()
+    geo: dict[str, Any] = msgspec.json.decode(found)
+    primary = str(geo["primary_column"])
+    column = geo["columns"][primary]
+    if column.get("encoding") != "WKB":
+        raise InvalidArgument(
+            f"{path}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
+            field="files",
+        )
+    covering = (column.get("covering") or {}).get("bbox")
+    crs = _projection(column.get("crs", LON_LAT))
+    return _Geo(primary, crs, None if covering is None else covering["xmin"][0])
+
+
+def _projection(crs: object) -> str | None:
+    """The reference system as a text that is understood; PROJJSON is one."""
+    if crs is None or isinstance(crs, str):
+        return crs
+    return msgspec.json.encode(crs).decode()
+
+
 # ---- What pyogrio reads --------------------------------------------------------------------------
 
 
 def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table:
     """Shapefile, GeoPackage and whatever else GDAL reads, a number of features at a time."""
-    info = _info(files[0], layer)
-    schema = _vector_schema(files[0], layer)
-    pieces = [
-        Piece(path, start, min(start + PIECE_FEATURES, count), start + 1, layer)
-        for path in files
-        for count in [int(_info(path, layer)["features"])]
-        for start in range(0, max(count, 1), PIECE_FEATURES)
-    ]
+    layouts: list[Layout] = []
+    pieces: list[Piece] = []
+    for path in files:
+        info = _info(path, layer)
+        geometry = _GEOMETRY if info["geometry_type"] else None
+        layouts.append(Layout(path, _vector_columns(path, layer), geometry, info["crs"]))
+        count = int(info["features"])
+        pieces += [
+            Piece(path, start, min(start + PIECE_FEATURES, count), start + 1, layer)
+            for start in range(0, max(count, 1), PIECE_FEATURES)
+        ]
+    schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
-    return Table(rows, _GEOMETRY if info["geometry_type"] else None, info["crs"])
+    return Table(rows, layouts)
 
 
 # What is needed here takes longer to load than all the rest; most loads go without it.
@@ -243,13 +222,13 @@ def _info(path: str, layer: str | None) -> dict[str, Any]:
     return info
 
 
-def _vector_schema(path: str, layer: str | None) -> pa.Schema:
+def _vector_columns(path: str, layer: str | None) -> StructType:
     found = _arrow(path, layer, 0, 0).schema
     fields = [
         pa.field(name, pa.string() if _is_odd(found.field(name).type) else found.field(name).type)
         for name in found.names
     ]
-    return pa.schema([*fields, *_OWN_FIELDS])
+    return from_arrow_schema(pa.schema(fields))
 
 
 def _is_odd(type_: pa.DataType) -> bool:
@@ -277,6 +256,12 @@ def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
     table = _arrow(piece.path, piece.layer, piece.start, end - piece.start)
     wanted = pa.schema([field for field in schema if field.name not in OWN])
     line = piece.line
-    for batch in table.select(wanted.names).cast(wanted).to_batches():
-        yield _with_own(schema, batch, piece.path, list(range(line, line + batch.num_rows)))
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in wanted
+    ]
+    for batch in pa.table(columns, schema=wanted).to_batches():
+        yield with_own(schema, batch, piece.path, list(range(line, line + batch.num_rows)))
         line += batch.num_rows

@@ -1,0 +1,248 @@
+"""CSV and its kin as rows of texts. Files are cut into records here, so that each is known with its
+line, whatever is wrong with it; what is in them is told by Arrow, many at a time."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache, partial
+from io import BytesIO
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.csv
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.layouts import Layout, columns_of
+from naksha.spark.jobs.loading.tables import (
+    OWN,
+    Broken,
+    Table,
+    in_pieces,
+    told,
+    with_own,
+    with_own_fields,
+)
+
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Whatever is longer is no record, but has a quote too many."""
+_BLOCK: Final = 4 * 1024 * 1024
+"""How much of a file is read together."""
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_MARK: Final = b"\xef\xbb\xbf"
+"""What some programs begin texts with."""
+_RETURN: Final = b"\r"
+_NEWLINES: Final = b"\r\n"
+
+Records = list[tuple[int, bytes]]
+"""Records with the lines that they begin in."""
+
+
+def of_csv(spark: SparkSession, files: list[str]) -> Table:
+    """Rows of texts; the first line has the names of the columns."""
+    layouts = [
+        Layout(path, StructType([StructField(name, StringType()) for name in _names_in(path)]))
+        for path in files
+    ]
+    schema = with_own_fields(columns_of(layouts))
+    read = partial(read_rows, schema)
+    pieces = [Piece(path) for path in files]
+    return Table(in_pieces(spark, pieces, from_arrow_schema(schema), read), layouts)
+
+
+def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, with null in the columns that it does not have, and what is no row."""
+    path = piece.path
+    delimiter = _delimiter(path)
+    names: list[str] | None = None
+    with _opened(path) as file:
+        for found in _records(file, delimiter, path):
+            if names is None:
+                names = _names_of(path, found, delimiter)
+                del found[0]
+            broken: Broken = []
+            texts = _texts(found, broken)
+            if texts:
+                yield from _rows(schema, path, names, delimiter, texts)
+            yield from told(schema, path, broken)
+
+
+# ---- Records -------------------------------------------------------------------------------------
+
+
+def _opened(path: str) -> BinaryIO:
+    file = Path(path).open("rb")  # noqa: SIM115 - whoever asks closes it
+    if file.read(len(_MARK)) != _MARK:
+        file.seek(0)
+    return file
+
+
+def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
+    """The records of a file, some at a time. Lines with nothing in them are none."""
+    record, all_records = _patterns(delimiter)
+    line, rest, size, is_end = 1, b"", _BLOCK, False
+    while not is_end:
+        more = file.read(size)
+        is_end = len(more) < size
+        text = rest + more
+        if is_end and text and not text.endswith((b"\n", _RETURN)):
+            text += b"\n"
+        elif text.endswith(_RETURN):
+            text += file.read(1)  # The second half of a newline, perhaps.
+        whole = all_records.match(text)
+        end = whole.end() if whole else 0
+        found = record.findall(text, 0, end)
+        rest = text[end:]
+        numbered, line = _numbered(found, line)
+        if rest and (is_end or len(rest) > RECORD_BYTES_MAX):
+            raise InvalidArgument(
+                f"{path}: a quote in the record that begins in line {line} is never closed",
+                field="files",
+            )
+        size = max(_BLOCK, len(rest))
+        if numbered:
+            yield numbered
+
+
+@lru_cache
+def _patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """A record, and as many as there are. Only a quote that a field begins with is one, and all up
+    to the next belongs to the field; two in a row are a sign like others there."""
+    sign = re.escape(delimiter).encode()
+    plain = rb"[^%b\r\n]*+" % sign
+    field = rb'(?:"(?:[^"]++|"")*+"%b|(?!")%b)' % (plain, plain)
+    record = rb"%b(?:%b%b)*+(?:\r\n|\n|\r)" % (field, sign, field)
+    return re.compile(record), re.compile(rb"(?:%b)*+" % record)
+
+
+def _numbered(found: list[bytes], line: int) -> tuple[Records, int]:
+    """Records with their lines, of which the first is given, and the line after them."""
+    ends = list(accumulate(map(_lines_in, found), initial=line))
+    numbered = [
+        (start, record)
+        for start, record in zip(ends, found, strict=False)
+        if len(record) > len(_NEWLINES) or record.strip(_NEWLINES)
+    ]
+    return numbered, ends[-1]
+
+
+def _lines_in(record: bytes) -> int:
+    count = record.count(b"\n")
+    if _RETURN in record:
+        count += record.count(_RETURN) - record.count(_NEWLINES)
+    return count
+
+
+def _delimiter(path: str) -> str:
+    with Path(path).open("rb") as file:
+        first = file.readline()
+    return max(_DELIMITERS, key=lambda sign: first.count(sign.encode()))
+
+
+def _names_in(path: str) -> list[str]:
+    delimiter = _delimiter(path)
+    with _opened(path) as file:
+        return _names_of(path, next(_records(file, delimiter, path), []), delimiter)
+
+
+def _names_of(path: str, records: Records, delimiter: str) -> list[str]:
+    """The names of the columns: what the first record has."""
+    try:
+        text = records[0][1].decode() if records else ""
+        names = next(csv.reader([text.strip("\r\n")], delimiter=delimiter), [])
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled or not names:
+        problem = f"the column {doubled[0]!r} twice" if doubled else "no names of columns"
+        raise InvalidArgument(f"{path} has {problem}", field="files")
+    return names
+
+
+# ---- Rows ----------------------------------------------------------------------------------------
+
+
+def _texts(records: Records, broken: Broken) -> Records:
+    """Those of the records that are texts; Arrow could not even tell of others."""
+    with suppress(UnicodeDecodeError):
+        b"".join(record for _, record in records).decode()
+        return records
+    texts: Records = []
+    for line, record in records:
+        try:
+            record.decode()
+            texts.append((line, record))
+        except UnicodeDecodeError as error:
+            broken.append((line, f"cannot be read: {error}", _shown(record)))
+    return texts
+
+
+def _rows(
+    schema: pa.Schema, path: str, names: list[str], delimiter: str, records: Records
+) -> Iterator[pa.RecordBatch]:
+    """Rows out of records; half of these at a time when not all of them can be read."""
+    unfit: dict[int, str] = {}
+    try:
+        table = _parsed(b"".join(record for _, record in records), names, delimiter, unfit)
+        if table.num_rows + len(unfit) != len(records):
+            raise pa.ArrowInvalid("it is not one row")
+    except pa.ArrowInvalid as error:
+        if len(records) > 1:
+            middle = len(records) // 2
+            for half in (records[:middle], records[middle:]):
+                yield from _rows(schema, path, names, delimiter, half)
+            return
+        table, unfit = None, {0: f"cannot be read: {error}"}
+    if table is not None:
+        lines = [line for n, (line, _) in enumerate(records) if n not in unfit]
+        yield with_own(schema, _aligned(schema, table), path, lines)
+    broken = [(records[n][0], problem, _shown(records[n][1])) for n, problem in unfit.items()]
+    yield from told(schema, path, broken)
+
+
+def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]) -> pa.Table:
+    """The table that records are; those that have too few or too many columns are `unfit`."""
+
+    def told_apart(row: Any) -> str:
+        # Only one thread knows the numbers of rows.
+        unfit[row.number - 1] = f"has {row.actual_columns} columns, not {row.expected_columns}"
+        return "skip"
+
+    return pyarrow.csv.read_csv(
+        BytesIO(text),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False, column_names=names, block_size=len(text) + 1
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=delimiter, invalid_row_handler=told_apart, newlines_in_values=True
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=True,
+            null_values=[""],
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _aligned(schema: pa.Schema, table: pa.Table) -> pa.RecordBatch:
+    wanted = [field for field in schema if field.name not in OWN]
+    columns = [
+        table.column(field.name).combine_chunks()
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(wanted))
+
+
+def _shown(record: bytes) -> str:
+    return record.decode(errors="replace").strip("\r\n")

@@ -1,0 +1,139 @@
+"""What a mapping makes of records, and what it cannot make of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.records import records_of
+from naksha.spark.jobs.loading.spec import Mapping
+from tests.spark.jobs.loads import content, feature, loaded, rejects_of, spec_of
+from tests.spark.jobs.town import Town
+
+
+def bare(id_: str, properties: str) -> str:
+    """A feature with properties as JSON may have them, too."""
+    return json.dumps(feature(id_, 1, 2)).replace('"properties": {}', f'"properties": {properties}')
+
+
+def test_properties_that_are_no_plain_object_are_rejected(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    location = small_town.place.location
+    path = tmp_path / "a.geojsonl"
+    broken = ['{"n": 1, "n": 2}', "[]", '"text"', "7"]
+    texts = [bare(f"b{n}", text) for n, text in enumerate(broken)]
+    path.write_text("\n".join([*texts, bare("null", "null"), bare("good", '{"n": "3", "m": 1}')]))
+    done = loaded(spark, location, path, mapping=Mapping(rename={"m": "k"}, types={"n": "int"}))
+    told = rejects_of(done)
+    assert [each["line"] for each in told] == [1, 2, 3, 4]
+    assert {each["reason"].partition(":")[0] for each in told} == {"properties"}
+    assert {id_: rest for id_, (_, rest) in content(location).items()} == {
+        "null": {},
+        "good": {"k": 1, "n": 3},
+    }
+
+
+def test_a_property_that_would_get_the_name_of_another_one_is_rejected(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    location = small_town.place.location
+    path = tmp_path / "a.geojsonl"
+    given = [
+        feature("both", 1, 2, a=1, b=2),
+        feature("typed", 1, 2, n="1", count=2),
+        feature("two", 1, 2, c=1, d=2),
+        feature("swapped", 1, 2, x=1, y=2, a=3),
+        feature("one", 1, 2, d=2, b=4, gone=5),
+    ]
+    path.write_text("\n".join(map(json.dumps, given)))
+    mapping = Mapping(
+        rename={"a": "b", "n": "count", "c": "e", "d": "e", "x": "y", "y": "x", "b0": "gone"},
+        types={"n": "int"},
+        drop=("gone",),
+    )
+    done = loaded(spark, location, path, mapping=mapping)
+    reasons = {each["id"]: each["reason"] for each in rejects_of(done)}
+    assert reasons.keys() == {"both", "typed", "two"}
+    assert reasons["both"] == "properties.a: becomes 'b', which is there already"
+    assert reasons["typed"] == "properties.n: becomes 'count', which is there already"
+    assert reasons["two"].startswith("properties.c: becomes 'e'")
+    found = {id_: rest for id_, (_, rest) in content(location).items()}
+    assert found == {"swapped": {"y": 1, "x": 2, "b": 3}, "one": {"e": 2, "b": 4}}
+
+
+def test_a_column_that_would_get_the_name_of_another_one_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,lon,lat,a,b\nx,1,2,3,4\n")
+    (tmp_path / "a.geojsonl").write_text(json.dumps(feature("a", 1, 2)))
+
+    def refused(name: str, mapping: Mapping) -> str:
+        with pytest.raises(InvalidArgument) as error:
+            records_of(spark, spec_of("file:x", tmp_path / name, mapping=mapping))
+        assert error.value.field == "mapping.rename"
+        return error.value.message
+
+    assert refused("a.csv", Mapping(rename={"a": "b"})) == "Both 'b' and 'a' would become 'b'"
+    for name in ("a.csv", "a.geojsonl"):
+        said = refused(name, Mapping(rename={"a": "k"}, constants={"k": 1}))
+        assert said == "'a' would become 'k', which all features get"
+    records_of(
+        spark,
+        spec_of("file:x", tmp_path / "a.csv", mapping=Mapping(rename={"a": "b"}, drop=("b",))),
+    )
+
+
+def test_what_all_features_get_counts_more_than_a_column(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,lon,lat,a,b\nx,1,2,3,4\n")
+    spec = spec_of("file:x", tmp_path / "a.csv", mapping=Mapping(constants={"b": 5}))
+    (row,) = records_of(spark, spec)[0].collect()
+    assert row.properties == '{"a":"3","b":5}'
+
+
+def test_numbers_that_json_has_not(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
+    location, nan, inf = small_town.place.location, float("nan"), float("inf")
+    columns = {
+        "id": ["good", "nan", "inf", "deep"],
+        "x": [1.5, nan, -inf, None],
+        "f": pa.array([0.5, nan, 1, 1], pa.float32()),
+        "many": [[1.5], [nan, 2.5], None, [inf]],
+        "deep": [{"a": {"b": 1.5}}, {"a": {"b": nan}}, {"a": None}, None],
+    }
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    done = loaded(spark, location, tmp_path / "a.parquet")
+    assert {id_: rest for id_, (_, rest) in content(location).items()} == {
+        "good": {"x": 1.5, "f": 0.5, "many": [1.5], "deep": {"a": {"b": 1.5}}},
+        "nan": {"x": None, "f": None, "many": [None, 2.5], "deep": {"a": {"b": None}}},
+    }
+    reasons = {each["id"]: each["reason"] for each in rejects_of(done)}
+    assert reasons == {
+        "inf": "x: is infinite, which no number of JSON is",
+        "deep": "many: is infinite, which no number of JSON is",
+    }
+
+
+def test_texts_that_are_read_as_such_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\na,NaN\nb,-Infinity\nc,2.5\n")
+    texts = [json.dumps(feature(x, 1, 2, x=x)) for x in ("NaN", "Infinity", "2.5")]
+    (tmp_path / "a.geojsonl").write_text("\n".join(texts))
+
+    def read(name: str) -> list[tuple[str | None, str | None]]:
+        mapping = Mapping(types={"x": "double"})
+        rows = records_of(spark, spec_of("file:x", tmp_path / name, mapping=mapping))[0].collect()
+        return [(row.properties, row.problem) for row in sorted(rows, key=lambda row: row.line)]
+
+    nothing, infinite, number = read("a.csv")
+    assert (nothing, number) == (('{"x":null}', None), ('{"x":2.5}', None))
+    assert infinite[1] == "x: is infinite, which no number of JSON is"
+    *wrong, number = read("a.geojsonl")
+    assert number == ('{"x":2.5}', None)
+    assert {(problem or "").partition(": ")[0] for _, problem in wrong} == {"properties.x"}
