@@ -25,7 +25,7 @@ from naksha.spark.jobs import invariants
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.invariants import Line
 from naksha.spark.jobs.publishing import check_output, published
-from naksha.spark.jobs.reading import changed, fixed
+from naksha.spark.jobs.reading import changed, fixed, oldest_version
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
 from naksha.spark.options import HEAD
@@ -162,7 +162,7 @@ def _told(found: DataFrame) -> list[Violation]:
 
 async def _plan(storage: Storage, collection: str) -> _Read:
     at = await fixed(storage, HEAD)
-    floor = await _floor(storage, collection, at.version)
+    floor = await oldest_version(storage, collection)
     log, first = await _log(storage, collection, at.version)
     main = Line(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
@@ -211,14 +211,6 @@ async def _changed_ids(
             if len(ids) > limits.VERIFY_BRANCH_IDS_MAX:
                 return None
     return tuple(sorted(ids))
-
-
-async def _floor(storage: Storage, collection: str, last: Version) -> Version:
-    """The version from which on the history of the collection is complete."""
-    try:
-        return await storage.resolve(AtSeq(0), collection)
-    except Expired as error:
-        return last if error.oldest is None else await storage.resolve(AtSeq(error.oldest))
 
 
 def _states(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
