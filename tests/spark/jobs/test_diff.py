@@ -18,11 +18,12 @@ from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, L
 from naksha.model.query import Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
-from naksha.spark.jobs.diff import REPORT, Compared, Diff, Output, diff
+from naksha.spark.jobs.diff import Compared, Diff, diff
 from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded, Mapping
+from naksha.spark.jobs.publishing import REPORT, Output
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.json_values import same
