@@ -888,5 +888,20 @@ VERIFY_BRANCH_IDS_MAX: Final = 1_000
 """Features that a branch may have changed for a check to read only these of it; otherwise it reads
 the branch as a whole."""
 
+VERIFY_LOG_PART: Final = 100_000
+"""Versions of the log that one task of a check reads."""
+
+VERIFY_LOG_PAGE: Final = 1_000
+"""Transactions that it has in its hands at once."""
+
+VERIFY_RUNS_MAX: Final = 3
+"""How often a check begins because history expired while it was read."""
+
 VIOLATIONS_TOLD_MAX: Final = 200
 """Violations of invariants that the report of a check has in full; all of them are counted."""
+
+FILES_TOLD_MAX: Final = 200
+"""Files that the report of an export names; its manifest has all of them."""
+
+CELLS_TOLD_MAX: Final = 2_000
+"""Cells that the report of a partitioning has; its output has all of them."""

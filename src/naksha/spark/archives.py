@@ -2,26 +2,34 @@
 
 A directory has a manifest and, for each time that history was archived, a segment: the states that
 ended within a range of transactions. A version that lives in the archive is what was valid then:
-states of the segments, and those of the storage that began before and have not ended since.
+states of the segments, and those of the storage that began before and have not ended since. So it
+takes all that has ended since: where the storage had lost some of it before it was archived, older
+versions are Expired.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from naksha.model.errors import Busy, InvalidArgument, NotFound
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound
 from naksha.model.query import Query
+from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.spark.jobs.reading import table
 from naksha.spark.opened import opened
@@ -32,22 +40,34 @@ from naksha.versioning import places
 
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
+UNFINISHED: Final = ".unfinished"
+"""How the name of a directory ends in which a segment is being written."""
+_SEGMENT: Final = re.compile("[0-9]+-[0-9]+-[0-9a-f]{8}")
 KEPT: Final = tuple(name for name in COLUMNS.names if name != "seq_number")
 """The columns of a state in an archive; numbers of versions belong to the log."""
 
 
 class Segment(msgspec.Struct, frozen=True, rename="camel"):
-    """States that ended at or after the transaction `first` and before `until`."""
+    """States that ended at or after the transaction `first` and before `until`: all that were still
+    there, hence all that ended after `floor`."""
 
     name: str
     """Of its directory."""
     first: int
     until: int
+    floor: int
+    """The transaction of the oldest version that the storage had when it was archived."""
+    oldest: int
+    """The number of that version."""
     last_seq_number: int
     """The last version before `until`."""
     states: int
     checksum: str
     files: list[str]
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Its files, in the directory of the archive."""
+        return [folder / self.name / file for file in self.files]
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,6 +75,8 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
     storage: str
     collection: str
+    number: int
+    """That of the collection: another one may get its name."""
     segments: list[Segment] = []
 
     @property
@@ -62,9 +84,17 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         """What ended before this transaction is in the archive."""
         return self.segments[-1].until if self.segments else 0
 
+    @property
+    def since(self) -> Segment | None:
+        """The segment from which on nothing is missing; the first one continues nothing."""
+        for segment in reversed(self.segments):
+            if segment.floor >= segment.first:
+                return segment
+        return None
 
-def read_manifest(folder: Path, storage: str, collection: str) -> Manifest:
-    """The manifest of an archive; an empty one where there is none yet.
+
+def read_manifest(folder: Path, storage: str, info: CollectionInfo) -> Manifest | None:
+    """The manifest of an archive, if there is one.
 
     Raises:
         InvalidArgument: It is the archive of something else.
@@ -72,15 +102,44 @@ def read_manifest(folder: Path, storage: str, collection: str) -> Manifest:
     try:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError:
-        return Manifest(storage, collection)
+        return None
     except msgspec.DecodeError as error:
         raise InvalidArgument(f"{folder} is no archive: {error}", field="archive") from error
-    if (found.storage, found.collection) != (storage, collection):
+    if (found.storage, found.collection) != (storage, info.id):
         raise InvalidArgument(
             f"{folder} is the archive of {found.collection!r} in the storage {found.storage!r}",
             field="archive",
         )
+    if found.number != info.number:
+        raise InvalidArgument(
+            f"{folder} is the archive of a collection that was called {info.id!r} before this one",
+            field="archive",
+        )
     return found
+
+
+def new_name(first: int, until: int) -> str:
+    """A name for a segment, which no other one has."""
+    return f"{first}-{until}-{uuid.uuid4().hex[:8]}"
+
+
+def begun(folder: Path, storage: str, info: CollectionInfo) -> Manifest:
+    """The manifest of an archive that is to grow, with nothing in it when it is new. What a job
+    has left that ended in the middle goes: the caller is alone."""
+    for left in (*folder.glob(f"*{UNFINISHED}"), *folder.glob(f".{MANIFEST}.*")):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+    found = read_manifest(folder, storage, info)
+    if found is not None:
+        return found
+    if any(_SEGMENT.fullmatch(each.name) for each in folder.iterdir()):
+        # Nobody knows what they have; and the storage may have dropped it.
+        raise InvalidArgument(f"{folder} has segments, but no {MANIFEST}", field="archive")
+    made = Manifest(storage, info.id, info.number)
+    write_manifest(folder, made)
+    return made
 
 
 @contextmanager
@@ -101,12 +160,18 @@ def growing(folder: Path) -> Iterator[None]:
         yield
 
 
+def finish(folder: Path, work: Path, segment: Segment) -> None:
+    """A directory with the files of a segment gets its name, for good: after this it can be named
+    by the manifest."""
+    for name in segment.files:
+        _sync(work / name)
+    _sync(work)
+    work.rename(folder / segment.name)
+    _sync(folder)
+
+
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest, at once and for good: what it names is dropped elsewhere."""
-    for segment in manifest.segments[-1:]:
-        for name in segment.files:
-            _sync(folder / segment.name / name)
-        _sync(folder / segment.name)
     unfinished = folder / f".{MANIFEST}.{uuid.uuid4().hex}"
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     _sync(unfinished)
@@ -124,41 +189,46 @@ def _sync(path: Path) -> None:
 
 
 def archived_features(
-    spark: SparkSession, storage: str, collection: str, archive: str, version: str
+    spark: SparkSession, place: Place, collection: str, archive: str, version: str
 ) -> DataFrame:
     """The features of a collection at a version that lives in an archive, or is still there.
 
     Args:
         spark: The session.
-        storage: The location of the storage.
+        place: The storage.
         collection: The collection.
         archive: The directory of the archive.
         version: The version, in any way that a version is said; of main.
+
+    Raises:
+        Expired: Some of it was lost before it was archived; names the oldest version there is.
     """
-    place = Place(storage)
     folder = Path(archive).absolute()
     if not (folder / MANIFEST).exists():
         raise NotFound(f"There is no archive in {archive!r}", field="archive")
     storages = opened(place)
-    manifest = read_manifest(folder, storages.storage.id, collection)
+    manifest = storages.call(lambda s: _manifest(s, folder, collection))
     found = storages.call(lambda s: _meant(s, version))
-    splits = storages.call(lambda s: _planned(s, manifest, found))
+    splits, segments = storages.call(lambda s: _planned(s, manifest, found))
     rows = table(spark, place, splits, KEPT)
-    past = [
-        str(folder / segment.name / file)
-        for segment in manifest.segments
-        if segment.until > found.version.txn
-        for file in segment.files
-    ]
-    if not past or found.version.txn >= manifest.until:
+    past = [str(path) for segment in segments for path in segment.paths(folder)]
+    if not past:
         return rows
     txn = found.version.txn
     states = spark.read.schema(rows.schema).parquet(*past)
+    valid = states.where((sf.col("txn") <= txn) & (sf.col("txn_next") > txn))
     return rows.unionByName(
-        states.where((sf.col("txn") <= txn) & (sf.col("txn_next") > txn))
-        .where("action <> 'DELETE'")
+        valid.where("action <> 'DELETE'")
         .withColumn("txn_next", sf.lit(0).cast("bigint"))
+        .mapInArrow(_not_ended, rows.schema)
     )
+
+
+async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest:
+    info = await storage.collection(collection)
+    found = read_manifest(folder, storage.id, info)
+    assert found is not None
+    return found
 
 
 async def _meant(storage: Storage, version: str) -> places.Place:
@@ -168,10 +238,54 @@ async def _meant(storage: Storage, version: str) -> places.Place:
     return replace(found, at=AtSeq(found.version.seq_number))
 
 
-async def _planned(storage: Storage, manifest: Manifest, found: places.Place) -> list[Split]:
-    """What the storage has of a version: all of it, or what was not archived."""
-    if found.version.txn >= manifest.until:
-        return await storage.plan(manifest.collection, Query(), found.at)
+async def _planned(
+    storage: Storage, manifest: Manifest, found: places.Place
+) -> tuple[list[Split], list[Segment]]:
+    """What the storage has of a version, and the segments that have the rest of it, if any."""
+    txn, since = found.version.txn, manifest.since
+    if since is None or txn >= manifest.until or await _is_there(storage, manifest, found):
+        return await storage.plan(manifest.collection, Query(), found.at), []
+    if txn < since.floor:
+        raise Expired(
+            f"History before version {since.oldest} was gone when it was archived",
+            oldest=since.oldest,
+            collection_id=manifest.collection,
+        )
     last = AtSeq(manifest.segments[-1].last_seq_number)
-    began = Query(txn_to=found.version.txn + 1)
-    return await storage.plan(manifest.collection, began, last)
+    splits = await storage.plan(manifest.collection, Query(txn_to=txn + 1), last)
+    return splits, [segment for segment in manifest.segments if segment.until > txn]
+
+
+async def _is_there(storage: Storage, manifest: Manifest, found: places.Place) -> bool:
+    try:
+        await storage.resolve(found.at, manifest.collection)
+    except Expired:
+        return False
+    return True
+
+
+# ---- Documents -----------------------------------------------------------------------------------
+
+_END: Final = r'("txn_next"\s*:\s*)"[0-9]+"'
+_decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def _not_ended(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """States as they were before they ended: their documents do not say when."""
+    for batch in batches:
+        at = batch.schema.get_field_index("feature")
+        given = batch.column(at)
+        # A document that has it once has it in its namespace.
+        is_odd = pc.greater(pc.count_substring_regex(given, _END), 1)
+        made = pc.replace_substring_regex(given, _END, r'\1"0"')
+        if pc.any(is_odd).as_py():
+            rest = pa.array([_current(text) for text in given.filter(is_odd).to_pylist()])
+            made = pc.replace_with_mask(made, is_odd, rest.cast(given.type))
+        yield batch.set_column(at, batch.schema.field(at), made)
+
+
+def _current(text: str) -> str:
+    """A document whose own members are called like one of the namespace; they stay as they are, and
+    so does all else. No copy of the namespace is in it: nobody knew its end when it was written."""
+    xyz = bytes(_decode(_decode(text)["properties"])[XYZ]).decode()
+    return text.replace(xyz, re.sub(_END, r'\1"0"', xyz))

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import geopandas
+import msgspec
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import naksha
-from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound
-from naksha.spark.archives import MANIFEST, archived_features, growing
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
+from naksha.model.query import Query
+from naksha.model.version import AtSeq
+from naksha.spark.archives import (
+    KEPT,
+    MANIFEST,
+    UNFINISHED,
+    Manifest,
+    archived_features,
+    growing,
+    write_manifest,
+)
 from naksha.spark.jobs.archive import Archive, Archived, archive
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import Progress, Silent
+from naksha.spark.jobs.reading import table
 from naksha.spark.jobs.verify import Verify, verify
+from naksha.spark.opened import close_all, opened
 from naksha.spark.options import Place
 from naksha.spi.opening import open_storage
+from naksha.spi.storage import Storage, WriteSession
+from naksha.testing.fixtures import DatabaseFactory
 from naksha.versioning import Edits, Signed, import_history
 from tests.spark.jobs.geoparquet_rules import check_file
 
 Content = dict[str, Any]
+Rows = dict[str, dict[str, Any]]
 
 
 def ms(month: int, day: int) -> int:
@@ -59,7 +77,13 @@ def content(location: str, version: int) -> Content:
         return {each["id"]: each["properties"]["n"] for each in db["places"].at(version).query()}
 
 
-def archived(spark: SparkSession, location: str, folder: Path, **more: Any) -> Archived:
+def archived(
+    spark: SparkSession,
+    location: str,
+    folder: Path,
+    progress: Progress | None = None,
+    **more: Any,
+) -> Archived:
     spec = Archive(
         place=Place(location),
         collection="places",
@@ -67,12 +91,14 @@ def archived(spark: SparkSession, location: str, folder: Path, **more: Any) -> A
         older_than_days=1,
         **more,
     )
-    return archive(spark, spec, Silent())
+    return archive(spark, spec, progress or Silent())
 
 
 def found(spark: SparkSession, location: str, folder: Path, version: int) -> Content:
-    table = archived_features(spark, location, "places", str(folder), str(version))
-    rows = table.selectExpr("id", "get_json_object(properties, '$.n') AS n", "geometry").collect()
+    features = archived_features(spark, Place(location), "places", str(folder), str(version))
+    rows = features.selectExpr(
+        "id", "get_json_object(properties, '$.n') AS n", "geometry"
+    ).collect()
     assert len({row.id for row in rows}) == len(rows)
     assert all(row.geometry is not None for row in rows)
     return {row.id: int(row.n) for row in rows}
@@ -85,7 +111,7 @@ def test_versions_live_on_in_an_archive(spark: SparkSession, location: str, tmp_
     folder = tmp_path / "archive"
     first = archived(spark, location, folder)
     # Ended before the day of the last transaction: two states of a, one of b and its tombstone, d.
-    assert (first.states, first.is_dropped) == (5, True)
+    assert (first.states, first.dropped, first.left, first.oldest) == (5, 5, 0, 0)
     for version in (1, 2, 3):
         with pytest.raises(Expired):
             content(location, version)
@@ -109,7 +135,7 @@ def test_files_of_an_archive_are_read_by_others(
 ) -> None:
     imported(location, EDITS)
     done = archived(spark, location, tmp_path / "archive", keep=True)
-    assert not done.is_dropped
+    assert (done.dropped, done.left) == (0, done.states)
     assert content(location, 1) == {"a": 1, "b": 1, "c": 1}
     assert done.segment is not None
     files = sorted((tmp_path / "archive" / done.segment).glob("*.parquet"))
@@ -125,7 +151,8 @@ def test_what_a_tag_needs_stays(spark: SparkSession, location: str, tmp_path: Pa
     imported(location, EDITS)
     with naksha.connect(location, app_id="test") as db:
         db.versions.tag("february", "3")
-    archived(spark, location, tmp_path / "archive")
+    done = archived(spark, location, tmp_path / "archive")
+    assert (done.states, done.dropped, done.left) == (5, 3, 2)
     assert content(location, 3) == {"a": 2, "b": 3, "c": 1, "d": 3}
     assert found(spark, location, tmp_path / "archive", 3) == content(location, 3)
     assert found(spark, location, tmp_path / "archive", 1) == {"a": 1, "b": 1, "c": 1}
@@ -162,3 +189,255 @@ def test_archives_that_are_not_meant(spark: SparkSession, location: str, tmp_pat
             Archive(place=Place(location), collection="places", archive="x", older_than_days=0),
             Silent(),
         )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[str]:
+    """A place for a storage in a file, for what has nothing to do with the storage."""
+    yield f"file:{tmp_path}/town.naksha"
+    close_all()
+
+
+def done_by(location: str, work: Callable[[Storage], Awaitable[object]]) -> None:
+    async def run() -> None:
+        async with open_storage(location) as storage:
+            await work(storage)
+
+    asyncio.run(run())
+
+
+# ---- Where it begins -----------------------------------------------------------------------------
+
+
+async def expired_by_others(storage: Storage) -> None:
+    """What maintenance does with a short `maxAge`."""
+    await storage.expire("places", date(2021, 4, 2))
+
+
+async def without_history(storage: Storage) -> None:
+    async def switched(session: WriteSession, on: bool) -> None:
+        await session.change_collection("places", CollectionChange(history_enabled=on))
+
+    for day, is_on, n in ((3, False, 8), (4, True, 9)):
+        async with storage.write("test", at_ms=ms(4, day)) as session:
+            await switched(session, False)
+            await session.upsert("places", [place("d", n)])
+            await switched(session, is_on)
+
+
+MORE = [Edits(ms(5, 1), [place("a", 10)]), Edits(ms(5, 2), [place("a", 11)])]
+
+
+@pytest.mark.parametrize(
+    ("loses", "oldest"), [(expired_by_others, 6), (without_history, 9)], ids=["expired", "off"]
+)
+def test_what_was_lost_between_two_segments_is_expired(
+    spark: SparkSession,
+    file: str,
+    tmp_path: Path,
+    loses: Callable[[Storage], Awaitable[None]],
+    oldest: int,
+) -> None:
+    imported(file, EDITS)
+    folder = tmp_path / "archive"
+    archived(spark, file, folder)
+    imported(file, LATER)
+    done_by(file, loses)
+    imported(file, MORE)
+    expected = content(file, oldest)
+    told = Told()
+    again = archived(spark, file, folder, told)
+    assert again.oldest == oldest
+    assert [line for line in told.lines if f"no version before {oldest}" in line]
+    with pytest.raises(Expired):
+        content(file, oldest)
+    for version in (1, 4, oldest - 1):
+        with pytest.raises(Expired, match=f"before version {oldest}") as caught:
+            found(spark, file, folder, version)
+        assert caught.value.oldest == oldest
+    assert found(spark, file, folder, oldest) == expected
+
+
+def test_a_second_archive_begins_where_the_first_one_ended(
+    spark: SparkSession, file: str, tmp_path: Path
+) -> None:
+    imported(file, EDITS)
+    archived(spark, file, tmp_path / "first")
+    imported(file, LATER)
+    expected = content(file, 5)
+    # The last end before March, when history was dropped, is that of version 4.
+    assert archived(spark, file, tmp_path / "second").oldest == 4
+    with pytest.raises(Expired, match="before version 4") as caught:
+        found(spark, file, tmp_path / "second", 1)
+    assert caught.value.oldest == 4
+    assert found(spark, file, tmp_path / "second", 5) == expected
+
+
+def test_an_archive_is_that_of_one_collection_only(
+    spark: SparkSession, file: str, tmp_path: Path
+) -> None:
+    """Whatever others are called."""
+    imported(file, EDITS)
+    archived(spark, file, tmp_path / "archive")
+
+    async def replaced(storage: Storage) -> None:
+        async with storage.write("test") as session:
+            await session.drop_collection("places")
+        await storage.maintain()
+        async with storage.write("test") as session:
+            await session.create_collection(CollectionInfo(id="places"))
+
+    done_by(file, replaced)
+    with pytest.raises(InvalidArgument, match="was called 'places' before"):
+        found(spark, file, tmp_path / "archive", 1)
+
+
+class Told(Silent):
+    """Somebody who listens."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+# ---- All of a state ------------------------------------------------------------------------------
+
+NESTED = place("n", 1) | {"txn_next": "5", "old": {"@ns:com:here:xyz": {"txn_next": "6"}}}
+
+
+def rows_of(table_: Any) -> Rows:
+    return {row.id: row.asDict(recursive=True) for row in table_.collect()}
+
+
+def stored(spark: SparkSession, place_: Place, version: int) -> Rows:
+    """What the storage itself answers."""
+    plan = opened(place_).call(lambda s: s.plan("places", Query(), AtSeq(version)))
+    return rows_of(table(spark, place_, plan, KEPT))
+
+
+def test_it_is_what_the_storage_answered(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    """In all columns."""
+    imported(location, [Edits(EDITS[0].at_ms, [*EDITS[0].put, NESTED], []), *EDITS[1:3]])
+    imported(location, [Edits(ms(2, 15), [NESTED | {"other": 1.50}]), *EDITS[3:]])
+    expected = {version: stored(spark, Place(location), version) for version in (1, 2, 4)}
+    archived(spark, location, tmp_path / "archive")
+    for version, rows in expected.items():
+        with pytest.raises(Expired):
+            content(location, version)
+        features = archived_features(
+            spark, Place(location), "places", str(tmp_path / "archive"), str(version)
+        )
+        assert rows_of(features) == rows
+    first = expected[1]["n"]["feature"].replace(" ", "")
+    assert [first.count(f'"txn_next":"{end}"') for end in (0, 5, 6)] == [1, 1, 1]
+
+
+@pytest.mark.long
+def test_a_storage_may_be_in_a_schema_of_its_own(
+    spark: SparkSession, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    with database_factory.fresh() as dsn:
+        place_ = Place(dsn, "town")
+
+        async def fill(storage: Storage) -> None:
+            info, signed = CollectionInfo(id="places"), Signed("importer", None, "as it was")
+            await import_history(storage, info, EDITS, signed)
+
+        opened(place_).call(fill)
+        expected = stored(spark, place_, 1)
+        folder = str(tmp_path / "archive")
+        spec = Archive(place=place_, collection="places", archive=folder, older_than_days=1)
+        assert archive(spark, spec, Silent()).dropped == 5
+        assert rows_of(archived_features(spark, place_, "places", folder, "1")) == expected
+        close_all()
+
+
+# ---- Verified, then dropped ----------------------------------------------------------------------
+
+
+def shortened(file_: Path) -> None:
+    """It can be read, but a state is missing."""
+    states = pq.read_table(file_)
+    pq.write_table(states.slice(1), file_)
+
+
+def damaged(file_: Path) -> None:
+    file_.write_bytes(b"PAR1 and nothing else")
+
+
+class Damages(Silent):
+    """Somebody who breaks the files of a segment before they are read back."""
+
+    def __init__(self, folder: Path, how: Callable[[Path], None]) -> None:
+        self._folder = folder
+        self._how = how
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        if name == "read back" and total is None:
+            for file_ in self._folder.glob(f"*{UNFINISHED}/*.parquet"):
+                self._how(file_)
+
+
+@pytest.mark.parametrize("how", [shortened, damaged, Path.unlink])
+def test_nothing_is_dropped_that_was_not_read_back(
+    spark: SparkSession, file: str, tmp_path: Path, how: Callable[[Path], None]
+) -> None:
+    imported(file, EDITS)
+    folder = tmp_path / "archive"
+    wrong = StorageCorrupt if how is shortened else Exception
+    with pytest.raises(wrong):
+        archived(spark, file, folder, Damages(folder, how))
+    assert content(file, 1) == {"a": 1, "b": 1, "c": 1}
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize("how", [shortened, Path.unlink])
+def test_what_an_earlier_job_archived_is_read_again_before_it_is_dropped(
+    spark: SparkSession, file: str, tmp_path: Path, how: Callable[[Path], None]
+) -> None:
+    imported(file, EDITS)
+    folder = tmp_path / "archive"
+    kept = archived(spark, file, folder, keep=True)
+    assert kept.segment is not None
+    first = next((folder / kept.segment).iterdir())
+    whole = first.read_bytes()
+    how(first)
+    with pytest.raises(StorageCorrupt, match="nothing was dropped"):
+        archived(spark, file, folder)
+    assert content(file, 1) == {"a": 1, "b": 1, "c": 1}
+    first.write_bytes(whole)
+    assert (done := archived(spark, file, folder)).segment is None
+    assert (done.dropped, done.left) == (5, 0)
+    assert found(spark, file, folder, 1) == {"a": 1, "b": 1, "c": 1}
+    # What is gone already is not read again.
+    first.unlink()
+    assert archived(spark, file, folder).dropped == 0
+
+
+def test_a_job_that_died_leaves_nothing_that_counts(
+    spark: SparkSession, file: str, tmp_path: Path
+) -> None:
+    imported(file, EDITS)
+    folder = tmp_path / "archive"
+    orphan = archived(spark, file, folder, keep=True).segment
+    assert orphan is not None
+    manifest = folder / MANIFEST
+    # As if it had died just before it wrote the manifest; another one in the middle of a segment.
+    known = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
+    write_manifest(folder, msgspec.structs.replace(known, segments=[]))
+    unfinished = folder / f"{orphan[:-1]}x{UNFINISHED}"
+    unfinished.mkdir()
+    (unfinished / "1-x.parquet").write_bytes(b"PAR1")
+    (folder / f".{MANIFEST}.0123").touch()
+    done = archived(spark, file, folder)
+    assert (done.states, done.dropped, done.segment != orphan) == (5, 5, True)
+    assert found(spark, file, folder, 1) == {"a": 1, "b": 1, "c": 1}
+    left = {path.name for path in folder.iterdir() if path.is_dir() or MANIFEST in path.name}
+    assert left == {MANIFEST, orphan, done.segment}
+    manifest.unlink()
+    with pytest.raises(InvalidArgument, match="has segments, but no"):
+        archived(spark, file, folder)

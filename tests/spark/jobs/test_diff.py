@@ -18,11 +18,12 @@ from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, L
 from naksha.model.query import Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
-from naksha.spark.jobs.diff import REPORT, Compared, Diff, Output, diff
+from naksha.spark.jobs.diff import Compared, Diff, diff
 from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded, Mapping
+from naksha.spark.jobs.publishing import REPORT, Output
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.json_values import same
@@ -184,7 +185,14 @@ def test_it_is_what_a_load_would_change(
     files = (written(tmp_path / "edited.geojsonl", [*features, *broken]),)
     told = found(spark, town, files=files, mode=mode)
     rejects = Path(str(told.rejects)).read_bytes()
-    spec = Load(place=town.place, collection="places", files=files, app_id="test", mode=mode)
+    spec = Load(
+        place=town.place,
+        collection="places",
+        files=files,
+        app_id="test",
+        mode=mode,
+        delete_rejected=mode is WriteMode.MIRROR,
+    )
     done = load(spark, spec, Silent())
     assert counts_of(told) == counts_of(done)
     assert min(done.created, done.updated, done.unchanged) > 0

@@ -16,6 +16,7 @@ import shapely
 from pyarrow import dataset
 from pyspark.sql import SparkSession
 
+from naksha.model import limits
 from naksha.model.errors import Cancelled, Conflict, InvalidArgument
 from naksha.model.quadkey import QRID_DIGITS
 from naksha.model.query import Bbox, Query
@@ -274,3 +275,21 @@ def test_a_column_has_a_type_that_all_values_fit_into() -> None:
     assert one_kind({Kind.INTEGER, Kind.NUMBER}) is Kind.NUMBER
     assert one_kind({Kind.INTEGER, Kind.TEXT}) is Kind.JSON
     assert one_kind({Kind.NOTHING}) is Kind.JSON
+
+
+def test_the_report_names_some_files_and_the_manifest_all(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    """So that a report is never too long."""
+    most = limits.FILES_TOLD_MAX + 5
+    small_town.put(*(point(f"f{n}", n - 100.25, 20.25) for n in range(most)))
+    report = done(spark, small_town, tmp_path / "out", features_max=1)
+    text = (tmp_path / "out/_manifest.json").read_bytes()
+    manifest = msgspec.json.decode(text, type=Exported)
+    assert (report.file_count, len(report.files)) == (most, limits.FILES_TOLD_MAX)
+    assert (manifest.file_count, len(manifest.files)) == (most, most)
+    assert manifest.files[: limits.FILES_TOLD_MAX] == report.files
+    assert {file.path for file in manifest.files} == {
+        str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet")
+    }
+    assert len(msgspec.json.encode(report)) < limits.JOB_REPORT_BYTES_MAX

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.quadkey import QRID_DIGITS
 from naksha.spark.jobs.cells import CellFinder, cells_of, settle
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.partition import Partition, Partitioned, partition
+from naksha.spark.jobs.publishing import Output
 from naksha.spi.partitioning import decode_partitioning
 from naksha.spi.partitioning import partition as partition_by_cell
 from tests.spark.jobs.town import Town, point, scattered
@@ -115,3 +120,25 @@ def test_it_is_kept_when_asked_for(spark: SparkSession, small_town: Town) -> Non
     for wrong in ({"version": "1"}, {"features_max": 5}):
         with pytest.raises(InvalidArgument, match="HEAD"):
             computed(spark, small_town, keep=True, **wrong)
+
+
+@pytest.mark.parametrize("format_", Output)
+def test_all_cells_are_in_the_output(
+    spark: SparkSession, small_town: Town, tmp_path: Path, format_: Output
+) -> None:
+    """The report has only some, so that it is never too long."""
+    most = limits.CELLS_TOLD_MAX + 10
+    small_town.put(*(point(f"f{n}", (n % 60) * 5 - 149.0, n // 60 - 40.0) for n in range(most)))
+    told = computed(
+        spark, small_town, features_max=1, output=str(tmp_path / "cells"), output_format=format_
+    )
+    assert (told.features, len(told.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
+    if format_ is Output.PARQUET:
+        rows = pq.read_table(tmp_path / "cells").to_pylist()
+    else:
+        (file,) = (tmp_path / "cells").glob("*.jsonl")
+        rows = msgspec.json.Decoder().decode_lines(file.read_bytes())
+    found = {row["qrid"]: row["features"] for row in rows}
+    assert (len(found), sum(found.values())) == (told.cells, most)
+    assert list(found.items())[: limits.CELLS_TOLD_MAX] == list(told.by_qrid.items())
+    assert len(msgspec.json.encode(told)) < limits.JOB_REPORT_BYTES_MAX

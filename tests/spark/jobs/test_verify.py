@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,10 @@ CASES = {
     "elsewhere too": {Invariant.QRID},
     "born again": {Invariant.VERSION, Invariant.PUUID, Invariant.LOG},
     "twice in one": {Invariant.PUUID},
+    "gone": {Invariant.GAP, Invariant.LOG},
+    "forgotten": {Invariant.GAP, Invariant.LOG},
 }
-"""What is done to a feature of that name, and what that violates."""
+"""What is done to a feature of that name, and what that violates. The log has no names."""
 ON_A_BRANCH = {
     "branch ends late": {Invariant.OVERLAP},
     "branch lost": {Invariant.GAP},
@@ -167,7 +170,7 @@ def history_of(town: Town) -> None:
     for id_ in [*CASES, "healthy", "moved", "ended", "in another leaf", "vanished"]:
         for n in range(3):
             town.put(point(id_, 10.0 + n, 20.0, n=n))
-    for id_ in ("buried alive", "never lived", "undead"):
+    for id_ in ("buried alive", "never lived", "undead", "forgotten"):
         town.delete(id_)
 
     async def twice(session: WriteSession) -> None:
@@ -239,6 +242,8 @@ def broken_file(path: str, overlay: str) -> None:
     execute("UPDATE places SET action = 'CREATE' WHERE id = 'born again'")
     json("born again", "action", "'CREATE'")
     json("twice in one", "puuid", "'town:places:2020:1:1:1'")
+    execute("DELETE FROM places WHERE id = 'gone'")
+    execute("DELETE FROM places_del WHERE id = 'forgotten'")
     # What only a file can have wrong, because there the columns are kept apart.
     execute("UPDATE places SET west = west - 1, author = 'eve' WHERE id = 'moved'")
     execute("DELETE FROM places WHERE id = 'vanished'")
@@ -345,6 +350,8 @@ async def broken_main(connection: Any) -> None:
     await json("twice in one", "puuid", "'\"town:places:2020:1:1:1\"'")
     for table in ("places", "places_hst"):
         await execute(f"DELETE FROM {table} WHERE jsondata->>'id' = 'vanished'")
+    await execute("DELETE FROM places WHERE jsondata->>'id' = 'gone'")
+    await execute("DELETE FROM places_del WHERE jsondata->>'id' = 'forgotten'")
 
 
 async def in_another_leaf(connection: Any, id_: str) -> None:
@@ -367,10 +374,12 @@ async def in_another_leaf(connection: Any, id_: str) -> None:
 
 async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path: Path) -> None:
     history_of(town)
+    lines: dict[str | None, dict[str, set[Invariant]]] = {None: CASES, "draft": ON_A_BRANCH}
     wanted: dict[tuple[str | None, str | None], set[str]] = {
-        (branch, id_): set(map(str, broken))
-        for branch, cases in ((None, CASES), ("draft", ON_A_BRANCH))
+        (branch, id_): named
+        for branch, cases in lines.items()
         for id_, broken in cases.items()
+        if (named := set(map(str, broken - {Invariant.LOG})))
     }
     if town.is_file:
         broken_file(town.path, overlay_of(town))
@@ -378,19 +387,56 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
     else:
         await broken_database(town.place.location, overlay_of(town))
         wanted |= {(None, "moved"): {"qrid"}, (None, "in another leaf"): {"leaf"}}
-        wanted |= {(None, "ended"): {"interval"}}
-    # Of what is gone only the log knows, and that does not know its name.
-    wanted |= {(None, None): {"log"}}
+        wanted |= {(None, "ended"): {"interval", "gap"}}
+        # There a tombstone has a backup, which is what the log counts.
+        wanted |= {(None, "forgotten"): {"tombstone"}}
+    # Besides, all states are gone that three transactions made, and three, and one.
+    counts = {
+        branch: sum(Invariant.LOG in broken for broken in cases.values())
+        for branch, cases in lines.items()
+    }
+    counts[None] += sum({"vanished": 3, "never lived": 3, "lost": 1}.values())
+    counts[None] -= not town.is_file
+    wanted |= {(branch, None): {"log"} for branch in lines}
     report = checked(spark, town, output=str(tmp_path / "found"))
     found: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
     for violation in report.found:
         found[violation.branch, violation.feature].add(violation.invariant)
     assert found == wanted
+    logged = [each.branch for each in report.found if each.invariant == Invariant.LOG]
+    assert Counter(logged) == counts
     assert report.collection == "places"
     assert JOB.exit_code is not None
     assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code
     assert sum(report.violations.values()) == len(report.found)
     assert len(pq.read_table(tmp_path / "found")) == len(report.found)
+
+
+class Expires(Silent):
+    """Somebody who drops history while it is read."""
+
+    def __init__(self, town: Town) -> None:
+        self._town: Town | None = town
+        self.lines: list[str] = []
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        town = self._town
+        if name == "reading" and town is not None:
+            self._town = None
+            tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
+            town.call(lambda storage: storage.expire("places", tomorrow))
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: Town) -> None:
+    for n in range(3):
+        small_town.put(point("a", 1.0 + n, 2.0))
+    progress = Expires(small_town)
+    report = verify(spark, Verify(place=small_town.place, collection="places"), progress)
+    assert (report.found, report.states, report.complete_since) == ([], 1, 4)
+    assert ["History expired meanwhile" in line for line in progress.lines] == [True]
 
 
 @pytest.mark.long

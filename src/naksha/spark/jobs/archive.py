@@ -7,20 +7,32 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
-from naksha.model.errors import InvalidArgument, StorageCorrupt
+from naksha.model.errors import InvalidArgument, Retryable, StorageCorrupt
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query, States
 from naksha.model.txn import MONTH_FACTOR, date_of, txn_of
 from naksha.model.version import AtSeq, AtTime, Version
-from naksha.spark.archives import KEPT, Manifest, Segment, growing, read_manifest, write_manifest
+from naksha.spark.archives import (
+    KEPT,
+    UNFINISHED,
+    Manifest,
+    Segment,
+    begun,
+    finish,
+    growing,
+    new_name,
+    write_manifest,
+)
 from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.geoparquet import (
     BBOX,
@@ -30,7 +42,7 @@ from naksha.spark.jobs.geoparquet import (
     numbers_of,
     written_by_number,
 )
-from naksha.spark.jobs.reading import table
+from naksha.spark.jobs.reading import oldest_version, table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
 from naksha.spi.arrow import COLUMNS
@@ -61,23 +73,35 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     archive: str
     until: str
     """The first transaction whose ends are not archived."""
+    oldest: int | None
+    """The oldest version that the archive has; None when there is nothing in it."""
     states: int
     bytes: int
     files: int
     segment: str | None
     """None when there was nothing to archive."""
-    is_dropped: bool
+    dropped: int
+    """States that the storage has no longer."""
+    left: int
+    """Those that it still has of what is archived: because of pins, because others were at work,
+    or because nothing was to be dropped."""
 
 
 class _Plan(NamedTuple):
-    """What is to be archived: states that ended from `first` on, before `until`."""
+    """What is to be archived: states that ended before `until`. Of these the archive has all that
+    ended before `first`; what ended before `cutoff` is to be dropped."""
 
-    storage: str
     manifest: Manifest
-    first: int
     until: int
+    cutoff: int
     last: Version
+    oldest: Version
+    """The storage has all that ended after it."""
     splits: list[Split]
+
+    @property
+    def first(self) -> int:
+        return self.manifest.until
 
 
 def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
@@ -93,28 +117,38 @@ def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
 def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progress) -> Archived:
     storage = opened(spec.place)
     day = storage.call(lambda s: _day(s, spec.older_than_days))
-    plan = storage.call(lambda s: _plan(s, spec, folder, day))
-    segment = None
+    manifest = storage.call(lambda s: _begun(s, spec, folder))
+    plan = storage.call(lambda s: _plan(s, spec, manifest, day))
+    segment, dropped, left = None, 0, 0
     if plan is not None:
-        segment = _write(spark, spec, folder, plan, progress)
-        if segment is not None:
-            kept = [*plan.manifest.segments, segment]
-            write_manifest(folder, msgspec.structs.replace(plan.manifest, segments=kept))
-    if not spec.keep and plan is not None:
-        progress.phase("drop")
-        storage.call(lambda s: s.expire(spec.collection, day))
-    files = [] if segment is None else segment.files
-    sizes = [(folder / segment.name / each).stat().st_size for each in files] if segment else []
+        ended = _ended(spark, spec, plan)
+        there = watched(spark, progress, "count", lambda: _there(ended, plan))
+        if there.new.states:
+            segment = _write(spark, spec, folder, plan, ended, there.new, progress)
+            manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
+            write_manifest(folder, manifest)
+        left = there.due
+        if not spec.keep:
+            _check_kept(spark, folder, plan, there, ended.schema, progress)
+            left = _drop(spark, spec, plan, there, day, progress)
+        dropped = there.due - left
+    sizes = [path.stat().st_size for path in segment.paths(folder)] if segment else []
     return Archived(
         collection=spec.collection,
         archive=str(folder),
         until=str(txn_of(day, 0)),
+        oldest=None if manifest.since is None else manifest.since.oldest,
         states=0 if segment is None else segment.states,
         bytes=sum(sizes),
-        files=len(files),
+        files=len(sizes),
         segment=None if segment is None else segment.name,
-        is_dropped=not spec.keep and plan is not None,
+        dropped=dropped,
+        left=left,
     )
+
+
+async def _begun(storage: Storage, spec: Archive, folder: Path) -> Manifest:
+    return begun(folder, storage.id, await storage.collection(spec.collection))
 
 
 async def _day(storage: Storage, days: int) -> date:
@@ -125,19 +159,19 @@ async def _day(storage: Storage, days: int) -> date:
     return min(wanted, date_of(last)) if last else wanted
 
 
-async def _plan(storage: Storage, spec: Archive, folder: Path, day: date) -> _Plan | None:
+async def _plan(storage: Storage, spec: Archive, manifest: Manifest, day: date) -> _Plan | None:
     """What is there to archive, None for nothing."""
-    await storage.collection(spec.collection)
-    manifest = read_manifest(folder, storage.id, spec.collection)
-    until = txn_of(day, 0)
+    cutoff = txn_of(day, 0)
     last = await _last_before(storage, day)
     if last is None:
         return None
-    if manifest.until > until:
-        until = manifest.until
-    query = Query(states=States.ALL)
-    splits = await storage.plan(spec.collection, query, AtSeq(last.seq_number))
-    return _Plan(storage.id, manifest, manifest.until, until, last, splits)
+    oldest = await oldest_version(storage, spec.collection)
+    splits = await _splits(storage, spec, last)
+    return _Plan(manifest, max(cutoff, manifest.until), cutoff, last, oldest, splits)
+
+
+async def _splits(storage: Storage, spec: Archive, last: Version) -> list[Split]:
+    return await storage.plan(spec.collection, Query(states=States.ALL), AtSeq(last.seq_number))
 
 
 async def _last_before(storage: Storage, day: date) -> Version | None:
@@ -156,47 +190,7 @@ async def _last_before(storage: Storage, day: date) -> Version | None:
     return None if found.seq_number == 0 else found
 
 
-# ---- Writing and reading back --------------------------------------------------------------------
-
-
-def _write(
-    spark: SparkSession, spec: Archive, folder: Path, plan: _Plan, progress: Progress
-) -> Segment | None:
-    """The states as a new segment, which nothing names yet; None when there are none."""
-    states = _ended(table(spark, spec.place, plan.splits, KEPT), plan)
-    expected = watched(spark, progress, "count", lambda: _checksum(states))
-    if expected.states == 0:
-        return None
-    name = f"{plan.first}-{plan.until}-{uuid.uuid4().hex[:8]}"
-    work = folder / name
-    work.mkdir()
-    try:
-        months = states.withColumn("month", sf.expr(f"txn_next DIV {MONTH_FACTOR}"))
-        ordered = months.repartition("month").sortWithinPartitions("month", "qrid", "id", "txn")
-        written = ordered.mapInArrow(_Writer(str(work)), _WRITTEN)
-        rows = watched(spark, progress, "write", written.collect)
-        files = sorted(row.path for row in rows)
-        back = spark.read.schema(states.schema).parquet(*(str(work / file) for file in files))
-        found = watched(spark, progress, "read back", lambda: _checksum(back))
-        if found != expected:
-            raise StorageCorrupt(
-                f"The archive does not have what was written: {found}, not {expected}; nothing was"
-                " dropped"
-            )
-        for left in work.iterdir():
-            if left.name not in files:
-                left.unlink()  # Of attempts that were repeated.
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    return Segment(
-        name, plan.first, plan.until, plan.last.seq_number, found.states, found.sum, files
-    )
-
-
-def _ended(states: DataFrame, plan: _Plan) -> DataFrame:
-    ended = (sf.col("txn_next") >= plan.first) & (sf.col("txn_next") < plan.until)
-    return states.where((sf.col("txn_next") > 0) & ended)
+# ---- What is there -------------------------------------------------------------------------------
 
 
 class _Checksum(NamedTuple):
@@ -206,10 +200,142 @@ class _Checksum(NamedTuple):
     sum: str
 
 
+class _There(NamedTuple):
+    """What the storage has of what has ended."""
+
+    new: _Checksum
+    """States that are not in the archive yet."""
+    due: int
+    """How many there are to be dropped."""
+    since: int | None
+    """The first end of those that are in the archive; None when there are none."""
+
+
+def _ended(spark: SparkSession, spec: Archive, plan: _Plan) -> DataFrame:
+    states = table(spark, spec.place, plan.splits, KEPT)
+    return states.where((sf.col("txn_next") > 0) & (sf.col("txn_next") < plan.until))
+
+
+def _there(ended: DataFrame, plan: _Plan) -> _There:
+    is_new = sf.col("txn_next") >= plan.first
+    (row,) = ended.agg(
+        sf.count_if(is_new).alias("states"),
+        sf.sum(sf.when(is_new, _hash())).alias("sum"),
+        sf.count_if(sf.col("txn_next") < plan.cutoff).alias("due"),
+        sf.min(sf.when(~is_new, sf.col("txn_next"))).alias("since"),
+    ).collect()
+    return _There(_Checksum(row.states, str(row.sum or 0)), row.due, row.since)
+
+
 def _checksum(states: DataFrame) -> _Checksum:
-    hashes = sf.xxhash64(*(sf.col(name) for name in KEPT)).cast("decimal(38,0)")
-    (row,) = states.agg(sf.count("*").alias("states"), sf.sum(hashes).alias("sum")).collect()
+    (row,) = states.agg(sf.count("*").alias("states"), sf.sum(_hash()).alias("sum")).collect()
     return _Checksum(row.states, str(row.sum or 0))
+
+
+def _hash() -> Column:
+    return sf.xxhash64(*(sf.col(name) for name in KEPT)).cast("decimal(38,0)")
+
+
+# ---- Dropping ------------------------------------------------------------------------------------
+
+
+def _check_kept(
+    spark: SparkSession,
+    folder: Path,
+    plan: _Plan,
+    there: _There,
+    schema: StructType,
+    progress: Progress,
+) -> None:
+    """What is to be dropped now may have been archived by an earlier job: its files must still be
+    there, and have what they had."""
+    for segment in plan.manifest.segments:
+        if there.since is None or segment.until <= there.since:
+            continue
+        paths = segment.paths(folder)
+        for path in paths:
+            if not path.is_file():
+                raise StorageCorrupt(f"The archive has lost {path}; nothing was dropped")
+        states = spark.read.schema(schema).parquet(*map(str, paths))
+        found = watched(spark, progress, "read again", partial(_checksum, states))
+        _check_same(found, _Checksum(segment.states, segment.checksum))
+
+
+def _check_same(found: _Checksum, expected: _Checksum) -> None:
+    if found != expected:
+        raise StorageCorrupt(
+            f"The archive does not have what was written: {found}, not {expected}; nothing was"
+            " dropped"
+        )
+
+
+def _drop(
+    spark: SparkSession,
+    spec: Archive,
+    plan: _Plan,
+    there: _There,
+    day: date,
+    progress: Progress,
+) -> int:
+    """Drop what is archived; gives how many states of it are still there."""
+    storage = opened(spec.place)
+    progress.phase("drop")
+    storage.call(lambda s: s.expire(spec.collection, day))
+    if there.due == 0:
+        return 0
+    splits = storage.call(lambda s: _splits(s, spec, plan.last))
+    ends = table(spark, spec.place, splits, ["txn_next"])
+    left = ends.where(f"txn_next > 0 AND txn_next < {plan.cutoff}")
+    return watched(spark, progress, "count what is left", left.count)
+
+
+# ---- Writing and reading back --------------------------------------------------------------------
+
+
+def _write(
+    spark: SparkSession,
+    spec: Archive,
+    folder: Path,
+    plan: _Plan,
+    ended: DataFrame,
+    expected: _Checksum,
+    progress: Progress,
+) -> Segment:
+    """The states that are new as a segment, which nothing names yet."""
+    states = ended.where(sf.col("txn_next") >= plan.first)
+    name = new_name(plan.first, plan.until)
+    work = folder / f"{name}{UNFINISHED}"
+    work.mkdir()
+    try:
+        months = states.withColumn("month", sf.expr(f"txn_next DIV {MONTH_FACTOR}"))
+        ordered = months.repartition("month").sortWithinPartitions("month", "qrid", "id", "txn")
+        written = ordered.mapInArrow(_Writer(str(work)), _WRITTEN)
+        rows = watched(spark, progress, "write", written.collect)
+        # What the storage gave up until now may be missing.
+        oldest = opened(spec.place).call(lambda s: oldest_version(s, spec.collection))
+        files = sorted(row.path for row in rows)
+        back = spark.read.schema(states.schema).parquet(*(str(work / file) for file in files))
+        found = watched(spark, progress, "read back", lambda: _checksum(back))
+        if found != expected and oldest != plan.oldest:
+            raise Retryable("History expired while it was archived; nothing was dropped")
+        _check_same(found, expected)
+        for left in work.iterdir():
+            if left.name not in files:
+                left.unlink()  # Of attempts that were repeated.
+        segment = Segment(
+            *(name, plan.first, plan.until, oldest.txn, oldest.seq_number),
+            *(plan.last.seq_number, found.states, found.sum, files),
+        )
+        finish(folder, work, segment)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    if 0 < plan.first <= oldest.txn:
+        progress.say(
+            f"History was lost before it was archived: the archive has no version before"
+            f" {oldest.seq_number} any more"
+        )
+    return segment
 
 
 class _Writer:

@@ -26,7 +26,7 @@ from naksha.spark.jobs.frame import InputFile, Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.loading.checking import Checker, keep_rejected
 from naksha.spark.jobs.loading.records import collection_of, records_of
 from naksha.spark.jobs.loading.spec import Format, Mapping
-from naksha.spark.jobs.publishing import check_output, published
+from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
@@ -39,18 +39,8 @@ from naksha.versioning.diff import Action, check_readable
 from naksha.versioning.forks import Fork, fork_of
 from naksha.versioning.places import Place
 
-REPORT: Final = "_report.json"
 _SIDES: Final = ("old", "new")
 _UUIDS: Final = ("old.uuid", "new.uuid")
-
-
-class Output(StrEnum):
-    """How changes are written."""
-
-    PARQUET = "parquet"
-    """A row for each, with geometries in WKB and the rest of the features as JSON."""
-    LINES = "json-lines"
-    """An object for each, with whole features as GeoJSON."""
 
 
 class Diff(Spec, frozen=True, kw_only=True, tag="diff"):
@@ -78,6 +68,8 @@ class Diff(Spec, frozen=True, kw_only=True, tag="diff"):
     """A directory for the changes; without it they are only counted."""
     output_format: Output = Output.PARQUET
     overwrite: bool = False
+    job_id: str = ""
+    """A directory that this very job has made is its result."""
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -124,6 +116,8 @@ def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
     _check(spec)
     target = None
     if spec.output is not None:
+        if (made := made_before(spec.output, spec.job_id, Compared)) is not None:
+            return made
         target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.files:
         return _diff_files(spark, spec, target, progress)
@@ -317,7 +311,7 @@ def _compared(
     with published(target, overwrite=spec.overwrite) as work:
         watched(spark, progress, "comparing", lambda: _save(seen, work, spec.output_format))
         report = msgspec.structs.replace(report, **counting.get)
-        (work / REPORT).write_bytes(msgspec.json.encode(report))
+        tell(work, spec.job_id, report)
     return report
 
 

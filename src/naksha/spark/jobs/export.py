@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.spark.jobs import typed
@@ -33,7 +34,7 @@ from naksha.spark.jobs.geoparquet import (
     numbers_of,
     written_by_number,
 )
-from naksha.spark.jobs.publishing import check_output, published
+from naksha.spark.jobs.publishing import check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
@@ -71,6 +72,8 @@ class Export(Spec, frozen=True, kw_only=True, tag="export"):
     """How many features a file may have; None for what the storage takes for a cell."""
     overwrite: bool = False
     """Replace a directory that is there; it is not touched before the new one is whole."""
+    job_id: str = ""
+    """A directory that this very job has made is its result."""
 
 
 class ExportedFile(msgspec.Struct, frozen=True, rename="camel"):
@@ -84,7 +87,7 @@ class ExportedFile(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was exported; this is the manifest, too."""
+    """What was exported; with all files this is the manifest, too."""
 
     output: str
     storage: str
@@ -96,11 +99,15 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     features: int
     bytes: int
     columns: list[str]
+    file_count: int
     files: list[ExportedFile]
+    """The first ones; all of them are in the manifest."""
 
 
 def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
     """See `Export`."""
+    if (before := made_before(spec.output, spec.job_id, Exported)) is not None:
+        return before
     target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.features_max is not None and spec.features_max < 1:
         raise InvalidArgument("A file has at least one feature", field="features_max")
@@ -117,8 +124,10 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
         made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
         files = watched(spark, progress, "writing", made.collect)
         told = _arranged(work, parts, sorted(cells), files)
-        report = _report(spec, at, storage.storage.id, writer.schema, told)
-        (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
+        manifest = _manifest(spec, at, storage.storage.id, writer.schema, told)
+        (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        report = msgspec.structs.replace(manifest, files=told[: limits.FILES_TOLD_MAX])
+        tell(work, spec.job_id, report)
         (work / SUCCESS).touch()
     return report
 
@@ -254,7 +263,7 @@ def _arranged(
     return told
 
 
-def _report(
+def _manifest(
     spec: Export, at: Place, storage_id: str, schema: pa.Schema, files: list[ExportedFile]
 ) -> Exported:
     return Exported(
@@ -268,6 +277,7 @@ def _report(
         features=sum(file.features for file in files),
         bytes=sum(file.bytes for file in files),
         columns=schema.names,
+        file_count=len(files),
         files=files,
     )
 

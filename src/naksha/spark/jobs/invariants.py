@@ -1,7 +1,7 @@
 """What must be true of the states of a collection, as expressions on columns.
 
-Each state is looked at by itself, together with the one before it, and together with all others
-of its transaction. Among the states are those that nobody ever saw, because others follow them.
+Each state is looked at by itself, together with its neighbours, and together with all others of
+its transaction. Among the states are those that nobody ever saw, because others follow them.
 
 They come by lines: main, and each branch with the states below it that its own ones follow. What
 is below is checked where it was written, so of a branch only its own states are told of.
@@ -37,7 +37,8 @@ class Invariant(StrEnum):
     OVERLAP = "overlap"
     """No two states of a feature are valid at the same time."""
     GAP = "gap"
-    """Where history is complete, a state begins when the one before it ends."""
+    """Where history is complete, a state begins when the one before it ends, and only a tombstone
+    ends without a state that follows."""
     VERSION = "version"
     """The versions of a feature go on by one."""
     PUUID = "puuid"
@@ -262,7 +263,7 @@ def _namespace() -> str:
     return f"transform({differ}, pair -> {_problem(Invariant.NAMESPACE, message)})"
 
 
-# ---- Each state with the one before it -----------------------------------------------------------
+# ---- Each state with its neighbours --------------------------------------------------------------
 
 BEFORE: Final = {
     # Whether all that was there between a state and the one before it must still be there.
@@ -277,6 +278,7 @@ BEFORE: Final = {
 }
 """What the rules below are made of."""
 LINKED: Final = {
+    "is_last": "n_uuid IS NULL",
     "is_first": "p_uuid IS NULL",
     "is_next": "p_uuid IS NOT NULL AND is_step",
     "is_whole": "is_known OR p_txn_next = txn",
@@ -304,6 +306,18 @@ FOLLOWING: Final = (
         Invariant.GAP,
         "is_lost AND NOT is_dead",
         "concat('nothing is known before version ', version)",
+    ),
+    Rule(
+        Invariant.GAP,
+        # What was current until now is not: then it has no end.
+        "is_last AND NOT is_dead AND txn_next > floor",
+        "concat('nothing follows it, although it ended at ', txn_next)",
+    ),
+    Rule(
+        Invariant.TOMBSTONE,
+        # Of a tombstone that was purged there is more than that.
+        "is_last AND is_dead AND txn = txn_next AND txn > floor",
+        "'only the backup of the tombstone is there'",
     ),
     Rule(
         Invariant.VERSION,
@@ -340,14 +354,14 @@ FOLLOWING: Final = (
 
 
 def chained(states: DataFrame) -> DataFrame:
-    """States, each line's own ones, with their problems as successors of others. `is_step` is false
+    """States, each line's own ones, with their problems as neighbours of others. `is_step` is false
     for a state that only replaced another one of its own transaction: then it is no change."""
     in_order = "OVER (PARTITION BY overlay, id ORDER BY i, txn = txn_next)"
     # A storage may keep a backup of a tombstone beside it, under the same id.
     again = f"txn = txn_next AND action = 'DELETE' AND uuid <=> lag(uuid) {in_order}"
     single = states.selectExpr("*", f"{again} AS is_backup").where("NOT is_backup")
     before = [f"lag({name}) {in_order} AS p_{name}" for name in _STATE if name != "id"]
-    linked = single.selectExpr("*", *before)
+    linked = single.selectExpr("*", *before, f"lead(uuid) {in_order} AS n_uuid")
     for named in (BEFORE, LINKED):
         linked = linked.selectExpr("*", *(f"{text} AS {name}" for name, text in named.items()))
     own = linked.where(f"overlay = {MAIN} OR txn > base")
@@ -374,9 +388,10 @@ def _shared_ids(states: DataFrame) -> DataFrame:
 
 
 def _uncounted(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
-    """Transactions that the log tells something else of, where both are complete."""
+    """Transactions that the log tells something else of, where both are complete. Which feature it
+    is nobody knows: those that are there may be innocent."""
     counts = (
-        *("min(branch) AS n_branch", "min(id) AS n_id"),
+        "min(branch) AS n_branch",
         *(
             f"count_if(is_step AND action = '{action}') AS n_{name}"
             for name, action in _COUNTED.items()
@@ -388,7 +403,7 @@ def _uncounted(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
     found = ", ".join(f"coalesce(n_{name}, 0)" for name in _COUNTED)
     text = "the log counts %d created, %d updated, %d deleted, but there are %d, %d, %d"
     return both.where(f"created IS NULL OR array({told}) <> array({found})").selectExpr(
-        *("coalesce(n_branch, branch)", "n_id", "CAST(NULL AS string)", "txn"),
+        *("coalesce(n_branch, branch)", "CAST(NULL AS string)", "CAST(NULL AS string)", "txn"),
         f"'{Invariant.LOG}'",
         "IF(created IS NULL, 'the log does not know the transaction',"
         f" format_string('{text}', {told}, {found}))",

@@ -6,20 +6,31 @@ work for the storage beyond being read. It can be kept there, for those who ask 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.spark.jobs.cells import cells_of
-from naksha.spark.jobs.frame import Job, Progress, Spec
+from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
 from naksha.spark.jobs.reading import fixed, planned, table
 from naksha.spark.opened import opened
 from naksha.spark.options import HEAD
 from naksha.spi.partitioning import Partitioning, features_max
 from naksha.spi.storage import Storage
 from naksha.versioning.places import Place
+
+_CELLS: Final = pa.schema([pa.field("qrid", pa.string()), pa.field("features", pa.int64())])
 
 
 class Partition(Spec, frozen=True, kw_only=True, tag="partition"):
@@ -31,18 +42,28 @@ class Partition(Spec, frozen=True, kw_only=True, tag="partition"):
     """How many features a cell may have; None for what the storage takes."""
     keep: bool = False
     """Keep it in the storage, which must be asked for HEAD then, on its own terms."""
+    output: OutputFile | None = None
+    """A directory for all cells: their quad keys (`qrid`), and how many features are in each."""
+    output_format: Output = Output.PARQUET
+    overwrite: bool = False
+    job_id: str = ""
+    """A directory that this very job has made is its result."""
 
 
-class Partitioned(msgspec.Struct, frozen=True, rename="camel"):
+class Partitioned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The features by cell (key "" for those without geometry), and of what."""
 
     by_qrid: dict[str, int]
+    """The first cells; all of them are in the output."""
+    cells: int
+    """How many there are."""
     features: int
     features_max: int
     feature_size: int
     seq_number: int
     txn: str
     kept: bool
+    output: str | None
 
 
 def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Partitioned:
@@ -51,6 +72,11 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
         raise InvalidArgument("A cell has at least one feature", field="features_max")
     if spec.keep and (spec.version != HEAD or spec.features_max is not None):
         raise InvalidArgument("Only the partitioning of HEAD itself is kept", field="keep")
+    target = None
+    if spec.output is not None:
+        if (made := made_before(spec.output, spec.job_id, Partitioned)) is not None:
+            return made
+        target = check_output(spec.output, overwrite=spec.overwrite)
     storage = opened(spec.place)
     at, size = storage.call(lambda it: _place(it, spec))
     most = spec.features_max or features_max(size)
@@ -62,15 +88,32 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
     if kept:
         found = Partitioning.of(cells, at.version, most, size)
         storage.call(lambda it: it.keep_partitioning(spec.collection, found))
-    return Partitioned(
-        by_qrid=cells,
+    report = Partitioned(
+        by_qrid=dict(islice(cells.items(), limits.CELLS_TOLD_MAX)),
+        cells=len(cells),
         features=sum(cells.values()),
         features_max=most,
         feature_size=size,
         seq_number=at.version.seq_number,
         txn=str(at.version.txn),
         kept=kept,
+        output=None if target is None else str(target),
     )
+    if target is not None:
+        with published(target, overwrite=spec.overwrite) as work:
+            _save(cells, work, spec.output_format)
+            tell(work, spec.job_id, report)
+    return report
+
+
+def _save(cells: Mapping[str, int], work: Path, format_: Output) -> None:
+    if format_ is Output.PARQUET:
+        columns = {"qrid": list(cells), "features": list(cells.values())}
+        pq.write_table(pa.table(columns, _CELLS), work / "part-0.parquet")
+        return
+    encoder = msgspec.json.Encoder()
+    lines = ({"qrid": qrid, "features": features} for qrid, features in cells.items())
+    (work / "part-0.jsonl").write_bytes(encoder.encode_lines(lines))
 
 
 async def _place(storage: Storage, spec: Partition) -> tuple[Place, int]:

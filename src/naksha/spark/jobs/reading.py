@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from naksha.model.errors import Expired
 from naksha.model.query import Query
-from naksha.model.version import AtSeq
+from naksha.model.version import HEAD, AtSeq, Version
 from naksha.spark.opened import opened
 from naksha.spark.options import Place
 from naksha.spi.arrow import schema_of
@@ -27,6 +28,16 @@ async def fixed(storage: Storage, ref: str) -> places.Place:
     while a job reads it."""
     found = await places.place_of(storage, ref)
     return replace(found, at=AtSeq(found.version.seq_number))
+
+
+async def oldest_version(storage: Storage, collection: str) -> Version:
+    """The version from which on the history of a collection is complete: what ended after it is
+    there. The last one when not even that can be read any more."""
+    try:
+        return await storage.resolve(AtSeq(0), collection)
+    except Expired as error:
+        at = HEAD if error.oldest is None else AtSeq(error.oldest)
+        return await storage.resolve(at)
 
 
 async def planned(at: places.Place, collection: str, query: Query) -> list[Split]:

@@ -7,6 +7,8 @@ reported, never raised; `naksha job verify` ends with another exit code then.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,18 +16,19 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from naksha.model import limits
-from naksha.model.errors import CollectionNotFound, Expired, StorageCorrupt
+from naksha.model.errors import CollectionNotFound, Expired, Retryable, StorageCorrupt
 from naksha.model.outcomes import outward
 from naksha.model.query import Query, States
-from naksha.model.transaction import MAIN, LogFilter, Signal
+from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spark.jobs import invariants
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.invariants import Line
-from naksha.spark.jobs.publishing import check_output, published
-from naksha.spark.jobs.reading import changed, fixed
+from naksha.spark.jobs.publishing import check_output, made_before, published, tell
+from naksha.spark.jobs.reading import changed, fixed, oldest_version
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import opened
 from naksha.spark.options import HEAD
@@ -41,9 +44,10 @@ _LOG: Final = pa.schema(
         pa.field("created", pa.int64()),
         pa.field("updated", pa.int64()),
         pa.field("deleted", pa.int64()),
+        pa.field("is_change", pa.bool_()),
     ]
 )
-_LOG_PAGE: Final = 1_000
+"""What the log tells of a collection. A row is about features, or a change of the collection."""
 _WRITTEN: Final = "MODIFY_FEATURES"
 _CHANGED: Final = "MODIFY_COLLECTION"
 
@@ -55,10 +59,13 @@ class Verify(Spec, frozen=True, kw_only=True, tag="verify"):
     output: OutputFile | None = None
     """A directory of Parquet files for all that is found; the report has some of it."""
     overwrite: bool = False
+    job_id: str = ""
+    """A directory that this very job has made is its result."""
 
 
 class Violation(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that must not be. `branch` is None on main, `feature` where none is left of it."""
+    """Something that must not be. `branch` is None on main, `feature` where the log does not say
+    which one it is."""
 
     invariant: str
     branch: str | None
@@ -86,59 +93,72 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     output: str | None
 
 
-class _Entry(NamedTuple):
-    """What the log tells of a transaction on the collection."""
-
-    overlay: int
-    txn: int
-    signal: Signal
-
-
 class _Read(NamedTuple):
     """What is to be read of a storage: splits, and the line that each is of."""
 
     storage: str
     version: Version
-    complete_since: int
+    complete_since: Version
     lines: list[Line]
     splits: list[Split]
     owners: list[Line]
-    log: list[_Entry]
-    log_first: int
+    log_first: Version
+    """The first version that the log still has; 0 when it has all of them."""
 
 
 def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
     """See `Verify`."""
     target = None
     if spec.output is not None:
+        if (made := made_before(spec.output, spec.job_id, Verified)) is not None:
+            return made
         target = check_output(spec.output, overwrite=spec.overwrite)
-    progress.phase("reading the log")
-    read = opened(spec.place).call(lambda storage: _plan(storage, spec.collection))
-    states = _states(spark, spec, read).persist()
+    for _ in range(limits.VERIFY_RUNS_MAX):
+        report = _verified(spark, spec, target, progress)
+        if report is not None:
+            return report
+        progress.say("History expired meanwhile, which must not be taken for a gap: once more")
+    raise Retryable("History expires faster than it is checked", collection_id=spec.collection)
+
+
+def _verified(
+    spark: SparkSession, spec: Verify, target: Path | None, progress: Progress
+) -> Verified | None:
+    """None when what was read is not all that should have been there."""
+    progress.phase("looking at branches")
+    storage = opened(spec.place)
+    read = storage.call(lambda it: _plan(it, spec.collection))
+    states, log = _states(spark, spec, read).persist(), _log(spark, spec, read).persist()
     try:
         (seen,) = watched(
             spark, progress, "reading", states.agg(f.count("*"), f.min("txn")).collect
         )
-        log = _counts(read, seen[1])
-        found = invariants.violations(states, spark.createDataFrame(log), read.log_first)
+        counted = watched(spark, progress, "reading the log", lambda: _counted(log, seen[1]))
+        found = invariants.violations(states, counted, read.log_first.txn)
         by_invariant = found.groupBy("invariant").count()
         counts = watched(spark, progress, "checking", by_invariant.collect)
-        told = _told(found) if counts else []
+        report = Verified(
+            collection=spec.collection,
+            seq_number=read.version.seq_number,
+            complete_since=read.complete_since.seq_number,
+            branches=len(read.lines) - 1,
+            states=seen[0],
+            transactions=counted.count(),
+            violations={row["invariant"]: row["count"] for row in sorted(counts)},
+            found=_told(found) if counts else [],
+            output=None if target is None else str(target),
+        )
+        since = storage.call(lambda it: oldest_version(it, spec.collection))
+        if since != read.complete_since:
+            return None
         if target is not None:
-            _save(found, target, overwrite=spec.overwrite)
+            with published(target, overwrite=spec.overwrite) as work:
+                found.write.mode("append").parquet(str(work))
+                tell(work, spec.job_id, report)
     finally:
         states.unpersist()
-    return Verified(
-        collection=spec.collection,
-        seq_number=read.version.seq_number,
-        complete_since=read.complete_since,
-        branches=len(read.lines) - 1,
-        states=seen[0],
-        transactions=len(log),
-        violations={row["invariant"]: row["count"] for row in sorted(counts)},
-        found=told,
-        output=None if target is None else str(target),
-    )
+        log.unpersist()
+    return report
 
 
 def _told(found: DataFrame) -> list[Violation]:
@@ -162,14 +182,13 @@ def _told(found: DataFrame) -> list[Violation]:
 
 async def _plan(storage: Storage, collection: str) -> _Read:
     at = await fixed(storage, HEAD)
-    floor = await _floor(storage, collection, at.version)
-    log, first = await _log(storage, collection, at.version)
+    floor = await oldest_version(storage, collection)
     main = Line(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
     read = _Read(
-        *(storage.id, at.version, floor.seq_number),
+        *(storage.id, at.version, floor),
         *([main], splits, [main] * len(splits)),
-        *(log, first),
+        await _log_first(storage),
     )
     for known in await everywhere(storage):
         if isinstance(known.record, Branch) and known.record.scope.covers(collection):
@@ -213,14 +232,6 @@ async def _changed_ids(
     return tuple(sorted(ids))
 
 
-async def _floor(storage: Storage, collection: str, last: Version) -> Version:
-    """The version from which on the history of the collection is complete."""
-    try:
-        return await storage.resolve(AtSeq(0), collection)
-    except Expired as error:
-        return last if error.oldest is None else await storage.resolve(AtSeq(error.oldest))
-
-
 def _states(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
     splits, owners = read.splits, read.owners
 
@@ -237,51 +248,76 @@ def _states(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
 # ---- The log -------------------------------------------------------------------------------------
 
 
-async def _log(storage: Storage, collection: str, last: Version) -> tuple[list[_Entry], int]:
-    """The transactions that touched the collection, and the first one that the log still has."""
-    where = LogFilter(collections=(collection,), overlays=None)
-    after, first = 0, 0
-    found: list[_Entry] = []
-    while True:
-        try:
-            page = await storage.transactions(after, _LOG_PAGE, where)
-        except Expired as error:
-            oldest = await storage.resolve(AtSeq(error.oldest or 1))
-            after, first = oldest.seq_number - 1, oldest.txn
-            continue
-        found += [
-            _Entry(each.overlay, each.txn, signal)
-            for each in page
-            for signal in each.signals
-            if each.txn <= last.txn and signal.id == collection
-        ]
-        if not page:
-            return found, first
-        after = page[-1].seq_number or 0
+async def _log_first(storage: Storage) -> Version:
+    try:
+        await storage.transactions(0, 1)
+    except Expired as error:
+        return await storage.resolve(AtSeq(error.oldest or 1))
+    return await storage.resolve(AtSeq(0))
 
 
-def _counts(read: _Read, first: int | None) -> pa.Table:
-    """What the log counts of the collection, where history is complete. What was there under the
-    same name before is left out: the collection is not older than the last change of it until
-    its first state."""
+def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
+    """What the log tells of the collection, where history is complete: each task reads a part of
+    it, a page at a time."""
+    first, last = max(read.log_first.seq_number, 1), read.version.seq_number
     lines = {line.overlay: line for line in read.lines}
-    changes = [entry.txn for entry in read.log if entry.signal.action == _CHANGED]
-    created = max((txn for txn in changes if first is None or txn <= first), default=0)
-    rows = [
-        (line.branch, line.overlay, entry.txn, told.created, told.updated, told.deleted)
-        for entry in read.log
-        for line, told in [(lines.get(entry.overlay), entry.signal)]
-        if told.action == _WRITTEN and entry.txn >= created
-        if line is not None and entry.txn > line.floor
-    ]
-    columns = list(zip(*rows, strict=True)) or [()] * len(_LOG)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _LOG, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=_LOG)
+    place, collection = spec.place, spec.collection
+
+    def pages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for begin in batch.column(0).to_pylist():
+                end = min(begin + limits.VERIFY_LOG_PART, last + 1)
+                yield from opened(place).iterate(partial(_log_part, lines, collection, begin, end))
+
+    parts = max(-(-(last + 1 - first) // limits.VERIFY_LOG_PART), 1)
+    begins = spark.range(first, last + 1, limits.VERIFY_LOG_PART, parts)
+    return begins.mapInArrow(pages, from_arrow_schema(_LOG))
 
 
-def _save(found: DataFrame, target: Path, *, overwrite: bool) -> None:
-    with published(target, overwrite=overwrite) as work:
-        found.write.mode("append").parquet(str(work))
+async def _log_part(
+    lines: Mapping[int, Line], collection: str, begin: int, end: int, storage: Storage
+) -> AsyncIterator[pa.RecordBatch]:
+    """The versions from one on, before another one."""
+    where = LogFilter(collections=(collection,), overlays=None)
+    after = begin - 1
+    while page := await storage.transactions(after, limits.VERIFY_LOG_PAGE, where):
+        after = page[-1].seq_number or end
+        rows = [
+            row
+            for each in page
+            if each.seq_number is not None and each.seq_number < end
+            for signal in each.signals
+            if signal.id == collection
+            for row in _log_rows(lines, each, signal)
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(_LOG)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _LOG, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_LOG)
+        if after >= end - 1:
+            return
+
+
+def _log_rows(
+    lines: Mapping[int, Line], transaction: Transaction, signal: Signal
+) -> list[tuple[object, ...]]:
+    overlay, txn = transaction.overlay, transaction.txn
+    if signal.action == _CHANGED:
+        return [(None, overlay, txn, 0, 0, 0, True)]
+    line = lines.get(overlay)
+    if signal.action != _WRITTEN or line is None or txn <= line.floor:
+        return []
+    counts = (signal.created, signal.updated, signal.deleted)
+    return [(line.branch, overlay, txn, *counts, False)]
+
+
+def _counted(log: DataFrame, first: int | None) -> DataFrame:
+    """What the log counts. What was there under the same name before is left out: the collection is
+    not older than the last change of it until its first state."""
+    changes = log.where("is_change")
+    if first is not None:
+        changes = changes.where(f"txn <= {first}")
+    (created,) = changes.agg(f.max("txn")).collect()
+    return log.where(f"NOT is_change AND txn >= {created[0] or 0}").drop("is_change")
 
 
 def _exit_code(report: Verified) -> int:
