@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 
 import naksha
 from naksha.cli.main import app
+from naksha.model import limits
 from tests.cli.command import NAKSHA, environment
 from tests.cli.command import naksha as command
-from tests.jobs.sample import CANCELLED, COUNT, LOAD
+from tests.jobs.sample import CANCELLED, COUNT, LOAD, NOTE
 from tests.jobs.support import SECONDS_MAX, processes_of, site, town, wait_for, wait_until_gone
 
 
@@ -181,6 +182,17 @@ def test_what_was_done_is_done_although_it_was_cancelled(roads: Town) -> None:
     assert running.returncode == 0
     assert "features: 3\n" in said
     assert roads.features() == 13
+
+
+def test_a_job_with_more_to_tell_than_can_be_told_is_done_all_the_same(roads: Town) -> None:
+    count = limits.JOB_LINE_BYTES_MAX // len(NOTE)
+    ended = roads.run(COUNT, "--json", "--notes", str(count))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    report = json.loads(ended.stdout.splitlines()[-1])["report"]
+    assert report["features"] == 10
+    # As much as there is room for, and the rest is counted.
+    assert len(report["notes"]) + report["truncated"]["notes"] == count
+    assert 0 < report["truncated"]["notes"] < count // 10
 
 
 def test_a_crash_is_a_sentence_after_what_was_said_of_it(roads: Town) -> None:

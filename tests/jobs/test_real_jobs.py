@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from naksha.model import limits
 from naksha.testing.fixtures import DatabaseFactory
-from tests.jobs.sample import CANCELLED, COUNT, LOAD, ONCE, SLEEP
+from tests.jobs.sample import CANCELLED, COUNT, LOAD, NOTE, ONCE, SLEEP
 from tests.jobs.support import (
     LEASE_SECONDS,
     SECONDS_MAX,
@@ -110,6 +111,16 @@ def test_files_are_loaded_by_spark(shared: JobHub) -> None:
     for words in ("starting Spark", "read and check", "write", "done"):
         assert words in said
     assert any("1 records were rejected" in text for text in said)
+
+
+def test_a_long_report_is_kept_as_far_as_there_is_room(shared: JobHub) -> None:
+    count = limits.JOB_REPORT_BYTES_MAX // len(NOTE)
+    status = shared.ended(shared.submit(COUNT, notes=count))
+    report = status["report"]
+    assert status["state"] == "done"
+    assert report["job_id"]
+    assert len(report["notes"]) + report["truncated"]["notes"] == count
+    assert 0 < report["truncated"]["notes"] < count // 10
 
 
 def test_a_job_that_nobody_foresaw_to_fail_tells_so(shared: JobHub) -> None:

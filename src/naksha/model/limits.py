@@ -853,7 +853,10 @@ JOB_LINE_BYTES_MAX: Final = 4 * MIB
 """What the process of a job may tell at once: a report may be long."""
 
 JOB_REPORT_BYTES_MAX: Final = 128 * KIB
-"""The report of a job that is kept; of a larger one is told how large it was."""
+"""The report of a job that is kept by a hub; of a larger one its lists are cut."""
+
+JOB_MESSAGE_LENGTH_MAX: Final = 8_000
+"""Characters of what is said of a job that failed; a hub keeps it, too."""
 
 JOB_LOG_LINES_MAX: Final = 1_000
 JOB_LOG_BYTES_MAX: Final = 200 * 1000

@@ -21,6 +21,7 @@ from naksha.hub.leasing import Holding
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError
 from naksha.spi.job_process import JobProcess
+from naksha.spi.job_reports import fitting
 from naksha.spi.jobs import Done, Failed, Line, Moved, Phase, Said
 
 _log: Final = logging.getLogger(__name__)
@@ -207,6 +208,9 @@ class Runner:
             state = State.CANCELLED
         self._say(state.value if isinstance(end, Done) else f"{state}: {end.error()}")
         phase, done = self._phase, self._done
+        report = None
+        if isinstance(end, Done):
+            report = fitting(end.report, limits.JOB_REPORT_BYTES_MAX)
 
         def changed(old: JobState) -> JobState:
             return msgspec.structs.replace(
@@ -215,7 +219,7 @@ class Runner:
                 phase=phase.name,
                 done=done,
                 total=phase.total,
-                report=_bounded(end.report) if isinstance(end, Done) else None,
+                report=report,
                 error=end if state is State.FAILED and isinstance(end, Failed) else None,
                 ended_ms=_now_ms(),
             )
@@ -232,16 +236,6 @@ class Runner:
             else:
                 _log.info("job %s: %s", self._name, state.value)
                 return
-
-
-def _bounded(report: dict[str, Any]) -> dict[str, Any]:
-    """A report that can be kept: what is too large is left out, and that is told."""
-    size = len(msgspec.json.encode(report))
-    if size <= limits.JOB_REPORT_BYTES_MAX:
-        return report
-    small = {name: value for name, value in report.items() if isinstance(value, int | float | str)}
-    kept = {name: value for name, value in small.items() if len(str(value)) < 1_000}
-    return {**kept, "truncated": f"the whole report has {size} bytes"}
 
 
 def _now_ms() -> int:
