@@ -820,6 +820,9 @@ JOBS_RUNNING_MAX: Final = 1
 JOB_SPEC_BYTES_MAX: Final = 64 * KIB
 """What a job is told to do."""
 
+JOB_FILES_MAX: Final = 100_000
+"""Files that a name or a pattern may stand for which a client gives to a job; all are looked at."""
+
 JOB_ATTEMPTS_MAX: Final = 3
 """How often a job begins whose instance has died before it ended."""
 
