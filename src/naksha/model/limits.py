@@ -835,6 +835,9 @@ JOB_SAVE_SECONDS: Final = 1.0
 JOB_CANCEL_SECONDS_MAX: Final = 15.0
 """How long a job may take to end by itself after it was cancelled."""
 
+JOB_SETTLE_SECONDS_MAX: Final = 5.0
+"""How long it may take after that to ask whether it was written, and to drop what was staged."""
+
 JOB_STOP_SECONDS_MAX: Final = 5.0
 """How long a job may take to end by itself when its instance is stopped; another one begins it
 anew."""

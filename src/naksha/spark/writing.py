@@ -20,9 +20,9 @@ from naksha.model.errors import NakshaError, NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
 from naksha.spark.failures import note
 from naksha.spark.given import check_columns, given_of
-from naksha.spark.opened import opened
+from naksha.spark.opened import Opened, opened
 from naksha.spark.write_options import WriteOptions
-from naksha.spi.staging import Applied, Stage, StagedPart, Staging
+from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_before
 from naksha.spi.storage import Storage
 from naksha.versioning.places import line_of
 
@@ -124,6 +124,12 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
 
     with _noting():
         return opened(options.place).call(do)
+
+
+def applied_job(storage: Opened, job: str) -> Applied | None:
+    """What became of a job that was applied, as the storage remembers it; None if it was not."""
+    found = storage.call(lambda s: s.kept(JOB, job))
+    return None if found is None else applied_before(found.value)
 
 
 def drop(options: WriteOptions) -> None:

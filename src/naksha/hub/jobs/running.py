@@ -19,7 +19,7 @@ from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_
 from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
 from naksha.hub.leasing import Holding
 from naksha.model import limits
-from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError
+from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
 from naksha.spi.job_process import JobProcess
 from naksha.spi.job_reports import fitting
 from naksha.spi.jobs import Done, Failed, Line, Moved, Phase, Said
@@ -125,7 +125,9 @@ class Runner:
             end = line
         assert isinstance(end, Done | Failed)
         if isinstance(end, Failed) and self._holding.value.cancelled_by:
-            return end if end.code == Cancelled.code else Failed.of(Cancelled("It was cancelled"))
+            # A write of which nobody knows whether it was done is not said to be cancelled.
+            is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
+            return end if is_known else Failed.of(Cancelled("It was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
             _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from naksha.model.query import Query
 from naksha.model.version import AtSeq
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.options import Place
 from naksha.spi.arrow import schema_of
 from naksha.spi.storage import Split, Storage
@@ -58,7 +58,7 @@ def changed(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for states in opened(place).iterate(partial(_read, known[number], names)):
+                for states in existing(place).iterate(partial(_read, known[number], names)):
                     yield change(number, states)
 
     # A number for each task, which is the number of its split.
