@@ -62,14 +62,16 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
     another one to commit it; what they have in common is in the messages."""
 
     def __init__(self, options: WriteOptions, schema: StructType, name: str | None) -> None:
-        """`name` tells the stream from others; that of the query when there is none."""
+        """`name` is what the stream is called in the log, beside the id of its query."""
         check_columns(schema)
         self._options = options
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        # A batch that is repeated is the same job, of whichever run of the query.
-        job = f"{self._name or _told(QUERY_ID)}-{_told(BATCH_ID)}"
+        # A batch that is repeated is the same job, of whichever run of the query. Not by its name:
+        # another query may have that too, and what has its numbers would count as repeated.
+        known_by = [*filter(None, [self._name]), _told(QUERY_ID), _told(BATCH_ID)]
+        job = "-".join(known_by)
         return Staged(stage(self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
