@@ -14,7 +14,7 @@ from pyspark.sql.types import MapType, StructType, VariantType
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import OutcomeUnknown
-from naksha.spark.failures import failure_in
+from naksha.spark.failures import ours
 from naksha.spark.given import check_columns
 from naksha.spark.opened import opened
 from naksha.spark.options import place_of
@@ -74,7 +74,7 @@ def write(
     try:
         written.write.format("naksha").options(**options).mode("append").save()
     except PySparkException as error:
-        raise failure_in(str(error)) or error from error
+        raise ours(error) from error
     done = applied_job(opened(place), staged.job)
     if done is None:
         raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")

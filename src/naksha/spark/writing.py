@@ -4,7 +4,6 @@ staged, as one transaction. See `naksha.spi.staging` for why."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -16,9 +15,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from naksha.model.errors import NakshaError, NotSupported
+from naksha.model.errors import NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
-from naksha.spark.failures import note
+from naksha.spark.failures import noting
 from naksha.spark.given import check_columns, given_of
 from naksha.spark.opened import Opened, opened
 from naksha.spark.write_options import WriteOptions
@@ -105,7 +104,7 @@ def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPar
     async def begin(found: Storage) -> Stage:
         return await (await _line(found, options)).stage(write.job, write.info)
 
-    with _noting():
+    with noting():
         begun = storage.call(begin)
         try:
             for batch in batches:
@@ -124,7 +123,7 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
     async def do(found: Storage) -> Applied:
         return await (await _line(found, options)).apply_staged(options.write, parts)
 
-    with _noting():
+    with noting():
         return opened(options.place).call(do)
 
 
@@ -136,19 +135,9 @@ def applied_job(storage: Opened, job: str) -> Applied | None:
 
 def drop(options: WriteOptions) -> None:
     """Forget what a job has staged. Tasks that are still at it are told so, or swept in time."""
-    with _noting():
+    with noting():
         opened(options.place).call(lambda s: s.drop_staged(options.write.job))
 
 
 async def _line(storage: Storage, options: WriteOptions) -> Staging:
     return (await line_of(storage, options.branch)).storage
-
-
-@contextmanager
-def _noting() -> Iterator[None]:
-    """Spark turns errors into texts; what is to be read from them later is written down here."""
-    try:
-        yield
-    except NakshaError as error:
-        error.add_note(note(error))
-        raise
