@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -13,14 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import asyncpg
 import pytest
 from typer.testing import CliRunner
 
 import naksha
 from naksha.cli.main import app
+from naksha.model import limits
 from tests.cli.command import NAKSHA, environment
 from tests.cli.command import naksha as command
-from tests.jobs.sample import CANCELLED, COUNT, LOAD
+from tests.jobs.sample import CANCELLED, COUNT, LOAD, NOTE
 from tests.jobs.support import SECONDS_MAX, processes_of, site, town, wait_for, wait_until_gone
 
 
@@ -183,6 +186,81 @@ def test_what_was_done_is_done_although_it_was_cancelled(roads: Town) -> None:
     assert roads.features() == 13
 
 
+def test_a_job_that_is_cancelled_after_it_has_written_is_done(roads: Town) -> None:
+    """What it would have reported is not known, but what the storage remembers."""
+    told = ["--source", str(roads.directory), "--until", str(roads.directory / "never"), "--json"]
+    with roads.running(LOAD, *told) as running:
+        assert running.stdout is not None
+        phase = '{"event":"phase","name":"written","total":null}\n'
+        assert phase in iter(running.stdout.readline, "")
+        running.terminate()
+        said, _ = running.communicate(timeout=SECONDS_MAX)
+    assert running.returncode == 0
+    report = json.loads(said.splitlines()[-1])["report"]
+    assert (report["created"], report["updated"], report["deleted"]) == (3, 0, 0)
+    assert roads.features() == 13
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SECONDS_MAX * 2)
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_job_that_does_not_end_leaves_nothing_staged_and_says_what_is_true(
+    roads: Town, is_written: bool
+) -> None:
+    source = roads.directory if is_written else roads.directory / "never"
+    told = ["--source", str(source), "--until", str(roads.directory / "never"), "--is-deaf"]
+    with roads.running(LOAD, *told, "--json") as running:
+        assert running.stdout is not None
+        phase = "written" if is_written else "staged"
+        wanted = f'{{"event":"phase","name":"{phase}","total":null}}\n'
+        assert wanted in iter(running.stdout.readline, "")
+        assert len([*roads.directory.rglob("*.stage")]) == (0 if is_written else 1)
+        running.terminate()
+        said, _ = running.communicate(timeout=SECONDS_MAX)
+    end = json.loads(said.splitlines()[-1])
+    assert running.returncode == (0 if is_written else 10), end
+    assert end["event"] == ("done" if is_written else "failed")
+    assert roads.features() == (13 if is_written else 10)
+    assert [*roads.directory.rglob("*.stage")] == []
+
+
+@pytest.mark.long
+def test_a_cancel_ends_what_the_storage_does_for_it(
+    tmp_path: Path, env: dict[str, str], database: str
+) -> None:
+    """A write that waits for others, as one that takes its time would do, ends at once."""
+    with naksha.connect(database, app_id="test") as db:
+        db.create_collection("roads")
+    roads = Town(database, tmp_path, env)
+    told = ["--source", str(tmp_path), "--json"]
+    with asyncio.Runner() as runner:
+        other = runner.run(asyncpg.connect(database))
+        runner.run(other.execute("BEGIN; LOCK naksha.naksha_kept IN EXCLUSIVE MODE"))
+        with roads.running(LOAD, *told) as running:
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            wait_for(lambda: runner.run(other.fetchval(waits)) > 0, "it waits for us")
+            running.terminate()
+            said, _ = running.communicate(timeout=SECONDS_MAX)
+        runner.run(other.execute("ROLLBACK"))
+        left = runner.run(other.fetchval("SELECT count(*) FROM naksha.naksha_staged"))
+        runner.run(other.close())
+    end = json.loads(said.splitlines()[-1])
+    assert (running.returncode, end["code"]) == (10, "cancelled"), end
+    assert "did not end" not in end["message"]
+    assert (left, roads.features()) == (0, 0)
+
+
+def test_a_job_with_more_to_tell_than_can_be_told_is_done_all_the_same(roads: Town) -> None:
+    count = limits.JOB_LINE_BYTES_MAX // len(NOTE)
+    ended = roads.run(COUNT, "--json", "--notes", str(count))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    report = json.loads(ended.stdout.splitlines()[-1])["report"]
+    assert report["features"] == 10
+    # As much as there is room for, and the rest is counted.
+    assert len(report["notes"]) + report["truncated"]["notes"] == count
+    assert 0 < report["truncated"]["notes"] < count // 10
+
+
 def test_a_crash_is_a_sentence_after_what_was_said_of_it(roads: Town) -> None:
     ended = roads.run(COUNT, "--fails", "die")
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -196,6 +274,40 @@ def test_errors_are_json_for_programs(roads: Town) -> None:
     error = json.loads(ended.stderr)["error"]
     assert (ended.returncode, error["code"]) == (4, "collection_not_found")
     assert "nowhere" in error["message"]
+
+
+def failed_by(ended: subprocess.CompletedProcess[str]) -> tuple[str, str | None]:
+    """The code and the field by which a job has failed, for programs."""
+    last = json.loads(ended.stdout.splitlines()[-1])
+    return last["code"], last.get("field")
+
+
+def test_who_only_reads_makes_no_storage(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "empty.naksha").touch()
+    for name in ("typo.naksha", "empty.naksha"):
+        before = sorted(tmp_path.iterdir())
+        ended = Town(f"file:{tmp_path}/{name}", tmp_path, env).run(COUNT, "--json")
+        assert (ended.returncode, failed_by(ended)) == (4, ("not_found", "storage"))
+        assert str(tmp_path / name) in ended.stderr
+        assert sorted(tmp_path.iterdir()) == before
+    # Who writes may make it.
+    new = Town(f"file:{tmp_path}/new.naksha", tmp_path, env)
+    assert new.run(LOAD, "--source", str(tmp_path)).returncode == 0
+    assert new.features() == 3
+
+
+@pytest.mark.long
+def test_who_only_reads_installs_no_schema(
+    tmp_path: Path, env: dict[str, str], database: str
+) -> None:
+    with asyncio.Runner() as runner:
+        other = runner.run(asyncpg.connect(database))
+        ended = Town(database, tmp_path, env).run(COUNT, "--json", "--schema", "Nowhere")
+        schemas = runner.run(other.fetch("SELECT nspname FROM pg_namespace"))
+        runner.run(other.close())
+    assert failed_by(ended) == ("not_found", "storage")
+    assert "'Nowhere'" in ended.stderr
+    assert not {"Nowhere", "nowhere", "naksha"} & {row[0] for row in schemas}
 
 
 # ---- What is wrong, and what there is, is known before anything runs -----------------------------

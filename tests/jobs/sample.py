@@ -27,6 +27,7 @@ LOAD = "tests-load"
 WIPE = "tests-wipe"
 SLEEP = "tests-sleep"
 CANCELLED = "cancelled"
+NOTE = "something that was found" * 4
 WAIT_SECONDS = 0.05
 SECONDS_MAX = 120
 
@@ -51,6 +52,8 @@ class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
     author: str | None = None
     sources: tuple[InputFile, ...] = ()
     """Files whose sizes are told."""
+    notes: int = 0
+    """How many lines of `NOTE` its report has."""
     output: OutputFile | None = None
     """A file that gets the count."""
 
@@ -86,6 +89,7 @@ class Counted(msgspec.Struct, frozen=True):
     by: tuple[str, str | None]
     bytes_read: int = 0
     repeated: bool = False
+    notes: list[str] = []
 
 
 def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counted:
@@ -107,7 +111,8 @@ def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counte
     size = sum(Path(name).stat().st_size for name in spec.sources)
     if spec.output is not None:
         Path(spec.output).write_text(str(features))
-    return Counted(features, os.getpid(), spec.job_id, (spec.app_id, spec.author), size)
+    by, notes = (spec.app_id, spec.author), [NOTE] * spec.notes
+    return Counted(features, os.getpid(), spec.job_id, by, size, notes=notes)
 
 
 def load(spark: SparkSession | None, spec: Load, progress: Progress) -> Counted:

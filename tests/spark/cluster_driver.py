@@ -22,6 +22,10 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import naksha.spark
+from naksha.spark.jobs.diff import Diff
+from naksha.spark.jobs.diff import diff as diff_versions
+from naksha.spark.jobs.export import Export
+from naksha.spark.jobs.export import export as export_files
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load as load_files
 from naksha.spark.jobs.loading.spec import Load
@@ -130,9 +134,37 @@ def load(spark: SparkSession, location: str, collection: str, files: str) -> Ans
     return {"created": done.created, "rejected": done.rejected}
 
 
-DONE: dict[str, Callable[..., Answer]] = {
-    each.__name__: each for each in (read, follow, write, write_again, load)
-}
+def export(spark: SparkSession, location: str, collection: str, output: str) -> Answer:
+    """Export a collection."""
+    spec = Export(place=Place(location), collection=collection, output=output)
+    done = export_files(spark, spec, Silent())
+    return {"features": done.features, "files": [file.path for file in done.files]}
+
+
+def diff(spark: SparkSession, location: str, collection: str, old: str, new: str) -> Answer:
+    """Compare two versions."""
+    spec = Diff(place=Place(location), collection=collection, old=old, new=new)
+    done = diff_versions(spark, spec, Silent())
+    return {"created": done.created, "updated": done.updated, "deleted": done.deleted}
+
+
+def whereabouts(spark: SparkSession) -> Answer:
+    """Where tasks have their Python and our package from, and the data that is in it."""
+
+    def look(_: int) -> tuple[str, str, str]:
+        package = find_spec("naksha")
+        assert package is not None
+        folder = Path(package.origin or "").parent
+        files = [path for path in folder.rglob("*.*") if not path.suffix.startswith(".py")]
+        data = sorted(str(path.relative_to(folder)) for path in files)
+        return sys.executable, str(folder), json.dumps(data)
+
+    ((python, folder, data),) = {*spark.sparkContext.parallelize(range(4), 4).map(look).collect()}
+    return {"python": python, "folder": folder, "data": json.loads(data)}
+
+
+TOLD = (read, follow, write, write_again, load, export, diff, whereabouts)
+DONE: dict[str, Callable[..., Answer]] = {each.__name__: each for each in TOLD}
 
 
 def main() -> None:

@@ -18,17 +18,20 @@ STOP_SECONDS_MAX = 60
 class Driver:
     """A driver in a process group of its own."""
 
-    def __init__(self, master: str, log: Path) -> None:
+    def __init__(self, master: str, log: Path, python: Path | None = None) -> None:
+        """`python` is what executors run; without it, what we run."""
         self._log = log
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-        with log.open("wb") as told:
+        if python is not None:
+            environment["PYSPARK_PYTHON"] = str(python)
+        with log.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.cluster_driver", master],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=told,
+                stderr=said,
                 start_new_session=True,
             )
 
@@ -94,5 +97,6 @@ class Drivers:
         return self._driver
 
     def close(self) -> None:
+        """Let the driver end; another one may have the cluster then."""
         if self._driver is not None and self._driver.is_alive:
             self._driver.close()

@@ -3,19 +3,29 @@ followed and written, while executors and drivers are killed."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+import venv
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pyspark
 import pytest
 
+import naksha
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.spi.storage import Storage
 from naksha.testing.spark_cluster import SparkCluster
 from naksha.testing.suite_support import point, published
+from naksha.versioning import place_of
+from naksha.versioning.diff import diff
+from tests.docs.blocks import ROOT
 from tests.spark.cluster_driver import FEATURES, PARTS
 from tests.spark.conftest import TownMaker
 from tests.spark.drivers import Driver, Drivers
@@ -76,6 +86,67 @@ def test_executors_read_what_the_storage_answers(
     for by in told["by"]:
         assert workers & set(by["pids"])
         assert by["sees"] == ["naksha"]
+
+
+def test_executors_run_jobs(driver: Driver, town: Town, tmp_path: Path) -> None:
+    asked = {"location": town.location, "collection": COLLECTION}
+
+    async def changes(storage: Storage) -> Counter[str]:
+        old, new = await place_of(storage, "first"), await place_of(storage, "HEAD")
+        return Counter([change.action.value async for change in diff(old, new, COLLECTION)])
+
+    told = driver.ask("diff", **asked, old="first", new="HEAD")
+    wanted = town.call(changes)
+    assert told == dict(wanted)
+    assert len(wanted) == 3
+    told = driver.ask("export", **asked, output=str(tmp_path / "exported"))
+    files = [pq.read_table(tmp_path / "exported" / path) for path in told["files"]]
+    ids = sorted(id for file in files for id in file.column("id").to_pylist())
+    assert ids == sorted(state.id for state in town.states(Query()))
+    assert told["features"] == len(ids)
+
+
+@pytest.mark.long
+def test_executors_need_nothing_but_the_wheel(
+    spark_cluster: SparkCluster, drivers: Drivers, town: Town, tmp_path: Path
+) -> None:
+    """Their Python has our package from a wheel, and all others from where we have them."""
+    python, site = installed_wheel(tmp_path)
+    drivers.close()
+    driver = Driver(spark_cluster.master, tmp_path / "driver.log", python)
+    try:
+        told = driver.ask("whereabouts")
+        assert (Path(told["python"]), Path(told["folder"])) == (python, site / "naksha")
+        ours = Path(naksha.__file__).parent
+        data = [path for path in ours.rglob("*.*") if not path.suffix.startswith(".py")]
+        assert told["data"] == sorted(str(path.relative_to(ours)) for path in data)
+        assert {".sql", ".bz2"} <= {path.suffix for path in data}
+        asked = {"location": town.location, "collection": COLLECTION}
+        told = driver.ask("read", **asked, version="fix")
+        states = town.states(Query(), "fix")
+        assert told["states"] == sorted(s.uuid for s in states if s.xyz["author"] != "bob")
+        told = driver.ask("export", **asked, output=str(tmp_path / "exported"))
+        assert told["features"] == len(town.states(Query()))
+    finally:
+        driver.close()
+
+
+def installed_wheel(folder: Path) -> tuple[Path, Path]:
+    """A Python that has our package from a wheel: gives it, and where its packages are."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-deps", "--no-index"]
+    wheel = ["wheel", *offline, "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([*pip, *wheel], check=True)
+    venv.create(folder / "venv", symlinks=True, with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (built,) = folder.glob("naksha-*.whl")
+    subprocess.run([*pip, "install", *offline, "--target", str(site), str(built)], check=True)
+    # Links one by one: a path file would bring along the editable install.
+    for package in Path(pyspark.__file__).parent.parent.iterdir():
+        if "naksha" not in package.name and not (site / package.name).exists():
+            (site / package.name).symlink_to(package)
+    return python, site
 
 
 @pytest.mark.long

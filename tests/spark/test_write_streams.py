@@ -55,6 +55,28 @@ def test_a_repeated_batch_does_nothing(spark: SparkSession, target: Town, tmp_pa
     assert numbers(target, name) == {"a": 1, "b": 1, "c": 2, "d": 3}
 
 
+def test_a_name_is_not_what_batches_are_known_by(
+    spark: SparkSession, target: Town, tmp_path: Path
+) -> None:
+    """Streams of one name have batches of one number: after a new checkpoint, or because somebody
+    else has chosen it too. They are other batches all the same."""
+    name, before = fresh(), len(log(target))
+    for number, values in enumerate([{"a": 1}, {"b": 2}]):
+        source = str(tmp_path / f"in{number}")
+        frame(spark, values, 1).write.json(source)
+        stream = spark.readStream.schema(COLUMNS).json(source)
+        writer = stream.writeStream.format("naksha").trigger(availableNow=True)
+        writer = writer.options(**options(target, name, job="nightly"))
+        checkpoint = str(tmp_path / f"checkpoint{number}")
+        writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+    assert numbers(target, name) == {"a": 1, "b": 2}
+    found = log(target)[before:]
+    jobs = [s.text or "" for each in found for s in each.signals if s.id == "job"]
+    assert len(set(jobs)) == 2
+    assert all(job.startswith("nightly-") and job.endswith("-0") for job in jobs)
+    assert staged(target) == 0
+
+
 @pytest.mark.long
 def test_a_complete_result_is_a_mirror(spark: SparkSession, target: Town, tmp_path: Path) -> None:
     name, source = fresh(), str(tmp_path / "in")
@@ -67,4 +89,4 @@ def test_a_complete_result_is_a_mirror(spark: SparkSession, target: Town, tmp_pa
     query.awaitTermination()
     assert numbers(target, name) == {"a": None, "b": None}
     texts = {s.id: s.text for s in log(target)[-1].signals if s.action == "MESSAGE"}
-    assert texts == {"job": f"{name}-stream-0"}
+    assert texts == {"job": f"{name}-stream-{query.id}-0"}

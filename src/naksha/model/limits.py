@@ -820,6 +820,9 @@ JOBS_RUNNING_MAX: Final = 1
 JOB_SPEC_BYTES_MAX: Final = 64 * KIB
 """What a job is told to do."""
 
+JOB_FILES_MAX: Final = 100_000
+"""Files that a name or a pattern may stand for which a client gives to a job; all are looked at."""
+
 JOB_ATTEMPTS_MAX: Final = 3
 """How often a job begins whose instance has died before it ended."""
 
@@ -831,6 +834,9 @@ JOB_SAVE_SECONDS: Final = 1.0
 
 JOB_CANCEL_SECONDS_MAX: Final = 15.0
 """How long a job may take to end by itself after it was cancelled."""
+
+JOB_SETTLE_SECONDS_MAX: Final = 5.0
+"""How long it may take after that to ask whether it was written, and to drop what was staged."""
 
 JOB_STOP_SECONDS_MAX: Final = 5.0
 """How long a job may take to end by itself when its instance is stopped; another one begins it
@@ -853,7 +859,10 @@ JOB_LINE_BYTES_MAX: Final = 4 * MIB
 """What the process of a job may tell at once: a report may be long."""
 
 JOB_REPORT_BYTES_MAX: Final = 128 * KIB
-"""The report of a job that is kept; of a larger one is told how large it was."""
+"""The report of a job that is kept by a hub; of a larger one its lists are cut."""
+
+JOB_MESSAGE_LENGTH_MAX: Final = 8_000
+"""Characters of what is said of a job that failed; a hub keeps it, too."""
 
 JOB_LOG_LINES_MAX: Final = 1_000
 JOB_LOG_BYTES_MAX: Final = 200 * 1000

@@ -17,7 +17,7 @@ from typing import Final
 
 import asyncpg
 
-from naksha.model.errors import InvalidArgument, NotSupported, Retryable, Unavailable
+from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Retryable, Unavailable
 from naksha.psql.driver import Connection
 from naksha.psql.maintenance import alone
 from naksha.psql.online import LOCK_MS_MAX, build_indices, patiently
@@ -43,6 +43,12 @@ async def search_path(connection: Connection, schema: str) -> str:
     if postgis is None:
         raise NotSupported("The database has no PostGIS; run CREATE EXTENSION postgis in it")
     return f"{ident(schema)}, {ident(postgis)}, pg_temp"
+
+
+async def check_installed(connection: Connection, schema: str, place: str) -> None:
+    """NotFound when a schema has no storage; `place` is what the database is called then."""
+    if not await connection.fetchval(queries()["schema_installed_in"], schema):
+        raise NotFound(f"There is no storage in the schema {schema!r} of {place}", field="storage")
 
 
 async def install(

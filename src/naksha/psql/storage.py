@@ -25,7 +25,7 @@ from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
 from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
 from naksha.psql.errors import translated
-from naksha.psql.install import install, search_path
+from naksha.psql.install import check_installed, install, search_path
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import expire, maintain
@@ -35,6 +35,7 @@ from naksha.psql.sequencer import Sequencer
 from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
+from naksha.spi.locations import redacted
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.partitioning import Partitioning
 from naksha.spi.storage import Layer, Storage
@@ -96,8 +97,10 @@ class PsqlStorage(BulkStorage, Applying):
         maintain_every_s: float | None = None,
         partition_every_s: float | None = None,
         readers: Sequence[str] = (),
+        must_exist: bool = False,
     ) -> Self:
-        """Open the storage in a schema, which is set up or upgraded when needed.
+        """Open the storage in a schema, which is set up or upgraded when needed. With `must_exist`
+        one that is not there is NotFound, and nothing is set up.
 
         `storage_id` is that of a new storage ("naksha" when not given), and must be that of an
         existing one.
@@ -118,6 +121,8 @@ class PsqlStorage(BulkStorage, Applying):
         with translated():
             first = await asyncpg.connect(dsn)
             try:
+                if must_exist:
+                    await check_installed(first, schema, redacted(dsn))
                 storage_id = await install(first, schema, storage_id, number)
                 path = await search_path(first, schema)
             finally:

@@ -32,7 +32,7 @@ from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.spark.jobs.reading import table
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.options import Place
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
@@ -206,7 +206,7 @@ def archived_features(
     folder = Path(archive).absolute()
     if not (folder / MANIFEST).exists():
         raise NotFound(f"There is no archive in {archive!r}", field="archive")
-    storages = opened(place)
+    storages = existing(place)
     manifest = storages.call(lambda s: _manifest(s, folder, collection))
     found = storages.call(lambda s: _meant(s, version))
     splits, segments = storages.call(lambda s: _planned(s, manifest, found))

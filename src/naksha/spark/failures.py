@@ -4,6 +4,9 @@ what they say is put into a note there, and read again from it."""
 from __future__ import annotations
 
 import re
+from ast import literal_eval
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -14,11 +17,13 @@ from naksha.spi.jobs import Failed
 
 _MARK: Final = "naksha-error:"
 _NOTE: Final = re.compile(re.escape(_MARK) + r" (\{.*\})$", re.MULTILINE)
-
-
 _RAISED: Final = re.compile(
     r"^\s*naksha\.model\.errors\.(?P<name>\w+): (?P<said>.+)$", re.MULTILINE
 )
+_VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+)"""
+_PART: Final = re.compile(rf"(collection|feature|position|field) ({_VALUE})(?:, )?")
+_WHERE: Final = re.compile(rf"^(.*) \(((?:{_PART.pattern})+)\)$")
+"""How an error of ours says where it was, see `NakshaError.__str__`."""
 
 
 class _Failure(msgspec.Struct, omit_defaults=True):
@@ -43,14 +48,23 @@ def note(error: NakshaError) -> str:
     return f"{_MARK} {msgspec.json.encode(failure).decode()}"
 
 
-def failure_in(text: str) -> NakshaError | None:
-    """The error of ours that a text of Spark's tells of, if there is one."""
-    found = _NOTE.findall(text)
-    if not found:
-        return None
+@contextmanager
+def noting() -> Iterator[None]:
+    """Errors on their way to Spark get a note: it turns them into texts, from which they are read
+    again later."""
     try:
-        failure = msgspec.json.decode(found[-1], type=_Failure)
-    except msgspec.DecodeError:
+        yield
+    except NakshaError as error:
+        if not any(each.startswith(_MARK) for each in getattr(error, "__notes__", ())):
+            error.add_note(note(error))
+        raise
+
+
+def failure_in(text: str) -> NakshaError | None:
+    """The error of ours that a text of Spark's tells of, if there is one. One that was raised
+    without a note is read from the last line of its traceback."""
+    failure = _noted(text) or _raised(text)
+    if failure is None:
         return None
     kind = getattr(errors, failure.kind, NakshaError)
     if not (isinstance(kind, type) and issubclass(kind, NakshaError)):
@@ -65,15 +79,47 @@ def failure_in(text: str) -> NakshaError | None:
     return error
 
 
+def ours(error: BaseException) -> BaseException:
+    """The error of ours that an error is, or tells of; else what it is."""
+    if isinstance(error, NakshaError):
+        return error
+    found = failure_in(str(error))
+    if found is None:
+        return error
+    found.__cause__ = error
+    return found
+
+
 def failure_of(error: BaseException) -> Failed | None:
-    """What Naksha said, or None when it is an error that nobody raised on purpose. One that was
-    raised elsewhere without a note is known by its name in the traceback."""
-    ours = error if isinstance(error, NakshaError) else failure_in(str(error))
-    if ours is not None:
-        return Failed.of(ours)
-    raised = _RAISED.findall(str(error))
-    if not raised:
+    """What Naksha said, or None when it is an error that nobody raised on purpose."""
+    found = ours(error)
+    return Failed.of(found) if isinstance(found, NakshaError) else None
+
+
+def _noted(text: str) -> _Failure | None:
+    found = _NOTE.findall(text)
+    if not found:
         return None
-    name, said = raised[-1]
-    kind = getattr(errors, name, NakshaError)
-    return Failed(kind.code, said.strip())
+    try:
+        return msgspec.json.decode(found[-1], type=_Failure)
+    except msgspec.DecodeError:
+        return None
+
+
+def _raised(text: str) -> _Failure | None:
+    found = _RAISED.findall(text)
+    if not found:
+        return None
+    kind, said = found[-1]
+    where = _WHERE.match(said.strip())
+    if where is None:
+        return _Failure(kind, said.strip())
+    told = {name: literal_eval(value) for name, value in _PART.findall(where[2])}
+    return _Failure(
+        kind,
+        where[1],
+        told.get("field"),
+        told.get("feature"),
+        told.get("collection"),
+        told.get("position"),
+    )

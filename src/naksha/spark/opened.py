@@ -20,12 +20,18 @@ T = TypeVar("T")
 class Opened:
     """A storage, used from threads without an event loop."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, must_exist: bool = False) -> None:
         self._background = Background()
+        # Others than ours need not know of it.
+        more: dict[str, Any] = {"must_exist": True} if must_exist else {}
         self._context: AbstractAsyncContextManager[Storage] = open_storage(
-            place.location, **place.settings
+            place.location, **place.settings, **more
         )
-        self._held = self._background.hold(self._context)
+        try:
+            self._held = self._background.hold(self._context)
+        except BaseException:
+            self._background.close()
+            raise
 
     @property
     def storage(self) -> Storage:
@@ -44,6 +50,10 @@ class Opened:
         """What the storage gives, one by one: it may be large."""
         return self._background.iterate(work(self._held.inside), 1)
 
+    def end_calls(self, *, for_good: bool = False) -> None:
+        """Cancel what others wait for, see `Background.end_calls`."""
+        self._background.end_calls(for_good=for_good)
+
     def close(self) -> None:
         """Close the storage and end its thread."""
         self._background.end_iterations()
@@ -56,12 +66,33 @@ _lock: Final = threading.Lock()
 
 
 def opened(place: Place) -> Opened:
-    """The storage at a place, opened once in this process and kept until it ends."""
+    """The storage at a place, opened once in this process and kept until it ends. One that is not
+    there is made."""
+    return _opened_once(place, must_exist=False)
+
+
+def existing(place: Place) -> Opened:
+    """The same for who only reads, and makes none.
+
+    Raises:
+        NotFound: It is not there; names the place.
+    """
+    return _opened_once(place, must_exist=True)
+
+
+def _opened_once(place: Place, *, must_exist: bool) -> Opened:
     with _lock:
         found = _opened.get(place)
         if found is None:
-            found = _opened[place] = Opened(place)
+            found = _opened[place] = Opened(place, must_exist=must_exist)
         return found
+
+
+def end_calls(*, for_good: bool = False) -> None:
+    """Cancel what this process waits for in any storage; with `for_good` also what comes later."""
+    # Without the lock: whoever has it may be waiting for a storage.
+    for each in list(_opened.values()):
+        each.end_calls(for_good=for_good)
 
 
 def close(place: Place) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.columns import Projection
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.pushing import pushed
 from naksha.spark.read_options import ReadOptions, check_there
 from naksha.spi.arrow import COLUMNS
@@ -40,7 +40,7 @@ class FeatureReader(DataSourceReader):
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SplitPartition(split) for split in opened(self._options.place).call(self._plan)]
+        return [SplitPartition(split) for split in existing(self._options.place).call(self._plan)]
 
     async def _plan(self, storage: Storage) -> list[Split]:
         place = await place_at(storage, self._options.version)
@@ -51,7 +51,7 @@ class FeatureReader(DataSourceReader):
             return  # A plan without splits.
         check_there(self._options.place)
         split, columns = partition.split, self._projection.columns
-        for batch in opened(self._options.place).iterate(lambda s: s.read(split, columns)):
+        for batch in existing(self._options.place).iterate(lambda s: s.read(split, columns)):
             yield self._projection.shaped(batch)
 
 

@@ -1,8 +1,8 @@
 """A job in a process of its own: it runs in a thread, so that a signal can end it at any time.
 
-Whoever cancels it (SIGTERM) gets what Spark does now cancelled, and what was staged dropped; a job
-that does not end in time is left behind with its process. What it wrote is one transaction, which
-was made or was not.
+Whoever cancels it (SIGTERM) gets what Spark and the storage do now cancelled, and what was staged
+dropped; a job that does not end in time is left behind with its process. What it wrote is one
+transaction, which was made or was not: the storage is asked before anybody is told.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Final
 
@@ -25,18 +25,30 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from naksha.model import limits
-from naksha.model.errors import Cancelled, NakshaError
+from naksha.model.errors import (
+    Cancelled,
+    NakshaError,
+    NotFound,
+    OutcomeUnknown,
+    TimedOut,
+    Unavailable,
+)
 from naksha.model.outcomes import outward
 from naksha.spark.failures import failure_of
+from naksha.spark.jobs.frame import Access
 from naksha.spark.jobs.registry import Asked
-from naksha.spark.opened import close_all, opened
+from naksha.spark.opened import Opened, close_all, end_calls, existing
+from naksha.spark.options import Place
 from naksha.spark.sessions import session
 from naksha.spark.telling import LineProgress
+from naksha.spark.writing import applied_job
 from naksha.spi.jobs import Done, Failed, Line
 
 STARTING: Final = "starting Spark"
 UNFORESEEN: Final = "The job failed in a way that nobody foresaw; its log has the reason"
 _CANCEL: Final = object()
+_UNSURE: Final = frozenset(kind.code for kind in (Cancelled, Unavailable, TimedOut, OutcomeUnknown))
+"""Errors that may come after something was written."""
 _AGAIN_SECONDS: Final = 0.2
 """How often Spark is told to cancel what it does."""
 
@@ -66,9 +78,7 @@ class Run:
             line = self._cancelled()
         assert isinstance(line, Done | Failed)
         self._progress.end(line)
-        if isinstance(line, Done):
-            return line.exit_code
-        return outward(line.error()).exit_code
+        return _exit_code(line)
 
     def close(self) -> None:
         """End Spark, and what this process has open."""
@@ -85,17 +95,35 @@ class Run:
 
     def _cancelled(self) -> Line:
         """How it ended after it was to end: it may have been done by then."""
+        end_calls()
         # Without an answer from Spark the process ends all the same.
         threading.Thread(target=self._keep_cancelling, daemon=True).start()
         try:
             line = self._news.get(timeout=limits.JOB_CANCEL_SECONDS_MAX)
         except queue.Empty:
-            self._progress.end(Failed.of(Cancelled("The job was cancelled, and did not end")))
+            line = self._left_behind()
+            self._progress.end(line)
             sys.stderr.flush()
             _terminate_group()
-            os._exit(outward(Cancelled).exit_code)
+            os._exit(_exit_code(line))
         assert isinstance(line, Done | Failed)
         return line
+
+    def _left_behind(self) -> Done | Failed:
+        """How a job ended that does not. It cannot write any more, and it has its storage for
+        itself; so another one is opened."""
+        end_calls(for_good=True)
+        answers: queue.SimpleQueue[Done | Failed] = queue.SimpleQueue()
+        stuck = Failed.of(Cancelled("The job was cancelled, and did not end"))
+
+        def ask() -> None:
+            answers.put(self._settled(stuck, lambda place: Opened(place, must_exist=True)))
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return answers.get(timeout=limits.JOB_SETTLE_SECONDS_MAX)
+        except queue.Empty:
+            return _unsure(stuck)
 
     def _keep_cancelling(self) -> None:
         """Again and again: what is cancelled may begin something else before it notices."""
@@ -111,12 +139,13 @@ class Run:
         try:
             line: Line = self._done()
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
-            line = self._failure(error)
-            self._drop_staged()
+            line = self._settled(self._failure(error), existing)
         self._news.put(line)
 
     def _done(self) -> Done:
         progress, job = self._progress, self._asked.job
+        if job.access is not Access.WRITE:
+            existing(self._asked.spec.place)  # whoever only reads makes none
         if job.needs_spark:
             progress.phase(STARTING)
             name = f"naksha {job.name}"
@@ -139,15 +168,39 @@ class Run:
             found = Failed(NakshaError.code, UNFORESEEN)
         return found
 
-    def _drop_staged(self) -> None:
-        """What was staged is of no use any more; if it cannot be dropped now, it is swept."""
-        job_id = getattr(self._asked.spec, "job_id", "")
-        if not job_id:
-            return
+    def _settled(self, failed: Failed, storage_at: Callable[[Place], Opened]) -> Done | Failed:
+        """How it ended after it broke. What it was to write may have been written before: then it
+        is done, whoever wished what. Else what was staged is of no use any more; if it cannot be
+        dropped now, it is swept."""
+        spec: Any = self._asked.spec
+        job_id = getattr(spec, "job_id", "")
+        if not job_id or self._asked.job.access is not Access.WRITE:
+            return failed
+        try:
+            storage = storage_at(spec.place)
+            applied = applied_job(storage, job_id) if failed.code in _UNSURE else None
+            if applied is not None:
+                return Done(msgspec.to_builtins(applied))
+        except NotFound:
+            return failed  # it was not even made
+        except NakshaError:
+            return _unsure(failed)
         with contextlib.suppress(NakshaError):
-            storage: Any = opened(self._asked.spec.place)
-            if hasattr(storage.storage, "drop_staged"):
-                storage.call(lambda it: it.drop_staged(job_id))
+            storage.call(lambda it: it.drop_staged(job_id))
+        return failed
+
+
+def _unsure(failed: Failed) -> Failed:
+    """What is told when the storage does not say whether it was written."""
+    if failed.code not in _UNSURE:
+        return failed
+    return Failed.of(
+        OutcomeUnknown(f"{failed.message}; the storage does not answer whether it was written")
+    )
+
+
+def _exit_code(line: Done | Failed) -> int:
+    return line.exit_code if isinstance(line, Done) else outward(line.error()).exit_code
 
 
 def _terminate_group() -> None:

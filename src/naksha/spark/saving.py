@@ -14,13 +14,14 @@ from pyspark.sql.types import MapType, StructType, VariantType
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import OutcomeUnknown
-from naksha.spark.failures import failure_in
+from naksha.spark.failures import ours
 from naksha.spark.given import check_columns
 from naksha.spark.opened import opened
-from naksha.spark.options import Place, place_of
+from naksha.spark.options import place_of
 from naksha.spark.sessions import set_up
 from naksha.spark.write_options import WriteOptions, options_of
-from naksha.spi.staging import JOB, Applied, StagedWrite, WriteMode, applied_before, check_write
+from naksha.spark.writing import applied_job
+from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_write
 from naksha.versioning.refs import MAIN_BRANCH
 
 JSON_COLUMNS: Final = ("properties", "members")
@@ -63,7 +64,7 @@ def write(
     )
     check_write(staged, ())
     place = place_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
-    before = _applied(place, staged.job)
+    before = applied_job(opened(place), staged.job)
     if before is not None:
         return before
     written = with_json(frame)
@@ -73,8 +74,8 @@ def write(
     try:
         written.write.format("naksha").options(**options).mode("append").save()
     except PySparkException as error:
-        raise failure_in(str(error)) or error from error
-    done = _applied(place, staged.job)
+        raise ours(error) from error
+    done = applied_job(opened(place), staged.job)
     if done is None:
         raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")
     return msgspec.structs.replace(done, repeated=False)
@@ -90,8 +91,3 @@ def with_json(frame: DataFrame) -> DataFrame:
         and isinstance(field.dataType, StructType | MapType | VariantType)
     }
     return frame.withColumns(texts) if texts else frame
-
-
-def _applied(place: Place, job: str) -> Applied | None:
-    found = opened(place).call(lambda s: s.kept(JOB, job))
-    return None if found is None else applied_before(found.value)

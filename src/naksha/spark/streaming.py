@@ -29,7 +29,7 @@ from naksha.model.query import Query, States
 from naksha.model.transaction import LogFilter, Transaction
 from naksha.model.version import HEAD, AtSeq
 from naksha.spark.columns import CHANGES, Projection
-from naksha.spark.opened import close, opened
+from naksha.spark.opened import close, existing
 from naksha.spark.read_options import StreamOptions, check_there
 from naksha.spark.reading import place_at
 from naksha.spi.storage import Layer, Split, Storage
@@ -82,13 +82,13 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._until = opened(self._options.place).call(_last)
+        self._until = existing(self._options.place).call(_last)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        return _offset(opened(self._options.place).call(_last))
+        return _offset(existing(self._options.place).call(_last))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        return opened(self._options.place).call(lambda s: self._latest(s, start, limit))
+        return existing(self._options.place).call(lambda s: self._latest(s, start, limit))
 
     async def _latest(self, storage: Storage, start: Offset, limit: ReadLimit) -> Offset:
         if "seq_number" not in start:
@@ -149,7 +149,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if "seq_number" not in start or start == end:
             return []
-        place = opened(self._options.place)
+        place = existing(self._options.place)
         found = place.call(lambda s: self._planned(s, start["seq_number"], end["seq_number"]))
         return [ChangePartition(changes) for changes in found]
 
@@ -190,7 +190,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, ChangePartition):
             return
         check_there(self._options.place)
-        place, changes = opened(self._options.place), partition.changes
+        place, changes = existing(self._options.place), partition.changes
         columns = self._projection.columns
 
         async def read(storage: Storage) -> AsyncIterator[pa.RecordBatch]:

@@ -10,10 +10,13 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled
-from naksha.spi.jobs import Line, Moved, Phase, Said
+from naksha.spi.job_reports import fitting
+from naksha.spi.jobs import Done, Line, Moved, Phase, Said
 
 PAUSE_SECONDS: Final = 0.2
 """How often it is told that things are done: nobody reads faster."""
+_AROUND_BYTES: Final = 1_000
+"""More than the last line has besides the report."""
 
 
 class LineProgress:
@@ -51,7 +54,11 @@ class LineProgress:
         self.check()
 
     def end(self, line: Line) -> None:
-        """The last line."""
+        """The last line. A line that is too long would not be read, and the job taken for one that
+        has ended without a word: a report is cut to what fits."""
+        if isinstance(line, Done):
+            report = fitting(line.report, limits.JOB_LINE_BYTES_MAX - _AROUND_BYTES)
+            line = msgspec.structs.replace(line, report=report)
         with self._lock:
             self._tell_moved()
             self._tell(line)

@@ -4,7 +4,6 @@ staged, as one transaction. See `naksha.spi.staging` for why."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -16,13 +15,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from naksha.model.errors import NakshaError, NotSupported
+from naksha.model.errors import NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
-from naksha.spark.failures import note
+from naksha.spark.failures import noting
 from naksha.spark.given import check_columns, given_of
-from naksha.spark.opened import opened
+from naksha.spark.opened import Opened, opened
 from naksha.spark.write_options import WriteOptions
-from naksha.spi.staging import Applied, Stage, StagedPart, Staging
+from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_before
 from naksha.spi.storage import Storage
 from naksha.versioning.places import line_of
 
@@ -62,14 +61,16 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
     another one to commit it; what they have in common is in the messages."""
 
     def __init__(self, options: WriteOptions, schema: StructType, name: str | None) -> None:
-        """`name` tells the stream from others; that of the query when there is none."""
+        """`name` is what the stream is called in the log, beside the id of its query."""
         check_columns(schema)
         self._options = options
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        # A batch that is repeated is the same job, of whichever run of the query.
-        job = f"{self._name or _told(QUERY_ID)}-{_told(BATCH_ID)}"
+        # A batch that is repeated is the same job, of whichever run of the query. Not by its name:
+        # another query may have that too, and what has its numbers would count as repeated.
+        known_by = [*filter(None, [self._name]), _told(QUERY_ID), _told(BATCH_ID)]
+        job = "-".join(known_by)
         return Staged(stage(self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
@@ -103,7 +104,7 @@ def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPar
     async def begin(found: Storage) -> Stage:
         return await (await _line(found, options)).stage(write.job, write.info)
 
-    with _noting():
+    with noting():
         begun = storage.call(begin)
         try:
             for batch in batches:
@@ -122,25 +123,21 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
     async def do(found: Storage) -> Applied:
         return await (await _line(found, options)).apply_staged(options.write, parts)
 
-    with _noting():
+    with noting():
         return opened(options.place).call(do)
+
+
+def applied_job(storage: Opened, job: str) -> Applied | None:
+    """What became of a job that was applied, as the storage remembers it; None if it was not."""
+    found = storage.call(lambda s: s.kept(JOB, job))
+    return None if found is None else applied_before(found.value)
 
 
 def drop(options: WriteOptions) -> None:
     """Forget what a job has staged. Tasks that are still at it are told so, or swept in time."""
-    with _noting():
+    with noting():
         opened(options.place).call(lambda s: s.drop_staged(options.write.job))
 
 
 async def _line(storage: Storage, options: WriteOptions) -> Staging:
     return (await line_of(storage, options.branch)).storage
-
-
-@contextmanager
-def _noting() -> Iterator[None]:
-    """Spark turns errors into texts; what is to be read from them later is written down here."""
-    try:
-        yield
-    except NakshaError as error:
-        error.add_note(note(error))
-        raise

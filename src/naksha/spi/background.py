@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, TypeVar
 
-from naksha.model.errors import Unavailable
+from naksha.model.errors import Cancelled, Unavailable
 
 T = TypeVar("T")
 CHUNK: Final = 500
@@ -25,18 +26,50 @@ class Background:
         )
         self._thread.start()
         self._sources: list[AsyncIterator[Any]] = []
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._is_ended = False
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine; Ctrl-C cancels it."""
+        """Wait for a coroutine; Ctrl-C cancels it.
+
+        Raises:
+            Cancelled: Somebody has ended all calls (`end_calls`).
+        """
         if self._loop.is_closed():
             work.close()
             raise Unavailable("The storage is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._called(work), self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise Cancelled("The call was cancelled") from None
         except BaseException:
             future.cancel()
             raise
+
+    async def _called(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_ended:
+            work.close()
+            raise Cancelled("No more calls are made")
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await work
+        finally:
+            self._calls.discard(task)
+
+    def end_calls(self, *, for_good: bool = False) -> None:
+        """Cancel what others wait for now, and with `for_good` whatever they call later. Each call
+        ends when it has undone what it was about, unless that was done already."""
+
+        def end() -> None:
+            self._is_ended = self._is_ended or for_good
+            for task in self._calls:
+                task.cancel()
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(end)
 
     def iterate(self, source: AsyncIterator[T], chunk_max: int = CHUNK) -> Iterator[T]:
         """What an asynchronous iteration gives, fetched in chunks."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from naksha.model import errors
+from naksha.model import errors, limits
 from naksha.model.errors import NakshaError
 
 MODULE: Final = "naksha.spark"
@@ -65,7 +65,8 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
     @classmethod
     def of(cls, error: NakshaError) -> Failed:
         """What is told of an error."""
-        return cls(error.code, error.message, error.field, error.feature_id, error.collection_id)
+        message = error.message[: limits.JOB_MESSAGE_LENGTH_MAX]
+        return cls(error.code, message, error.field, error.feature_id, error.collection_id)
 
     def error(self) -> NakshaError:
         """The error that it was, as far as it was told."""

@@ -29,7 +29,8 @@ async def open_storage(
 ) -> AsyncIterator[Storage]:
     """The storage at a location, set up when it is new, closed at the end of the block.
 
-    `options` go to the backend as they are, for example `schema` of PostgreSQL.
+    `options` go to the backend as they are, for example `schema` of PostgreSQL. With `must_exist`
+    a storage that is not there is NotFound, and none is made.
 
     Raises:
         InvalidArgument: The location is none, or no backend knows its scheme.

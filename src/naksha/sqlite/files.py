@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.errors import InvalidArgument, NotFound, NotSupported
 from naksha.sqlite.errors import translated
 from naksha.sqlite.functions import add_functions
 from naksha.sqlite.rows import Collection
@@ -67,16 +67,20 @@ def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
 
 
 def open_file(
-    path: Path, storage_id: str | None, number: int, busy_s: float
+    path: Path, storage_id: str | None, number: int, busy_s: float, *, must_exist: bool = False
 ) -> tuple[sqlite3.Connection, str, int]:
-    """The file with a storage in it, made when it is new and upgraded when it is older than we are.
-    Gives the connection, and id and number of the storage; an id of None takes whatever the file
-    holds."""
+    """The file with a storage in it, made when it is new (NotFound if it must exist) and upgraded
+    when it is older than we are. Gives the connection, and id and number of the storage; an id of
+    None takes whatever the file holds."""
+    if must_exist and not path.exists():
+        raise NotFound(f"There is no file {path}", field="storage")
     with translated():
         connection = connect(path, busy_s)
         try:
             found = _owner_of(connection, path)
             if found is None:
+                if must_exist:
+                    raise NotFound(f"There is no storage in the file {path}", field="storage")
                 connection.execute(queries()["wal"])
                 found = _create(connection, path, storage_id or "naksha", number)
             if storage_id is not None and found[0] != storage_id:

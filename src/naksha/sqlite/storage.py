@@ -46,9 +46,10 @@ class SqliteStorage(BulkStorage):
         clock: Clock | None = None,
         busy_s: float = BUSY_S,
         readers_max: int = READERS_MAX,
+        must_exist: bool = False,
     ) -> Self:
         """Open the storage in a file (a path, or a location `file:…`), which is made when it is
-        not there.
+        not there; with `must_exist` that is NotFound.
 
         `storage_id` is that of a new storage ("naksha" when not given), and must be that of an
         existing one. `number` is the storage's 40-bit number, random when a new storage gets none.
@@ -60,7 +61,7 @@ class SqliteStorage(BulkStorage):
             number = _random.randint(0, STORAGE_NUMBER_MAX)
         place = path_of(path)
         connection, id_, known = await asyncio.to_thread(
-            open_file, place, storage_id, number, busy_s
+            open_file, place, storage_id, number, busy_s, must_exist=must_exist
         )
         loop, news = asyncio.get_running_loop(), News(LOOK_S)
 

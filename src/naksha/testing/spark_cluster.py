@@ -154,8 +154,10 @@ def _children(parents: set[int]) -> list[int]:
 
 
 def _parent_of(pid: int) -> int | None:
+    """None for what has ended, though nobody has noticed: Spark's scripts leave such behind, which
+    Java, having taken the place of a script, takes no notice of."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return None
-    return int(fields[1])
+    return None if state == "Z" else int(parent)

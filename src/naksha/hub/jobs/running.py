@@ -19,9 +19,10 @@ from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_
 from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
 from naksha.hub.leasing import Holding
 from naksha.model import limits
-from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError
+from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
 from naksha.spi.cancelling import check_cancelled
 from naksha.spi.job_process import JobProcess
+from naksha.spi.job_reports import fitting
 from naksha.spi.jobs import Done, Failed, Line, Moved, Phase, Said
 
 _log: Final = logging.getLogger(__name__)
@@ -125,7 +126,9 @@ class Runner:
             end = line
         assert isinstance(end, Done | Failed)
         if isinstance(end, Failed) and self._holding.value.cancelled_by:
-            return end if end.code == Cancelled.code else Failed.of(Cancelled("It was cancelled"))
+            # A write of which nobody knows whether it was done is not said to be cancelled.
+            is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
+            return end if is_known else Failed.of(Cancelled("It was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
             _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end
@@ -209,6 +212,9 @@ class Runner:
             state = State.CANCELLED
         self._say(state.value if isinstance(end, Done) else f"{state}: {end.error()}")
         phase, done = self._phase, self._done
+        report = None
+        if isinstance(end, Done):
+            report = fitting(end.report, limits.JOB_REPORT_BYTES_MAX)
 
         def changed(old: JobState) -> JobState:
             return msgspec.structs.replace(
@@ -217,7 +223,7 @@ class Runner:
                 phase=phase.name,
                 done=done,
                 total=phase.total,
-                report=_bounded(end.report) if isinstance(end, Done) else None,
+                report=report,
                 error=end if state is State.FAILED and isinstance(end, Failed) else None,
                 ended_ms=_now_ms(),
             )
@@ -235,16 +241,6 @@ class Runner:
             else:
                 _log.info("job %s: %s", self._name, state.value)
                 return
-
-
-def _bounded(report: dict[str, Any]) -> dict[str, Any]:
-    """A report that can be kept: what is too large is left out, and that is told."""
-    size = len(msgspec.json.encode(report))
-    if size <= limits.JOB_REPORT_BYTES_MAX:
-        return report
-    small = {name: value for name, value in report.items() if isinstance(value, int | float | str)}
-    kept = {name: value for name, value in small.items() if len(str(value)) < 1_000}
-    return {**kept, "truncated": f"the whole report has {size} bytes"}
 
 
 def _now_ms() -> int:

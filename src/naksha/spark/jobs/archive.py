@@ -44,7 +44,7 @@ from naksha.spark.jobs.geoparquet import (
 )
 from naksha.spark.jobs.reading import oldest_version, table
 from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
 
@@ -115,7 +115,7 @@ def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
 
 
 def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progress) -> Archived:
-    storage = opened(spec.place)
+    storage = existing(spec.place)
     day = storage.call(lambda s: _day(s, spec.older_than_days))
     manifest = storage.call(lambda s: _begun(s, spec, folder))
     plan = storage.call(lambda s: _plan(s, spec, manifest, day))
@@ -278,7 +278,7 @@ def _drop(
     progress: Progress,
 ) -> int:
     """Drop what is archived; gives how many states of it are still there."""
-    storage = opened(spec.place)
+    storage = existing(spec.place)
     progress.phase("drop")
     storage.call(lambda s: s.expire(spec.collection, day))
     if there.due == 0:
@@ -312,7 +312,7 @@ def _write(
         written = ordered.mapInArrow(_Writer(str(work)), _WRITTEN)
         rows = watched(spark, progress, "write", written.collect)
         # What the storage gave up until now may be missing.
-        oldest = opened(spec.place).call(lambda s: oldest_version(s, spec.collection))
+        oldest = existing(spec.place).call(lambda s: oldest_version(s, spec.collection))
         files = sorted(row.path for row in rows)
         back = spark.read.schema(states.schema).parquet(*(str(work / file) for file in files))
         found = watched(spark, progress, "read back", lambda: _checksum(back))

@@ -29,7 +29,7 @@ from naksha.spark.jobs.loading.spec import Format, Mapping
 from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.options import HEAD
 from naksha.spark.options import Place as Where
 from naksha.spi.arrow import COLUMNS
@@ -121,7 +121,7 @@ def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
         target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.files:
         return _diff_files(spark, spec, target, progress)
-    reads = opened(spec.place).call(lambda storage: _plan(storage, spec))
+    reads = existing(spec.place).call(lambda storage: _plan(storage, spec))
     report = Compared(
         collection=spec.collection,
         old=reads.old.version.seq_number,
@@ -153,7 +153,7 @@ def _check(spec: Diff) -> None:
 def _diff_files(
     spark: SparkSession, spec: Diff, target: Path | None, progress: Progress
 ) -> Compared:
-    storage = opened(spec.place)
+    storage = existing(spec.place)
     info = storage.call(lambda s: collection_of(s, spec.collection))
     at, splits = storage.call(lambda s: _whole(s, spec))
     records, crs = records_of(spark, spec)

@@ -37,7 +37,7 @@ from naksha.spark.jobs.geoparquet import (
 from naksha.spark.jobs.publishing import check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.options import HEAD
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.partitioning import NOWHERE, features_max
@@ -111,7 +111,7 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
     target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.features_max is not None and spec.features_max < 1:
         raise InvalidArgument("A file has at least one feature", field="features_max")
-    storage = opened(spec.place)
+    storage = existing(spec.place)
     at, most, splits = storage.call(lambda it: _plan(it, spec))
     qrids = table(spark, spec.place, splits, ["qrid"])
     cells = watched(spark, progress, "counting the cells", lambda: cells_of(qrids, most))

@@ -24,7 +24,7 @@ from naksha.spark.jobs.cells import cells_of
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
 from naksha.spark.jobs.reading import fixed, planned, table
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.options import HEAD
 from naksha.spi.partitioning import Partitioning, features_max
 from naksha.spi.storage import Storage
@@ -77,7 +77,7 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
         if (made := made_before(spec.output, spec.job_id, Partitioned)) is not None:
             return made
         target = check_output(spec.output, overwrite=spec.overwrite)
-    storage = opened(spec.place)
+    storage = existing(spec.place)
     at, size = storage.call(lambda it: _place(it, spec))
     most = spec.features_max or features_max(size)
     splits = storage.call(lambda _: planned(at, spec.collection, Query()))

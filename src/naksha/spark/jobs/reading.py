@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from naksha.model.errors import Expired
 from naksha.model.query import Query
 from naksha.model.version import HEAD, AtSeq, Version
-from naksha.spark.opened import opened
+from naksha.spark.failures import noting
+from naksha.spark.opened import existing
 from naksha.spark.options import Place
 from naksha.spi.arrow import schema_of
 from naksha.spi.storage import Split, Storage
@@ -67,10 +68,11 @@ def changed(
     known, names = list(splits), list(columns)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for states in opened(place).iterate(partial(_read, known[number], names)):
-                    yield change(number, states)
+        with noting():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    for states in existing(place).iterate(partial(_read, known[number], names)):
+                        yield change(number, states)
 
     # A number for each task, which is the number of its split.
     return spark.range(0, len(known), 1, len(known)).mapInArrow(read, given)

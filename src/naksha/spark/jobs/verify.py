@@ -30,7 +30,7 @@ from naksha.spark.jobs.invariants import Line
 from naksha.spark.jobs.publishing import check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, oldest_version
 from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import opened
+from naksha.spark.opened import existing
 from naksha.spark.options import HEAD
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.places import line_of_branch
@@ -126,7 +126,7 @@ def _verified(
 ) -> Verified | None:
     """None when what was read is not all that should have been there."""
     progress.phase("looking at branches")
-    storage = opened(spec.place)
+    storage = existing(spec.place)
     read = storage.call(lambda it: _plan(it, spec.collection))
     states, log = _states(spark, spec, read).persist(), _log(spark, spec, read).persist()
     try:
@@ -267,7 +267,8 @@ def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
         for batch in batches:
             for begin in batch.column(0).to_pylist():
                 end = min(begin + limits.VERIFY_LOG_PART, last + 1)
-                yield from opened(place).iterate(partial(_log_part, lines, collection, begin, end))
+                part = partial(_log_part, lines, collection, begin, end)
+                yield from existing(place).iterate(part)
 
     parts = max(-(-(last + 1 - first) // limits.VERIFY_LOG_PART), 1)
     begins = spark.range(first, last + 1, limits.VERIFY_LOG_PART, parts)

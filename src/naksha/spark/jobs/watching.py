@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
+from naksha.spark.failures import ours
 from naksha.spark.jobs.frame import Progress
 
 T = TypeVar("T")
@@ -18,7 +19,11 @@ LOOK_SECONDS: Final = 0.2
 
 def watched(spark: SparkSession, progress: Progress, name: str, action: Callable[[], T]) -> T:
     """Run an action, and tell how many of its tasks are done. Whoever cancels the job by an error
-    in `progress` cancels the tasks too."""
+    in `progress` cancels the tasks too.
+
+    Raises:
+        NakshaError: What a task has raised, with the field and the feature that it is about.
+    """
     context = spark.sparkContext
     group = f"naksha-{uuid.uuid4().hex}"
     result: list[T] = []
@@ -43,7 +48,7 @@ def watched(spark: SparkSession, progress: Progress, name: str, action: Callable
             thread.join(LOOK_SECONDS)
         raise
     if failure:
-        raise failure[0]
+        raise ours(failure[0])
     return result[0]
 
 

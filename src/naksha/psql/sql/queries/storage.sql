@@ -14,6 +14,9 @@ SELECT pg_advisory_xact_lock(hashtext('naksha install'), hashtext($1))
 -- name: schema_installed
 SELECT to_regclass('naksha_migration') IS NOT NULL
 
+-- name: schema_installed_in
+SELECT to_regclass(format('%I.naksha_migration', $1::text)) IS NOT NULL
+
 -- name: table_being_copied
 -- On a logical replica, until the first copy of all tables is done.
 SELECT c.relname FROM pg_subscription_rel r JOIN pg_class c ON c.oid = r.srrelid

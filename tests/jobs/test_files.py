@@ -1,0 +1,79 @@
+"""Files that clients name: whatever a job would find by a name is below the realm's directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from naksha.hub.jobs.files import JobFiles
+from naksha.model import limits
+from naksha.model.errors import Forbidden, LimitExceeded
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """The directory of a realm: with files, and links that lead elsewhere or stay."""
+    mine, other = tmp_path / "default", tmp_path / "other"
+    for path in (mine / "roads" / "north", mine / "plain", other):
+        path.mkdir(parents=True)
+    for path in (mine / "plain" / "a.json", mine / "roads" / "b.json", other / "a.json"):
+        path.touch()
+    (mine / "link").symlink_to(other)
+    (mine / "roads" / "north" / "deep").symlink_to(other)
+    (mine / "way").symlink_to(mine / "roads")
+    (mine / "same").symlink_to(mine / "plain")
+    (mine / "plain" / "again").symlink_to(mine / "plain")
+    (mine / "later.json").symlink_to(other / "not-yet.json")
+    return mine
+
+
+def placed(mine: Path, name: str) -> str:
+    found: str = JobFiles(mine.parent).placed("default", name, "spec.files")
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "link",
+        "li*",
+        "l?nk/a.json",
+        "li*/../other/a.json",
+        "*",
+        "*/*.json",
+        "**/a.json",
+        "later.json",
+        "later.*",
+        "roads",
+        "roads/north",
+        "ro*",
+        "roads/*/deep/a.json",
+        "roads/north/deep/a.json",
+        "way",
+        "way/north/d*",
+        "w*/b.json/../north/deep",
+    ],
+)
+def test_no_name_or_pattern_leads_out_by_a_link(mine: Path, name: str) -> None:
+    with pytest.raises(Forbidden, match="not below the directory") as caught:
+        placed(mine, name)
+    assert caught.value.field == "spec.files"
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "pl*", "plain/*.json", "same", "sa*/a.json", "way/b.json", "new", "new-*"]
+)
+def test_what_stays_inside_may_be_named(mine: Path, name: str) -> None:
+    assert placed(mine, name) == str(mine / name)
+
+
+def test_more_files_than_can_be_looked_at_are_refused(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JOB_FILES_MAX", 5)
+    for n in range(6):
+        (mine / "plain" / f"{n}.json").touch()
+    with pytest.raises(LimitExceeded, match="5"):
+        placed(mine, "plain")
+    assert placed(mine, "plain/1.json")
