@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +142,34 @@ def test_types_that_do_not_go_together_are_refused(spark: SparkSession, tmp_path
         said = refused(spark, tmp_path, pattern)
         for each in ("a.", "b.", "'n'", *types):
             assert each in said, said
+
+
+READ = """
+import sys
+from naksha.spark.jobs.loading.tables import _info
+_info(sys.argv[1], None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (READ, "not recognized as being in a supported file format"),
+        # Somebody else has started GDAL, with all that it has.
+        (f"import pyogrio\n{READ}", "it leads to others (OGR_VRT)"),
+    ],
+)
+def test_a_file_that_leads_to_another_one_is_refused(
+    tmp_path: Path, program: str, said: str
+) -> None:
+    """GDAL knows it by what is in it, whatever its name is."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret.csv").write_text("id,lon,lat\na,1,2\n")
+    (tmp_path / "a.gpkg").write_text(
+        '<OGRVRTDataSource><OGRVRTLayer name="secret"><SrcDataSource>'
+        f"{tmp_path}/elsewhere/secret.csv</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "a.gpkg")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert said in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from typing import Any, Final
@@ -32,6 +33,12 @@ _OWN_FIELDS: Final = [
     pa.field(RECORD, pa.string()),
 ]
 _GEOMETRY: Final = "geometry"
+_ELSEWHERE: Final = (
+    *("ADBC", "AmigoCloud", "CSW", "Carto", "EEDA", "Elasticsearch", "GDALG", "GPSBabel", "HTTP"),
+    *("NGW", "OAPIF", "OGCAPI", "OGR_VRT", "PLSCENES", "WFS"),
+)
+"""Drivers of GDAL whose files only lead to other files, or to servers: whoever may name a file of a
+directory has no right to those."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -209,16 +216,27 @@ def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table
     return Table(rows, layouts)
 
 
-# What is needed here takes longer to load than all the rest; most loads go without it.
+def _gdal() -> Any:
+    """The package that reads them. It takes longer to load than all the rest, and most loads go
+    without it. GDAL knows a file by what is in it, whatever its name is, so drivers that lead
+    elsewhere are left out when it starts."""
+    os.environ.setdefault("GDAL_SKIP", ",".join(_ELSEWHERE))
+    import pyogrio  # noqa: PLC0415
+
+    return pyogrio
 
 
 def _info(path: str, layer: str | None) -> dict[str, Any]:
-    import pyogrio  # noqa: PLC0415
-
+    errors = _gdal().errors
     try:
-        info: dict[str, Any] = pyogrio.read_info(path, layer=layer, force_feature_count=True)
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
+        info: dict[str, Any] = _gdal().read_info(path, layer=layer, force_feature_count=True)
+    except (errors.DataSourceError, errors.DataLayerError) as error:
         raise InvalidArgument(f"{path}: {error}", field="files") from error
+    if info["driver"] in _ELSEWHERE:  # Somebody else has started GDAL before us.
+        raise InvalidArgument(
+            f"{path} has no features in it, it leads to others ({info['driver']}); name those",
+            field="files",
+        )
     return info
 
 
@@ -239,9 +257,7 @@ def _is_odd(type_: pa.DataType) -> bool:
 
 def _arrow(path: str, layer: str | None, start: int, count: int) -> pa.Table:
     """Features as a table whose geometry is called `geometry`."""
-    import pyogrio  # noqa: PLC0415
-
-    meta, table = pyogrio.raw.read_arrow(
+    meta, table = _gdal().raw.read_arrow(
         path, layer=layer, skip_features=start, max_features=count, datetime_as_string=True
     )
     name = meta["geometry_name"] or "wkb_geometry"
