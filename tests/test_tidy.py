@@ -37,8 +37,9 @@ READS_CONFIGURATION = {"cli", "api", "testing"}
 ENTRY_POINTS = {"main.py", "__main__.py"}
 OWN_PROGRAMS = {"hub/remote.py"}
 """Modules that are run by their own name."""
-TELLS_OTHERS = {"spark/sessions.py"}
-"""Modules that set the environment of programs that they start, which listen to nothing else."""
+TELLS_OTHERS = {"spark/sessions.py", "spark/jobs/loading/tables.py"}
+"""Modules that set the environment of programs and libraries (GDAL) that they start, which listen to
+nothing else."""
 
 
 @cache

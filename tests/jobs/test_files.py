@@ -77,3 +77,10 @@ def test_more_files_than_can_be_looked_at_are_refused(
     with pytest.raises(LimitExceeded, match="5"):
         placed(mine, "plain")
     assert placed(mine, "plain/1.json")
+
+
+def test_a_directory_is_looked_at_once_however_many_links_lead_to_it(mine: Path) -> None:
+    for n in range(8):
+        (mine / "plain" / f"round{n}").symlink_to(mine / "plain")
+    assert placed(mine, "plain/**/a.json")
+    assert placed(mine, "plain/**/**/nothing*")

@@ -125,14 +125,10 @@ def new_name(first: int, until: int) -> str:
 
 def begun(folder: Path, storage: str, info: CollectionInfo) -> Manifest:
     """The manifest of an archive that is to grow, with nothing in it when it is new. What a job
-    has left that ended in the middle goes: the caller is alone."""
-    for left in (*folder.glob(f"*{UNFINISHED}"), *folder.glob(f".{MANIFEST}.*")):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+    has left there that ended in the middle goes: the caller is alone."""
     found = read_manifest(folder, storage, info)
     if found is not None:
+        _sweep(folder)
         return found
     if any(_SEGMENT.fullmatch(each.name) for each in folder.iterdir()):
         # Nobody knows what they have; and the storage may have dropped it.
@@ -140,6 +136,16 @@ def begun(folder: Path, storage: str, info: CollectionInfo) -> Manifest:
     made = Manifest(storage, info.id, info.number)
     write_manifest(folder, made)
     return made
+
+
+def _sweep(folder: Path) -> None:
+    """Remove unfinished segments and manifests of an archive, and nothing else."""
+    for left in list(folder.iterdir()):
+        name = left.name.removesuffix(UNFINISHED)
+        if name != left.name and _SEGMENT.fullmatch(name):
+            shutil.rmtree(left, ignore_errors=True)
+        elif left.name.startswith(f".{MANIFEST}."):
+            left.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -22,10 +22,8 @@ class Opened:
 
     def __init__(self, place: Place, *, must_exist: bool = False) -> None:
         self._background = Background()
-        # Others than ours need not know of it.
-        more: dict[str, Any] = {"must_exist": True} if must_exist else {}
         self._context: AbstractAsyncContextManager[Storage] = open_storage(
-            place.location, **place.settings, **more
+            place.location, **place.settings, must_exist=must_exist
         )
         try:
             self._held = self._background.hold(self._context)

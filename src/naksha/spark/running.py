@@ -139,7 +139,10 @@ class Run:
         try:
             line: Line = self._done()
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
-            line = self._settled(self._failure(error), existing)
+            failed = self._failure(error)
+            line = _unsure(failed)
+            with contextlib.suppress(Exception):  # somebody waits for the news
+                line = self._settled(failed, existing)
         self._news.put(line)
 
     def _done(self) -> Done:

@@ -3,7 +3,8 @@
     async with open_storage("file:town.naksha") as storage:
         ...
 
-A backend is a class with `open(location, storage_id, …)`; no backend is imported by name.
+A backend is a class with `open(location, storage_id, *, must_exist=False, …)`; no backend is
+imported by name.
 """
 
 from __future__ import annotations

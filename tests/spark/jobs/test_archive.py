@@ -26,6 +26,7 @@ from naksha.spark.archives import (
     Manifest,
     archived_features,
     growing,
+    new_name,
     write_manifest,
 )
 from naksha.spark.jobs.archive import Archive, Archived, archive
@@ -429,15 +430,17 @@ def test_a_job_that_died_leaves_nothing_that_counts(
     # As if it had died just before it wrote the manifest; another one in the middle of a segment.
     known = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
     write_manifest(folder, msgspec.structs.replace(known, segments=[]))
-    unfinished = folder / f"{orphan[:-1]}x{UNFINISHED}"
+    unfinished = folder / f"{new_name(0, 1)}{UNFINISHED}"
     unfinished.mkdir()
+    foreign = folder / f"movie{UNFINISHED}"
+    foreign.mkdir()
     (unfinished / "1-x.parquet").write_bytes(b"PAR1")
     (folder / f".{MANIFEST}.0123").touch()
     done = archived(spark, file, folder)
     assert (done.states, done.dropped, done.segment != orphan) == (5, 5, True)
     assert found(spark, file, folder, 1) == {"a": 1, "b": 1, "c": 1}
     left = {path.name for path in folder.iterdir() if path.is_dir() or MANIFEST in path.name}
-    assert left == {MANIFEST, orphan, done.segment}
+    assert left == {MANIFEST, orphan, done.segment, foreign.name}
     manifest.unlink()
     with pytest.raises(InvalidArgument, match="has segments, but no"):
         archived(spark, file, folder)

@@ -94,3 +94,13 @@ def test_rows_are_those_that_were_written(
         rows = read(path, "x", "y")
     assert [(row["x"], row["y"]) for row in rows] == given_rows
     assert [row[LINE] for row in rows] == lines[1:]
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+def test_the_delimiter_is_that_of_the_first_line_with_something_in_it(
+    tmp_path: Path, newline: bytes
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(newline.join([b"", b"id;n", b"a,b,c;1", b"d;2", b""]))
+    rows = read(path, "id", "n")
+    assert lines_by(rows, "id") == {"a,b,c": 3, "d": 4}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Collection, Sequence
 
@@ -74,7 +75,9 @@ async def submit_job(
     check_allowed(target, job, kind, actor)
     table = JobTable(realm.opened.persistence)
     made = _made(job, actor, table)
-    whole_spec(made, kind, target, Placed(*realm.located(target.storage)), files, realm.realm_id)
+    placed = Placed(*realm.located(target.storage))
+    # In a thread: it looks at files.
+    await asyncio.to_thread(whole_spec, made, kind, target, placed, files, realm.realm_id)
     await _check_room(realm, table)
     state = JobState(submitted_ms=table.now_ms)
     await table.create(made.own.state_id, state)

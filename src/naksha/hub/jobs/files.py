@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import os
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from naksha.model import limits
@@ -14,6 +15,8 @@ from naksha.model.errors import Forbidden, InvalidArgument, LimitExceeded, Unava
 _EXPANDED: Final = frozenset("{}[]\\")
 """Signs that others expand to several names, not all in the same way. What fits `*` and `?` is
 looked at."""
+
+_WILD: Final = frozenset("*?")
 
 
 class JobFiles:
@@ -57,39 +60,83 @@ class JobFiles:
             raise Unavailable(
                 f"The directory of the realm's files cannot be made: {error.strerror}", field=field
             ) from error
-        # `..` not even where it would do no harm.
-        if ".." in name or name.startswith("/") or not _stays_inside(base, name, field):
+        try:
+            # `..` not even where it would do no harm.
+            if ".." in name or name.startswith("/"):
+                raise _Outside
+            _Look(base).at(base, name)
+        except _Outside as error:
             raise Forbidden(
                 f"{name!r:.80} is not below the directory of the realm; files are named from "
                 "there, as in exports/roads, and links lead nowhere else",
                 field=field,
-            )
+            ) from error
+        except _TooMany as error:
+            raise LimitExceeded(
+                f"{name!r:.80} names more than {limits.JOB_FILES_MAX} files; name fewer at a time",
+                field=field,
+            ) from error
+        except OSError as error:
+            raise Unavailable(
+                f"{name!r:.80} cannot be looked at: {error.strerror}", field=field
+            ) from error
         return base / name
 
 
-def _stays_inside(base: Path, name: str, field: str) -> bool:
-    """Whether all that a job would find by a name is below a directory: what links lead to, what
-    fits a pattern, and what is in directories, links once more."""
-    inside = Path(os.path.realpath(base))
-    # As it is, and as a pattern. Path.glob is not what jobs use, and follows fewer links.
-    fitting = glob.iglob(name, root_dir=base, recursive=True, include_hidden=True)  # noqa: PTH207
-    waiting = [base / name, *(base / one for one in islice(fitting, limits.JOB_FILES_MAX + 1))]
-    known: set[Path] = set()
-    count = len(waiting)
-    while waiting and count <= limits.JOB_FILES_MAX:
-        real = Path(os.path.realpath(waiting.pop()))
-        if not real.is_relative_to(inside):
-            return False
-        if real not in known and real.is_dir():
-            known.add(real)
-            with os.scandir(real) as entries:
-                for entry in entries:
-                    count += 1
-                    if entry.is_symlink() or entry.is_dir():
-                        waiting.append(Path(entry.path))
-    if count > limits.JOB_FILES_MAX:
-        raise LimitExceeded(
-            f"{name!r:.80} names more than {limits.JOB_FILES_MAX} files; name fewer at a time",
-            field=field,
-        )
-    return True
+class _Outside(Exception):
+    """Something leads out of the directory."""
+
+
+class _TooMany(Exception):
+    """There is more to be looked at than may be."""
+
+
+class _Look:
+    """Looks at all that a job would find by a name, links included: at each directory once."""
+
+    def __init__(self, base: Path) -> None:
+        self._inside = Path(os.path.realpath(base))
+        self._left = limits.JOB_FILES_MAX
+
+    def at(self, base: Path, name: str) -> None:
+        """As it is, and as a pattern, step by step; then at what is in the directories found."""
+        self._real(base / name)
+        found = {self._inside}
+        for part in PurePath(name).parts:
+            found = self._fitting(found, part)
+        self._below(found)
+
+    def _fitting(self, folders: set[Path], part: str) -> set[Path]:
+        if part == "**":
+            return self._below(folders)
+        if not _WILD & set(part):
+            return {self._real(folder / part) for folder in folders}
+        named = ((folder, name) for folder in folders for name in self._names_in(folder))
+        return {self._real(folder / name) for folder, name in named if fnmatchcase(name, part)}
+
+    def _below(self, folders: Iterable[Path]) -> set[Path]:
+        """These, and all that is below them."""
+        known: set[Path] = set()
+        waiting = list(folders)
+        while waiting:
+            real = self._real(waiting.pop())
+            if real not in known:
+                known.add(real)
+                waiting += [real / name for name in self._names_in(real)]
+        return known
+
+    def _real(self, path: Path) -> Path:
+        found = Path(os.path.realpath(path))
+        if not found.is_relative_to(self._inside):
+            raise _Outside
+        return found
+
+    def _names_in(self, folder: Path) -> list[str]:
+        if not folder.is_dir():
+            return []
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, self._left + 1)]
+        self._left -= len(names)
+        if self._left < 0:
+            raise _TooMany
+        return names

@@ -141,7 +141,9 @@ class Runner:
         if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
             await self._check_made(target.stored)
         placed = Placed(*self._realm.located(target.storage))
-        return whole_spec(job, kind, target, placed, how.files, self._realm.realm_id)
+        realm_id = self._realm.realm_id
+        # In a thread: it looks at files.
+        return await asyncio.to_thread(whole_spec, job, kind, target, placed, how.files, realm_id)
 
     async def _check_made(self, stored: Stored) -> None:
         """CollectionNotFound when a job would make what must not be made."""

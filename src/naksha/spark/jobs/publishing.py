@@ -180,4 +180,10 @@ def _is_held(file: IO[bytes]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise Unavailable(
+            f"{file.name} cannot be locked: {error.strerror}; results are written to a file system "
+            "that has locks",
+            field="output",
+        ) from error
     return True

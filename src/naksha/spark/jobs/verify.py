@@ -8,6 +8,7 @@ reported, never raised; `naksha job verify` ends with another exit code then.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -114,9 +115,11 @@ def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
             return made
         target = check_output(spec.output, overwrite=spec.overwrite)
     for _ in range(limits.VERIFY_RUNS_MAX):
-        report = _verified(spark, spec, target, progress)
-        if report is not None:
-            return report
+        # So may the log, in the midst of being read.
+        with suppress(Expired):
+            report = _verified(spark, spec, target, progress)
+            if report is not None:
+                return report
         progress.say("History expired meanwhile, which must not be taken for a gap: once more")
     raise Retryable("History expires faster than it is checked", collection_id=spec.collection)
 

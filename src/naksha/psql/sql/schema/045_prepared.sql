@@ -18,7 +18,7 @@ BEGIN
     IF wanted = ANY(known) THEN
         RETURN 'EXECUTE ' || wanted;
     END IF;
-    IF cardinality(known) >= 48 THEN
+    IF cardinality(known) >= 32 THEN
         FOREACH name IN ARRAY known LOOP
             EXECUTE format('DEALLOCATE %I', name);
         END LOOP;

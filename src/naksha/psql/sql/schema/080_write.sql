@@ -143,35 +143,45 @@ BEGIN
     END IF;
 END $$;
 
+-- Runs the statement of a leaf by a plan that is kept: made without knowing the values, and once
+-- for an empty table as for a full one, so it has to use the indices.
+CREATE OR REPLACE FUNCTION naksha_write_few(statement text, literals text) RETURNS naksha_written
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan SET array_nulls = on AS $$
+DECLARE
+    r naksha_written;
+BEGIN
+    EXECUTE naksha_prepared(
+        'int8, text, text, text, int8, int8, text[], jsonb[], bytea[], text[], jsonb[], text[], '
+        'int8[], text[], text, text, bool', statement) || literals INTO r;
+    RETURN r;
+END $$;
+
 -- Runs the statement of a leaf. All of them have the same parameters:
 -- $1 txn $2 GUID prefix $3 author $4 app id $5 now $6 wall clock
 -- $7 ids $8 contents $9 WKB $10 qrids $11 tags $12 crids $13 locks (the i that must be HEAD's)
 -- $14 muuids $15 mode $16 author of new features $17 return features
--- For a few features the plan is kept: made without knowing how many they are, and once for an
--- empty table as for a full one, so it has to use the indices. For many it is made each time, and
--- their content is not worth being written out as literals.
+-- For a few small features the plan is kept. For others it is made each time, and their content is
+-- not written out as literals: that takes several times their size.
 CREATE OR REPLACE FUNCTION naksha_write_leaf(
     txn int8, prefix text, author text, app_id text, now_ms int8, clock_ms int8, ids text[],
     contents jsonb[], wkbs bytea[], qrids text[], tags jsonb[], crids text[], locks int8[],
     muuids text[], mode text, new_author text, want bool, statement text) RETURNS naksha_written
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     r naksha_written;
 BEGIN
-    IF cardinality(ids) > 50 THEN
+    IF cardinality(ids) > 50
+       OR coalesce(pg_column_size(contents), 0) + coalesce(pg_column_size(wkbs), 0) > 65536 THEN
         EXECUTE statement INTO r
           USING txn, prefix, author, app_id, now_ms, clock_ms, ids, contents, wkbs, qrids, tags,
                 crids, locks, muuids, mode, new_author, want;
-    ELSE
-        EXECUTE naksha_prepared(
-            'int8, text, text, text, int8, int8, text[], jsonb[], bytea[], text[], jsonb[], '
-            'text[], int8[], text[], text, text, bool', statement)
-          || format('(%L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
-                txn, prefix, author, app_id, now_ms, clock_ms, ids, contents, wkbs, qrids, tags,
-                crids, locks, muuids, mode, new_author, want) INTO r;
+        RETURN r;
     END IF;
-    RETURN r;
+    RETURN naksha_write_few(statement,
+        format('(%L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
+               txn, prefix, author, app_id, now_ms, clock_ms, ids, contents, wkbs, qrids, tags,
+               crids, locks, muuids, mode, new_author, want));
 END $$;
 
 -- Create, update, upsert, delete and restore.

@@ -87,7 +87,7 @@ def _opened(path: str) -> BinaryIO:
 
 def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
     """The records of a file, some at a time. Lines with nothing in them are none."""
-    record, all_records = _patterns(delimiter)
+    match = _record_pattern(delimiter).match
     line, rest, size, is_end = 1, b"", _BLOCK, False
     while not is_end:
         more = file.read(size)
@@ -97,9 +97,10 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
             text += b"\n"
         elif text.endswith(_RETURN):
             text += file.read(1)  # The second half of a newline, perhaps.
-        whole = all_records.match(text)
-        end = whole.end() if whole else 0
-        found = record.findall(text, 0, end)
+        found, end = [], 0
+        while (record := match(text, end)) is not None:
+            found.append(record[0])
+            end = record.end()
         rest = text[end:]
         numbered, line = _numbered(found, line)
         if rest and (is_end or len(rest) > RECORD_BYTES_MAX):
@@ -113,14 +114,16 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
 
 
 @lru_cache
-def _patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """A record, and as many as there are. Only a quote that a field begins with is one, and all up
-    to the next belongs to the field; two in a row are a sign like others there."""
+def _record_pattern(delimiter: str) -> re.Pattern[bytes]:
+    """A record. Only a quote that a field begins with is one, and all up to the next belongs to the
+    field; two in a row are a sign like others there, so the last one has none behind it. There is
+    one way only to read a text, so that nothing is tried twice. (Possessive repeats would say the
+    same, but lose their place in Python before 3.11.5.)"""
     sign = re.escape(delimiter).encode()
-    plain = rb"[^%b\r\n]*+" % sign
-    field = rb'(?:"(?:[^"]++|"")*+"%b|(?!")%b)' % (plain, plain)
-    record = rb"%b(?:%b%b)*+(?:\r\n|\n|\r)" % (field, sign, field)
-    return re.compile(record), re.compile(rb"(?:%b)*+" % record)
+    plain = rb"[^%b\r\n]*" % sign
+    quoted = rb'"[^"]*(?:""[^"]*)*"(?!")'
+    field = rb'(?:%b%b|(?!")%b)' % (quoted, plain, plain)
+    return re.compile(rb"%b(?:%b%b)*(?:\r\n|\n|\r)" % (field, sign, field))
 
 
 def _numbered(found: list[bytes], line: int) -> tuple[Records, int]:
@@ -142,8 +145,10 @@ def _lines_in(record: bytes) -> int:
 
 
 def _delimiter(path: str) -> str:
-    with Path(path).open("rb") as file:
-        first = file.readline()
+    """What is most often in the first line that has something in it."""
+    with _opened(path) as file:
+        lines = file.read(_BLOCK).splitlines()
+    first = next((line for line in lines if line), b"")
     return max(_DELIMITERS, key=lambda sign: first.count(sign.encode()))
 
 
