@@ -38,7 +38,7 @@ ENTRY_POINTS = {"main.py", "__main__.py"}
 OWN_PROGRAMS = {"hub/remote.py"}
 """Modules that are run by their own name."""
 TELLS_OTHERS = {"spark/sessions.py", "spark/jobs/loading/tables.py"}
-"""Modules that set the environment of programs and libraries (GDAL) that they start, which listen to
+"""Modules that set the environment of programs, and of GDAL, that they start, and that listen to
 nothing else."""
 
 
