@@ -4,7 +4,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.naksha-installed
 # How many tests run at once; most of them wait for a server or the disk more than they compute.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=

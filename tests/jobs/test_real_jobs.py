@@ -162,6 +162,7 @@ def check_reading_jobs(hub: JobHub) -> None:
     assert found == {"x1": "deleted", "x2": "updated", "x3": "created"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS_MAX * 3)
 def test_exports_checks_and_differences_are_jobs_of_a_hub(shared: JobHub) -> None:
     check_reading_jobs(shared)
