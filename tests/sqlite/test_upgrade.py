@@ -29,8 +29,9 @@ features, of which one was updated and one deleted, and a pin."""
 
 @pytest.fixture
 def old(path: Path) -> Path:
-    """A file of schema 1."""
+    """A file of schema 1, in the mode that files of any release are in."""
     connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
     connection.executescript(DUMP.read_text())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("PRAGMA user_version = 1")

@@ -23,12 +23,11 @@ from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.files import Piece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
 from naksha.spark.jobs.loading.tables import (
-    OWN,
     Broken,
     Table,
     in_pieces,
+    rows_of,
     told,
-    with_own,
     with_own_fields,
 )
 
@@ -208,7 +207,7 @@ def _rows(
         table, unfit = None, {0: f"cannot be read: {error}"}
     if table is not None:
         lines = [line for n, (line, _) in enumerate(records) if n not in unfit]
-        yield with_own(schema, _aligned(schema, table), path, lines)
+        yield from rows_of(schema, table, path, lines)
     broken = [(records[n][0], problem, _shown(records[n][1])) for n, problem in unfit.items()]
     yield from told(schema, path, broken)
 
@@ -236,17 +235,6 @@ def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]
             quoted_strings_can_be_null=False,
         ),
     )
-
-
-def _aligned(schema: pa.Schema, table: pa.Table) -> pa.RecordBatch:
-    wanted = [field for field in schema if field.name not in OWN]
-    columns = [
-        table.column(field.name).combine_chunks()
-        if field.name in table.column_names
-        else pa.nulls(table.num_rows, field.type)
-        for field in wanted
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(wanted))
 
 
 def _shown(record: bytes) -> str:

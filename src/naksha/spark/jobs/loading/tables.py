@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -73,10 +73,28 @@ def _read_pieces(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
             yield from read(msgspec.json.decode(text, type=Piece))
 
 
-def with_own(
-    schema: pa.Schema, batch: pa.RecordBatch, source: str, lines: list[int]
+def rows_of(
+    schema: pa.Schema, table: pa.Table, source: str, lines: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with where they are from, and with null in the columns that only other
+    files have."""
+    wanted = pa.schema([field for field in schema if field.name not in OWN])
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in wanted
+    ]
+    start = 0
+    for batch in pa.table(columns, schema=wanted).to_batches():
+        end = start + batch.num_rows
+        yield _with_own(schema, batch, source, lines[start:end])
+        start = end
+
+
+def _with_own(
+    schema: pa.Schema, batch: pa.RecordBatch, source: str, lines: Sequence[int]
 ) -> pa.RecordBatch:
-    """A batch with where it is from."""
     count = batch.num_rows
     nothing = pa.nulls(count, pa.string())
     own = [pa.array([source] * count), pa.array(lines, pa.int64()), nothing, nothing]
@@ -270,14 +288,4 @@ def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
     if end == piece.start:
         return
     table = _arrow(piece.path, piece.layer, piece.start, end - piece.start)
-    wanted = pa.schema([field for field in schema if field.name not in OWN])
-    line = piece.line
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(table.num_rows, field.type)
-        for field in wanted
-    ]
-    for batch in pa.table(columns, schema=wanted).to_batches():
-        yield with_own(schema, batch, piece.path, list(range(line, line + batch.num_rows)))
-        line += batch.num_rows
+    yield from rows_of(schema, table, piece.path, range(piece.line, piece.line + table.num_rows))
