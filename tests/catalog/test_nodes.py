@@ -263,12 +263,14 @@ async def test_a_renewal_whose_answer_is_lost_loses_nothing(
     is_early: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "LEASE_CALL_SECONDS_MAX", 0.01)
     one = await node(backend, hand).start()
     before = held(one)
     hand.advance(HOUR * 3 / 4)
     backend.faults = [fault]
-    await checked(one)
+    with monkeypatch.context() as waiting:
+        if fault is Fault.HANGS:  # Who answers may take its time, on a busy machine too.
+            waiting.setattr(limits, "LEASE_CALL_SECONDS_MAX", 0.01)
+        await checked(one)
     if is_early:
         await backend.come_true()
     hand.advance(2)

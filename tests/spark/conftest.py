@@ -21,6 +21,11 @@ from tests.spark.towns import Town, fill
 SECONDS_MAX = 600
 """A session takes its time on a busy machine."""
 
+SETTINGS = {
+    # What is done is little: Java would spend more on making it fast than it takes.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 BOTH = {
     "test_a_query_gives_what_the_storage_answers",
@@ -49,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session of this process."""
-    made = naksha.spark.session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    made = naksha.spark.session("local[2]", settings=SETTINGS)
     yield made
     made.stop()
     close_all()

@@ -36,6 +36,13 @@ class PostgresInstall:
         directory = Path(shared or f"/usr/share/postgresql/{self.version}") / "extension"
         return frozenset(path.stem for path in directory.glob("*.control"))
 
+    @cached_property
+    def libraries(self) -> frozenset[str]:
+        """The names of the libraries that this server can load."""
+        directory = _output(self.bindir / "pg_config", "--pkglibdir").strip()
+        found = Path(directory or f"/usr/lib/postgresql/{self.version}/lib").glob("*.so")
+        return frozenset(path.stem for path in found)
+
     def program(self, name: str) -> str:
         """The path of one of the programs, as text for a command line."""
         return str(self.bindir / name)

@@ -30,6 +30,9 @@ SETTINGS: dict[str, Setting] = {
     "full_page_writes": False,
     "max_connections": 200,
 }
+POSTGIS = "postgis-3"
+"""A session that uses PostGIS loads it with 50 libraries, which takes longer than most tests need
+for their SQL. Loaded by the server, it is there in all sessions."""
 
 
 class DatabaseFactory:
@@ -59,7 +62,10 @@ class DatabaseFactory:
 @pytest.fixture(scope="session")
 def postgres_cluster() -> Iterator[PostgresCluster]:
     """One server for the whole run. A test that stops or restarts a server makes its own."""
-    with PostgresCluster(SETTINGS) as cluster:
+    cluster = PostgresCluster(SETTINGS)
+    if POSTGIS in cluster.install.libraries:
+        cluster.settings["shared_preload_libraries"] = POSTGIS
+    with cluster:
         yield cluster
 
 
