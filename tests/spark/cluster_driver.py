@@ -22,6 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import naksha.spark
+from naksha.spark.archives import archived_features
 from naksha.spark.jobs.diff import Diff
 from naksha.spark.jobs.diff import diff as diff_versions
 from naksha.spark.jobs.export import Export
@@ -148,6 +149,14 @@ def diff(spark: SparkSession, location: str, collection: str, old: str, new: str
     return {"created": done.created, "updated": done.updated, "deleted": done.deleted}
 
 
+def archived(
+    spark: SparkSession, location: str, collection: str, archive: str, version: str
+) -> Answer:
+    """Features of a version that lives in an archive."""
+    table = archived_features(spark, Place(location), collection, archive, version)
+    return {"features": {row.id: row.properties for row in table.collect()}}
+
+
 def whereabouts(spark: SparkSession) -> Answer:
     """Where tasks have their Python and our package from, and the data that is in it."""
 
@@ -163,7 +172,7 @@ def whereabouts(spark: SparkSession) -> Answer:
     return {"python": python, "folder": folder, "data": json.loads(data)}
 
 
-TOLD = (read, follow, write, write_again, load, export, diff, whereabouts)
+TOLD = (read, follow, write, write_again, load, export, diff, archived, whereabouts)
 DONE: dict[str, Callable[..., Answer]] = {each.__name__: each for each in TOLD}
 
 

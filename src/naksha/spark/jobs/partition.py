@@ -71,7 +71,11 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
     if spec.features_max is not None and spec.features_max < 1:
         raise InvalidArgument("A cell has at least one feature", field="features_max")
     if spec.keep and (spec.version != HEAD or spec.features_max is not None):
-        raise InvalidArgument("Only the partitioning of HEAD itself is kept", field="keep")
+        raise InvalidArgument(
+            "Only what the storage itself would find is kept: that of HEAD, with its own size of"
+            " cells, hence without version and features_max",
+            field="keep",
+        )
     target = None
     if spec.output is not None:
         if (made := made_before(spec.output, spec.job_id, Partitioned)) is not None:
