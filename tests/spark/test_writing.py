@@ -191,6 +191,52 @@ def test_errors_name_the_feature_and_the_field(spark: SparkSession, target: Town
         target.call(lambda s: s.collection(name))
 
 
+NUMBERS = """
+    SELECT 'a' AS id, named_struct('x', x, 's', 'NaN', 'deep', named_struct('l', array(y, 1D)))
+        AS properties, map('m', y, 'n', 1D) AS members
+    FROM VALUES (double('NaN'), double('NaN')), (1D, double('{}')) AS t (x, y) LIMIT {}
+"""
+
+
+def test_numbers_that_json_has_not_are_no_texts(spark: SparkSession, target: Town) -> None:
+    name = fresh()
+    naksha.spark.write(spark.sql(NUMBERS.format("NaN", 1)), target.location, name, app_id="test")
+    (state,) = held(target, name)
+    properties = {**state.feature["properties"]}
+    del properties["@ns:com:here:xyz"]
+    assert properties == {"s": "NaN", "deep": {"l": [None, 1]}}
+    assert (state.feature["m"], state.feature["n"]) == (None, 1)
+    infinite = spark.sql(NUMBERS.format("-Infinity", 2)).coalesce(1)
+    for column, field in (("properties", "properties.deep"), ("members", "members.m")):
+        with pytest.raises(InvalidArgument, match="is infinite") as caught:
+            naksha.spark.write(
+                infinite.select("id", column), target.location, name, app_id="test", mode="upsert"
+            )
+        assert (caught.value.feature_id, caught.value.field) == ("a", field)
+    assert staged(target) == 0
+
+
+@pytest.mark.parametrize(
+    "properties",
+    ["to_variant_object(named_struct('x', {}))", "map('x', {}::variant)"],
+    ids=["variant", "map"],
+)
+def test_numbers_that_json_has_not_are_refused_in_variants(
+    spark: SparkSession, target: Town, properties: str
+) -> None:
+    name = fresh()
+    query = f"SELECT 'a' AS id, {properties} AS properties"
+    for word in ("NaN", "Infinity"):
+        bad = spark.sql(query.format(f"array(float('{word}'))"))
+        with pytest.raises(InvalidArgument, match="number of JSON") as caught:
+            naksha.spark.write(bad, target.location, name, app_id="test")
+        assert (caught.value.feature_id, caught.value.field) == ("a", "properties")
+    good = spark.sql(query.format("array('NaN', '-Infinity')"))
+    naksha.spark.write(good, target.location, name, app_id="test")
+    (state,) = held(target, name)
+    assert state.feature["properties"]["x"] == ["NaN", "-Infinity"]
+
+
 def test_overwrite_is_a_mirror(spark: SparkSession, target: Town) -> None:
     name = fresh()
     naksha.spark.write(frame(spark, {"a": 1, "b": 2}), target.location, name, app_id="test")

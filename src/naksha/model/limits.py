@@ -806,6 +806,14 @@ EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 REJECTS_MAX: Final = 10_000
 """How many records of a load may be rejected before it is given up, unless told otherwise."""
 
+LOAD_CHUNK_BYTES: Final = 16 * MIB
+"""About how much of a file of GeoJSON is in the hands of a task at once; what is made of it is
+several times as much."""
+
+REJECT_LENGTH_MAX: Final = 8_000
+"""Characters that are told of a rejected record, of its id and of the reason. All that is rejected
+within `REJECTS_MAX` is in the memory of one process."""
+
 # ---- Jobs ----------------------------------------------------------------------------------------
 
 JOBS_MAX: Final = 1_000

@@ -15,8 +15,9 @@ from naksha.model import errors
 from naksha.model.errors import NakshaError
 from naksha.spi.jobs import Failed
 
-_MARK: Final = "naksha-error:"
-_NOTE: Final = re.compile(re.escape(_MARK) + r" (\{.*\})$", re.MULTILINE)
+MARK: Final = "naksha-error:"
+"""What a note begins with."""
+_NOTE: Final = re.compile(re.escape(MARK) + r" (\{.*\})$", re.MULTILINE)
 _RAISED: Final = re.compile(
     r"^\s*naksha\.model\.errors\.(?P<name>\w+): (?P<said>.+)$", re.MULTILINE
 )
@@ -45,7 +46,7 @@ def note(error: NakshaError) -> str:
         error.collection_id,
         error.position,
     )
-    return f"{_MARK} {msgspec.json.encode(failure).decode()}"
+    return f"{MARK} {msgspec.json.encode(failure).decode()}"
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def noting() -> Iterator[None]:
     try:
         yield
     except NakshaError as error:
-        if not any(each.startswith(_MARK) for each in getattr(error, "__notes__", ())):
+        if not any(each.startswith(MARK) for each in getattr(error, "__notes__", ())):
             error.add_note(note(error))
         raise
 

@@ -8,14 +8,23 @@ from uuid import uuid4
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import MapType, StructType, VariantType
+from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import OutcomeUnknown
-from naksha.spark.failures import ours
+from naksha.model.errors import InvalidArgument, OutcomeUnknown
+from naksha.spark.failures import MARK, ours
 from naksha.spark.given import check_columns
+from naksha.spark.numbers import (
+    INFINITE,
+    NO_JSON,
+    has_no_json,
+    has_variant,
+    is_certainly_infinite,
+    is_infinite,
+    without_nan,
+)
 from naksha.spark.opened import opened
 from naksha.spark.options import place_of
 from naksha.spark.sessions import set_up
@@ -83,11 +92,54 @@ def write(
 
 def with_json(frame: DataFrame) -> DataFrame:
     """The DataFrame with properties as JSON texts, which Spark itself makes of structs, maps and
-    variants; fields that are null are left out."""
+    variants; fields that are null or NaN are left out, and infinite ones are refused."""
     texts = {
-        field.name: f.to_json(field.name)
+        field.name: _json(field, frame.columns)
         for field in frame.schema.fields
         if field.name in JSON_COLUMNS
         and isinstance(field.dataType, StructType | MapType | VariantType)
     }
     return frame.withColumns(texts) if texts else frame
+
+
+def _json(field: StructField, columns: Sequence[str]) -> Column:
+    value = without_nan(f.col(field.name), field.dataType)
+    text = f.to_json(value)
+    refused = f.when(f.lit(False), f.lit(""))
+    infinite = _infinite(field)
+    if infinite is not None:
+        refused = refused.when(infinite.isNotNull(), _refused(infinite, INFINITE, columns))
+    if has_variant(field.dataType):
+        is_wrong = has_no_json(value, text)
+        refused = refused.when(is_wrong, _refused(f.lit(field.name), NO_JSON, columns))
+    return refused.otherwise(text)
+
+
+def _infinite(field: StructField) -> Column | None:
+    """The name of the first member that is infinite, or has such a number in it."""
+    type_, given = field.dataType, f.col(field.name)
+    if isinstance(type_, MapType):
+        kind = type_.valueType
+        if is_infinite(given, type_) is None:
+            return None
+        found = f.map_filter(given, lambda _, value: is_certainly_infinite(value, kind))
+        return f.concat(f.lit(f"{field.name}."), f.get(f.map_keys(found), f.lit(0)))
+    if not isinstance(type_, StructType):
+        return None
+    tests = [(each.name, is_infinite(given[each.name], each.dataType)) for each in type_]
+    names = [
+        f.when(test, f.lit(f"{field.name}.{name}")) for name, test in tests if test is not None
+    ]
+    return f.coalesce(*names) if names else None
+
+
+def _refused(field: Column, reason: str, columns: Sequence[str]) -> Column:
+    """Ends the write, as an error that a task raises does."""
+    said = {"kind": InvalidArgument.__name__, "message": reason}
+    told = [f.lit(value).alias(name) for name, value in said.items()]
+    told.append(field.alias("field"))
+    if "id" in columns:
+        told.append(f.col("id").cast("string").alias("feature_id"))
+    # Spark puts more behind it, and a note ends with its line.
+    note = f.concat(f.lit(f"{MARK} "), f.to_json(f.struct(*told)), f.lit("\n"))
+    return f.raise_error(note).cast("string")

@@ -26,7 +26,7 @@ from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
-from naksha.spark.jobs.loading.spec import Format, Load, Mapping
+from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
 from naksha.spi.staging import WriteMode
 from tests.spark.jobs.loads import content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
@@ -181,6 +181,29 @@ def test_a_load_that_is_repeated_is_done_once(
     assert second.txn == first.txn
 
 
+class Counting(Silent):
+    """Somebody who counts what is begun."""
+
+    def __init__(self) -> None:
+        self.phases = 0
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self.phases += 1
+
+
+def test_a_load_that_was_done_needs_its_files_no_more(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    path = lines(tmp_path / "a.geojsonl")
+    spec = spec_of(small_town.place.location, path, job_id="once")
+    first = load(spark, spec, Silent())
+    path.unlink()
+    progress = Counting()
+    again = load(spark, spec, progress)
+    assert again == msgspec.structs.replace(first, repeated=True)
+    assert (again.created, again.records, progress.phases) == (3, 3, 0)
+
+
 def test_columns_become_what_the_mapping_says(
     spark: SparkSession, tmp_path: Path, location: str
 ) -> None:
@@ -245,6 +268,28 @@ def test_other_reference_systems_and_the_date_line(
     assert (done.created, done.rejected, done.adjusted) == (2, 0, 2)
     halves = [[[170, 0], [180, 5]], [[-180, 5], [-170, 10]]]
     assert content(location)["o"][0] == content(location)["j"][0] == halves
+
+
+def test_geojson_in_another_reference_system(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    location, path = small_town.place.location, tmp_path / "a.geojson"
+    metres = json.loads(frame().to_crs("EPSG:3857").to_json())
+    for each in metres["features"]:
+        each["id"] = each["properties"].pop("id")
+
+    def load_with(name: str, crs: str | None = None) -> None:
+        named = {"type": "name", "properties": {"name": name}}
+        path.write_text(json.dumps({**metres, "crs": named}))
+        done = loaded(spark, location, path, mapping=Mapping(crs=crs), mode=WriteMode.MIRROR)
+        assert done.rejected == 0
+        for id_, ((lon, lat), _) in content(location).items():
+            assert (lon, lat) == pytest.approx(EXPECTED[id_][0], abs=1e-9)
+
+    load_with("urn:ogc:def:crs:EPSG::3857")
+    load_with("urn:ogc:def:crs:EPSG::4326", crs="EPSG:3857")
+    with pytest.raises(InvalidArgument, match=r"a.geojson: its reference system .* is not known"):
+        load_with("EPSG:0")
 
 
 def test_files_that_cannot_be_loaded(spark: SparkSession, tmp_path: Path, location: str) -> None:
@@ -377,6 +422,30 @@ def test_what_was_rejected_is_not_deleted_unless_that_is_wanted(
     done = loaded(spark, location, path, **deleting, delete_rejected=True)
     assert (done.rejected, done.updated, done.deleted) == (1, 1, 1)
     assert content(location).keys() == {"y"}
+
+
+def test_a_delivery_without_features_deletes_nothing_unless_that_is_wanted(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    location, path = small_town.place.location, tmp_path / "a.geojsonl"
+    small_town.put(feature("x", 1, 2))
+    before = content(location)
+
+    def mirrored(text: str, **allowed: bool) -> Loaded:
+        path.write_text(text)
+        return loaded(spark, location, path, mode=WriteMode.MIRROR, **allowed)
+
+    with pytest.raises(InvalidArgument, match="is empty") as error:
+        mirrored("", delete_all=True)
+    assert error.value.field == "files"
+    with pytest.raises(InvalidArgument, match="would delete all") as error:
+        mirrored("{", delete_rejected=True)
+    assert error.value.field == "delete_all"
+    with pytest.raises(InvalidArgument, match="would delete all"):
+        mirrored("\n")
+    assert loaded(spark, location, path).records == 0
+    assert content(location) == before
+    assert (mirrored("\n", delete_all=True).deleted, content(location)) == (1, {})
 
 
 def test_what_was_exported_comes_back_as_it_was(

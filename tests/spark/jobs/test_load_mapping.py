@@ -40,6 +40,39 @@ def test_properties_that_are_no_plain_object_are_rejected(
     }
 
 
+def test_tags_and_ids_of_geojson_are_what_they_are_without_a_mapping(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.geojsonl"
+    tags = ['["red", "a, b"]', '"red, green;"', "[]", "7", "null", '{"red": 1}', "true"]
+    ids = ["7", "1e3", "9007199254740993", '"[1]"', "null", "[1]", '{"a": 1}', "true", "1e20"]
+    texts = [bare("t", f'{{"t": {each}}}') for each in tags]
+    texts += [bare("own", f'{{"l\'\\"id": {each}}}') for each in ids]
+    path.write_text("\n".join(texts))
+    spec = spec_of("file:x", path, mapping=Mapping(id="l'\"id", tags="t"))
+    rows = sorted(records_of(spark, spec)[0].collect(), key=lambda row: row.line)
+    of_tags, of_ids = rows[: len(tags)], rows[len(tags) :]
+    given = [["red", "a, b"], ["red", "green"], [], ["7"], None]
+    assert [row.tags for row in of_tags if row.problem is None] == given
+    assert [row.id for row in of_ids if row.problem is None] == [
+        *("7", "1000", "9007199254740993", "[1]", "own")
+    ]
+    said = "properties.l'\"id: an id is a text or a number"
+    assert [row.problem for row in of_ids[5:]] == [
+        *[said] * 3,
+        "properties.l'\"id: is too large for a number, and must be a text",
+    ]
+    assert {row.problem for row in of_tags[5:]} == {"properties.t: tags are an array or a text"}
+
+
+def test_names_with_quotes_are_read_as_another_type(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "a.geojsonl"
+    path.write_text(bare("a", '{"l\'n": "5", "l\'x": "x"}'))
+    spec = spec_of("file:x", path, mapping=Mapping(types={"l'n": "int"}, drop=("l'x",)))
+    (row,) = records_of(spark, spec)[0].collect()
+    assert (row.problem, row.properties) == (None, '{"l\'n":5}')
+
+
 def test_a_property_that_would_get_the_name_of_another_one_is_rejected(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import shapely
 from pyspark.sql import Row
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.loading.checking import REJECTED, Checked, Checker, keep_rejected
@@ -53,6 +54,21 @@ def test_a_record_is_told_with_its_geometry_and_all_else() -> None:
     assert record_of(checked({"geometry": b"\x01\x02"}))["wkb"] == "0102"
     assert record_of(checked({"properties": "{"}))["properties"] == "{"
     assert record_of(checked({"problem": "p", "record": '{"as": "it was"}'})) == {"as": "it was"}
+
+
+def test_what_is_told_of_a_record_has_an_end() -> None:
+    long, length_max = "x" * 100_000, limits.REJECT_LENGTH_MAX
+    (told,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
+    mark = " … (cut here: it has 100000 characters)"
+    assert told["id"] == long[:length_max] + mark
+    assert told["record"].startswith('{"type":"Feature","id":"xxx')
+    assert sum(len(str(text)) for text in told.values()) < 4 * length_max
+    row = {"problem": f"x: cannot be read as the wanted type: {long}", "record": long}
+    (told,) = checked(row).rejected.to_pylist()
+    assert told["record"] == long[:length_max] + mark
+    assert told["reason"].endswith("characters)")
+    (told,) = checked({"problem": "p", "record": long[:length_max]}).rejected.to_pylist()
+    assert told["record"] == long[:length_max]
 
 
 def test_many_that_are_wrong_are_told_each() -> None:

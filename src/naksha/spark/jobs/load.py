@@ -6,6 +6,7 @@ import uuid
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from naksha.model.errors import Cancelled, InvalidArgument
@@ -19,7 +20,8 @@ from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import Opened, opened
-from naksha.spi.staging import StagedWrite, WriteMode
+from naksha.spark.writing import applied_job
+from naksha.spi.staging import Applied, StagedWrite, WriteMode
 
 _DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)
 
@@ -36,6 +38,9 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     storage = opened(spec.place)
     if spec.history:
         return history.load_history(storage, spec, files_of(spec), progress)
+    before = applied_job(storage, spec.job_id) if spec.job_id else None
+    if before is not None:
+        return _loaded(spec, before)  # Its files may be gone, or others.
     records, crs = records_of(spark, spec)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
     job = spec.job_id or uuid.uuid4().hex
@@ -68,6 +73,12 @@ def _load(
         )
     parts = parts_of(staging.job, rows)
     staged = sum(part.features for part in parts)
+    if not staged and spec.mode is WriteMode.MIRROR and not spec.delete_all:
+        raise InvalidArgument(
+            f"The files have no feature, and the mode {spec.mode.value!r} would delete all that "
+            "are there; nothing was written. Allow it with `delete_all`",
+            field="delete_all",
+        )
     progress.phase("write", staged)
     write = StagedWrite(
         job=staging.job,
@@ -81,12 +92,20 @@ def _load(
     applied = storage.call(lambda s: s.apply_staged(write, parts))
     with suppress(Cancelled):  # it is too late for that: it was written
         progress.advance(staged)
-    return Loaded(
-        collection=spec.collection,
+    return msgspec.structs.replace(
+        _loaded(spec, applied),
         records=staged + len(rejected),
         rejected=len(rejected),
         rejects=file,
         adjusted=sum(row.adjusted or 0 for row in rows),
+    )
+
+
+def _loaded(spec: Load, applied: Applied) -> Loaded:
+    """What the storage knows of a load."""
+    return Loaded(
+        collection=spec.collection,
+        records=applied.created + applied.updated + applied.retained,
         txn=applied.txn,
         created=applied.created,
         updated=applied.updated,

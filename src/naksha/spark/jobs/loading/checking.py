@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import shapely
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.features import PreparedFeatures
@@ -147,14 +148,22 @@ def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch
             {
                 "source": each["source"],
                 "line": each["line"],
-                "id": each["id"],
-                "reason": problems[n],
-                "record": each["record"] or _shown(each),
+                "id": _cut(each["id"]),
+                "reason": _cut(problems[n]),
+                "record": _cut(each["record"] or _shown(each)),
             }
             for n, each in zip(rows, found, strict=True)
         ],
         schema=REJECTED,
     )
+
+
+def _cut(text: str | None) -> str | None:
+    """What is told of a text: all tasks together tell so many that one process must hold them."""
+    length_max = limits.REJECT_LENGTH_MAX
+    if text is None or len(text) <= length_max:
+        return text
+    return f"{text[:length_max]} … (cut here: it has {len(text)} characters)"
 
 
 def _shown(row: dict[str, Any]) -> str:

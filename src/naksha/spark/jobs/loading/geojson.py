@@ -7,22 +7,24 @@ null where the geometry must stay as it is.
 
 from __future__ import annotations
 
+import codecs
 import mmap
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import shapely
 
+from naksha.model import limits
 from naksha.model.dateline import mended_geometry
 from naksha.model.errors import InvalidArgument
-from naksha.model.geometry import encode_geometries
+from naksha.model.geometry import encode_geometries, wkb_of
 from naksha.model.geometry_rules import geometry_problem
-from naksha.model.limits import INT8_MAX
 from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.references import is_lon_lat
 from naksha.spi.arrow import GIVEN
 
 RECORDS: Final = pa.schema(
@@ -36,9 +38,9 @@ RECORDS: Final = pa.schema(
     ]
 )
 CHUNK: Final = 10_000
-"""Records that are read together."""
+"""Records that are read together, unless they are long."""
 _SEPARATOR: Final = b"\x1e"
-_EXACT_MAX: Final = 2**53 - 1
+EXACT_MAX: Final = 2**53 - 1
 """Beyond it one double stands for several integers."""
 _NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -57,7 +59,18 @@ class _Document(msgspec.Struct):
     features: list[msgspec.Raw] | None = None
 
 
-_KNOWN: Final = frozenset({"type", "id", "geometry", "properties", "bbox"})
+class _Head(msgspec.Struct):
+    """What is said of all features of a document."""
+
+    crs: Any = None
+
+
+_Part = TypeVar("_Part")
+Text = tuple[int, bytes]
+"""A feature as JSON, and its line."""
+
+
+_KNOWN: Final = frozenset({"type", "id", "geometry", "properties", "bbox", "crs"})
 _feature = msgspec.json.Decoder(_Feature).decode
 _features = msgspec.json.Decoder(list[_Feature]).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -65,58 +78,112 @@ _all_members = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_lines(piece: Piece) -> Iterator[pa.RecordBatch]:
+def read_lines(piece: Piece, crs: str | None = None) -> Iterator[pa.RecordBatch]:
     """The features of a piece of a file that has one in each line."""
+    for texts in _together(_lines(piece)):
+        yield records_of(piece.path, texts, crs)
+
+
+def _lines(piece: Piece) -> Iterator[Text]:
     left = (piece.end or 0) - piece.start
     with Path(piece.path).open("rb") as file:
         file.seek(piece.start)
-        lines = iter(file.readline, b"")
         number = piece.line
-        while left > 0 and (chunk := list(islice(lines, CHUNK))):
-            sizes = np.cumsum([len(line) for line in chunk])
-            chunk = chunk[: int(np.searchsorted(sizes, left)) + 1]
-            left -= int(sizes[len(chunk) - 1])
-            texts = [(number + n, line.strip().lstrip(_SEPARATOR)) for n, line in enumerate(chunk)]
-            number += len(chunk)
-            yield records_of(piece.path, [each for each in texts if each[1]])
+        while left > 0 and (line := file.readline()):
+            left -= len(line)
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            text = line.strip().lstrip(_SEPARATOR)
+            if text:
+                yield number, text
+            number += 1
 
 
-def read_document(piece: Piece) -> Iterator[pa.RecordBatch]:
+def read_document(piece: Piece, crs: str | None = None) -> Iterator[pa.RecordBatch]:
     """The features of a file that is one GeoJSON document. It stays on the disk: what is in memory
     is where each feature begins and ends."""
     path = piece.path
-    if Path(path).stat().st_size == 0:
-        raise InvalidArgument(f"{path} is empty", field="files")
-    with Path(path).open("rb") as file:
-        # Closed with the last of the features that are views of it.
-        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    try:
-        document = msgspec.json.decode(text, type=_Document)
-    except _NO_JSON as error:
-        raise InvalidArgument(f"{path} is no GeoJSON: {error}", field="files") from error
+    text = _mapped(path)
+    document = _decoded(path, text, _Document)
     if document.type == "Feature":
-        yield records_of(path, [(1, text[:])])
+        yield records_of(path, [(1, bytes(_body(text)))], crs)
         return
     if document.type != "FeatureCollection" or document.features is None:
         raise InvalidArgument(
             f"{path} is no FeatureCollection, but {document.type!r:.64}", field="files"
         )
+    for texts in _together(_found(text, document.features)):
+        yield records_of(path, texts, crs)
+
+
+def _found(text: mmap.mmap, features: Sequence[msgspec.Raw]) -> Iterator[Text]:
     line, position = 1, 0
-    for start in range(0, len(document.features), CHUNK):
-        texts = []
-        for raw in document.features[start : start + CHUNK]:
-            each = bytes(raw)
-            # They come in the order of the document, so it is looked through once.
-            found = text.find(each, position)
-            line += text[position:found].count(b"\n")
-            texts.append((line, each))
-            line += each.count(b"\n")
-            position = found + len(each)
-        yield records_of(path, texts)
+    for raw in features:
+        each = bytes(raw)
+        # They come in the order of the document, so it is looked through once.
+        found = text.find(each, position)
+        line += text[position:found].count(b"\n")
+        yield line, each
+        line += each.count(b"\n")
+        position = found + len(each)
 
 
-def records_of(source: str, texts: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
-    """Features, given as JSON with their lines, as records."""
+def _together(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Texts, no more at a time than may be in memory."""
+    chunk: list[Text] = []
+    size = 0
+    for each in texts:
+        chunk.append(each)
+        size += len(each[1])
+        if len(chunk) == CHUNK or size >= limits.LOAD_CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def crs_in(path: str) -> str | None:
+    """The reference system that a document names, as it was done before RFC 7946."""
+    text = _mapped(path)
+    if text.find(b'"crs"') < 0:
+        return None  # Nearly none has it, and this is far less work than to parse it.
+    return _name_of(_decoded(path, text, _Head).crs)
+
+
+def _name_of(crs: Any) -> str | None:
+    match crs:
+        case None:
+            return None
+        case {"properties": {"name": str(name)}}:
+            return name
+        case _:
+            return _encode(crs).decode()
+
+
+def _mapped(path: str) -> mmap.mmap:
+    if Path(path).stat().st_size == 0:
+        raise InvalidArgument(f"{path} is empty", field="files")
+    with Path(path).open("rb") as file:
+        # Closed with the last of the features that are views of it.
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _body(text: mmap.mmap) -> memoryview:
+    """The document without what some programs begin texts with."""
+    mark = codecs.BOM_UTF8
+    return memoryview(text)[len(mark) if text[: len(mark)] == mark else 0 :]
+
+
+def _decoded(path: str, text: mmap.mmap, type_: type[_Part]) -> _Part:
+    try:
+        return msgspec.json.decode(_body(text), type=type_)
+    except _NO_JSON as error:
+        raise InvalidArgument(f"{path} is no GeoJSON: {error}", field="files") from error
+
+
+def records_of(source: str, texts: Sequence[Text], crs: str | None = None) -> pa.RecordBatch:
+    """Features, given as JSON with their lines, as records. `crs` is the reference system of all,
+    where somebody names it."""
     bodies = [text for _, text in texts]
     problems: list[str | None] = [None] * len(texts)
     try:
@@ -130,8 +197,13 @@ def records_of(source: str, texts: Sequence[tuple[int, bytes]]) -> pa.RecordBatc
         features, extra = _one_by_one(bodies, problems)
     for n, feature in enumerate(features):
         if problems[n] is None:
-            problems[n] = _problem(feature)
-    geometry, adjusted = _geometries(features, problems)
+            problems[n] = _problem(feature) or (
+                _misread(feature, extra[n]) if crs is None else None
+            )
+    if is_lon_lat(crs):
+        geometry, adjusted = _geometries(features, problems)
+    else:
+        geometry, adjusted = _elsewhere(features, problems), [False] * len(texts)
     columns: list[Any] = [
         [source] * len(texts),
         [line for line, _ in texts],
@@ -187,13 +259,34 @@ def _geometries(
     return found, adjusted
 
 
+def _elsewhere(features: Sequence[_Feature], problems: list[str | None]) -> list[bytes | None]:
+    """Geometries of another reference system as WKB: the rules of every write are about degrees,
+    hence for what is made of them later."""
+    given = [None if each.geometry is None else _encode(each.geometry) for each in features]
+    shapes = shapely.from_geojson(np.array(given, dtype=object), on_invalid="ignore")
+    for n, (text, is_missing) in enumerate(zip(given, shapely.is_missing(shapes), strict=True)):
+        if is_missing and text is not None and problems[n] is None:
+            problems[n] = "geometry: is no geometry of GeoJSON"
+    return wkb_of(shapes)
+
+
 def _problem(feature: _Feature) -> str | None:
     if feature.type != "Feature":
         return f"type: must be 'Feature', not {feature.type!r:.64}"
-    exact_max = _EXACT_MAX if isinstance(feature.id, float) else INT8_MAX
+    exact_max = EXACT_MAX if isinstance(feature.id, float) else limits.INT8_MAX
     if isinstance(feature.id, int | float) and abs(feature.id) > exact_max:
         return f"id: {feature.id} is too large for a number, and must be a text"
     return None
+
+
+def _misread(feature: _Feature, members: dict[str, msgspec.Raw]) -> str | None:
+    """Of a feature that names a reference system of its own, where nobody names that of all."""
+    geometry = feature.geometry if isinstance(feature.geometry, dict) else {}
+    own = msgspec.json.decode(members["crs"]) if "crs" in members else geometry.get("crs")
+    name = _name_of(own)
+    if is_lon_lat(name):
+        return None
+    return f"crs: is {name!r:.64}; name the reference system of all features in the mapping"
 
 
 def _id(value: str | float | None) -> str | None:
@@ -210,7 +303,7 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 def _rest(members: dict[str, msgspec.Raw]) -> str | None:
     """What the feature has besides the members that are columns. A box of the feature is left out:
-    the storage makes its own."""
+    the storage makes its own; and so is a reference system, since it has only one."""
     rest = {name: value for name, value in members.items() if name not in _KNOWN}
     return _encode(rest).decode() if rest else None
 

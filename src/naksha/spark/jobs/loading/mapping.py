@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.geojson import EXACT_MAX
 from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
-from naksha.spark.jobs.loading.numbers import INFINITE, is_infinite, without_nan
 from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import (
     LINE,
@@ -24,6 +24,7 @@ from naksha.spark.jobs.loading.tables import (
     Table,
     column_of,
 )
+from naksha.spark.numbers import INFINITE, is_infinite, without_nan
 from naksha.spi.arrow import GIVEN
 
 _ID: Final = "id"
@@ -110,22 +111,24 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
     parsed = F.try_parse_json(F.coalesce("properties", F.lit("{}")))
     members = F.try_variant_get(parsed, "$", "map<string,variant>")
     casts = {
-        name: _number_of_json(records, F.try_variant_get(parsed, _json_path(name), to))
+        name: _number_of_json(records, _read(members[name], to))
         for name, to in mapping.types.items()
     }
     problem = F.coalesce(
         F.col("problem"),
         F.when(members.isNull(), F.lit(_NO_OBJECT)),
+        *_id_problems(members, mapping.id),
+        *_tags_problems(members, mapping.tags),
         *_rename_problems(members, mapping),
         *_member_problems(members, casts),
     )
     given = {
-        "id": F.coalesce(_member(mapping.id), F.col("id")) if mapping.id else F.col("id"),
+        "id": F.coalesce(_id_in(members[mapping.id]), "id") if mapping.id else F.col("id"),
         # What is rejected is shown as it was.
         "properties": F.when(problem.isNull(), _changed(members, mapping, casts)).otherwise(
             F.col("properties")
         ),
-        "tags": _split(_member(mapping.tags)) if mapping.tags else F.col("tags"),
+        "tags": _tags_in(members[mapping.tags]) if mapping.tags else F.col("tags"),
         "problem": problem,
     }
     columns = [given.get(name, F.col(name)).alias(name) for name in records.columns]
@@ -290,12 +293,45 @@ def _row(schema: StructType, columns: Sequence[str]) -> Column:
 # ---- GeoJSON -------------------------------------------------------------------------------------
 
 
-def _json_path(name: str) -> str:
-    return f"$['{name}']"
+def _read(member: Column, type_: str) -> Column:
+    """A member of the properties as some type; null where it is none. It is not looked for by a
+    path: there is no way to write some names in one."""
+    return F.try_variant_get(member, "$", type_)
 
 
-def _member(name: str | None) -> Column:
-    return F.try_variant_get(F.try_parse_json("properties"), _json_path(name or ""), "string")
+def _id_in(member: Column) -> Column:
+    """As GeoJSON's own id: a number is its text, and `1e3` is the same as `1000`."""
+    whole = _read(member, "bigint")
+    is_whole = whole.cast("double") == _read(member, "double")
+    is_double = F.schema_of_variant(member) == "DOUBLE"
+    return F.when(is_double & is_whole, whole.cast("string")).otherwise(_read(member, "string"))
+
+
+def _id_problems(members: Column, name: str | None) -> list[Column]:
+    if name is None:
+        return []
+    kind, number = F.schema_of_variant(members[name]), _read(members[name], "double")
+    return [
+        F.when(
+            kind.rlike("^(OBJECT|ARRAY|BOOLEAN)"),
+            F.lit(f"properties.{name}: an id is a text or a number"),
+        ),
+        F.when(
+            (kind == "DOUBLE") & (F.abs(number) > EXACT_MAX),
+            F.lit(f"properties.{name}: is too large for a number, and must be a text"),
+        ),
+    ]
+
+
+def _tags_in(member: Column) -> Column:
+    return F.coalesce(_read(member, "array<string>"), _split(_read(member, "string")))
+
+
+def _tags_problems(members: Column, name: str | None) -> list[Column]:
+    if name is None:
+        return []
+    is_wrong = F.schema_of_variant(members[name]).rlike("^(OBJECT|BOOLEAN)")
+    return [F.when(is_wrong, F.lit(f"properties.{name}: tags are an array or a text"))]
 
 
 def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Column:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.geoparquet import holds_features
 from naksha.spark.jobs.loading import delimited, geojson, references, tables
 from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
-from naksha.spark.jobs.loading.layouts import crs_of
+from naksha.spark.jobs.loading.layouts import Layout, crs_of
 from naksha.spark.jobs.loading.mapping import (
     mapped_features,
     records_of_features,
@@ -28,14 +31,7 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
     files = files_of(spec)
     format_ = format_of(spec, files)
     if format_ in (Format.GEOJSON, Format.LINES):
-        rows = from_arrow_schema(geojson.RECORDS)
-        if format_ is Format.LINES:
-            pieces = [piece for path in files for piece in pieces_of(path)]
-            records = tables.in_pieces(spark, pieces, rows, geojson.read_lines)
-        else:
-            whole = [Piece(path) for path in files]
-            records = tables.in_pieces(spark, whole, rows, geojson.read_document)
-        return mapped_features(records, spec.mapping), spec.mapping.crs
+        return _of_geojson(spark, spec, files, format_)
     if format_ is Format.PARQUET:
         table = tables.of_parquet(spark, files)
         if spec.mapping == Mapping() and _are_exported(files):
@@ -45,6 +41,31 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
     else:
         table = tables.of_vector(spark, files, spec.layer)
     return records_of_table(table, spec.mapping), spec.mapping.crs or crs_of(table.layouts)
+
+
+def _of_geojson(
+    spark: SparkSession, spec: Source, files: list[str], format_: Format
+) -> tuple[DataFrame, str | None]:
+    crs = spec.mapping.crs
+    if format_ is Format.LINES:
+        pieces = [piece for path in files for piece in _pieces_of(path)]
+        read = geojson.read_lines
+    else:
+        pieces = [Piece(path) for path in files]
+        read = geojson.read_document
+        crs = crs or crs_of(
+            [Layout(path, StructType(), crs=geojson.crs_in(path)) for path in files]
+        )
+    rows = from_arrow_schema(geojson.RECORDS)
+    reading = partial(read, crs=crs)
+    return mapped_features(tables.in_pieces(spark, pieces, rows, reading), spec.mapping), crs
+
+
+def _pieces_of(path: str) -> list[Piece]:
+    pieces = list(pieces_of(path))
+    if not pieces:
+        raise InvalidArgument(f"{path} is empty", field="files")
+    return pieces
 
 
 def _are_exported(files: list[str]) -> bool:

@@ -12,13 +12,16 @@ from naksha.model.errors import InvalidArgument
 
 LON_LAT: Final = "OGC:CRS84"
 """That of every storage, and of files that name none."""
+_LON_LAT_TOO: Final = ("CRS84", "CRS:84")
+"""What it is called as well; PROJ does not know that."""
 _NAMED_MAX: Final = 16
 
 
 @lru_cache(maxsize=_NAMED_MAX)
 def reference_system(name: str) -> pyproj.CRS:
     """The one that is meant: by a code, WKT, PROJJSON and so on."""
-    return pyproj.CRS.from_user_input(name)
+    is_lon_lat = name.strip().upper() in _LON_LAT_TOO
+    return pyproj.CRS.from_user_input(LON_LAT if is_lon_lat else name)
 
 
 def check_known(name: str, *, whose: str, field: str) -> None:
@@ -38,6 +41,14 @@ def are_same(one: str | None, other: str | None) -> bool:
         return True
     first, second = (reference_system(name or LON_LAT) for name in (one, other))
     return first.equals(second, ignore_axis_order=True)
+
+
+def is_lon_lat(name: str | None) -> bool:
+    """Whether it is that of every storage; what nobody knows is not."""
+    try:
+        return name is None or are_same(name, LON_LAT)
+    except CRSError:
+        return False
 
 
 def shown(name: str | None) -> str:

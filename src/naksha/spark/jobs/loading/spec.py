@@ -97,6 +97,9 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     delete_rejected: bool = False
     """Write although records were rejected, in a mode that deletes what is not loaded, hence
     features that are there and came as such records, too. Otherwise nothing is written then."""
+    delete_all: bool = False
+    """Write although no feature is loaded, in the mode that deletes all that is not. Otherwise
+    nothing is written then: most files without features are such of which something went wrong."""
     history: bool = False
     info: CollectionInfo | None = None
     """The collection with the settings that it gets when it is new."""
@@ -122,3 +125,5 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: int = 0
     transactions: int = 0
     repeated: bool = False
+    """It was done before. The counts are those that the storage knows: what was rejected then is
+    not among them."""
