@@ -25,11 +25,12 @@ import pyspark
 START_SECONDS_MAX: Final = 120.0
 HOST: Final = "127.0.0.1"
 JAVA_OPTIONS: Final = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 """For what is over soon: Java would spend more on making Spark fast, and on checking whether its
-classes are whole, than all else takes."""
+classes are whole, than all else takes. Where it does less, it also keeps less of what it has made,
+unless it is told to: then it would search for room, and make the same again."""
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
