@@ -278,8 +278,10 @@ def test_what_cannot_be_read_is_refused(town: Town, options: dict[str, str], wor
 @pytest.mark.parametrize(("schema", "words"), WRONG_SCHEMAS)
 def test_columns_that_cannot_be_are_refused(town: Town, schema: str, words: str) -> None:
     source = NakshaSource(CaseInsensitiveDict(town.options()))
+    columns = StructType.fromDDL(schema)
+    assert isinstance(columns, StructType)
     with pytest.raises(NakshaError, match=words):
-        source.reader(StructType.fromDDL(schema))
+        source.reader(columns)
 
 
 @pytest.mark.parametrize(("options", "words"), through_spark(REFUSED))
