@@ -15,6 +15,7 @@ import httpx
 import naksha
 from naksha.model.limits import SUBSCRIPTION_LEASE_SECONDS
 from naksha.testing.hub_server import HubServer
+from naksha.testing.spark_cluster import JAVA_OPTIONS
 from tests.hub.remote.support import ROOT, install
 from tests.jobs.sample import COUNT, LOAD, ONCE, SLEEP, WIPE
 
@@ -28,11 +29,7 @@ ENTRY_POINTS = f"""\
 """
 LEASE_SECONDS = 4
 """How long a hub has a job without saying that it lives, in tests that wait for that."""
-SPARK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-}
-"""What is done is little: Java need not be made for more."""
+SPARK = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, "spark.sql.shuffle.partitions": "2"}
 SECONDS_MAX = 120
 """What takes longer does not happen at all; a busy machine takes its time."""
 FINAL = frozenset({"done", "failed", "cancelled", "lost"})

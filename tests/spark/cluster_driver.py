@@ -31,6 +31,7 @@ from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load as load_files
 from naksha.spark.jobs.loading.spec import Load
 from naksha.spark.options import Place
+from naksha.testing.spark_cluster import JAVA_OPTIONS
 
 PARTS = 3
 """One more than there are tasks at once."""
@@ -39,7 +40,8 @@ FEATURES = 30_000
 ROWS = 1_000
 SETTINGS = {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
 }

@@ -14,7 +14,7 @@ import naksha.spark
 from naksha.spark.opened import close, close_all
 from naksha.spark.options import Place
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.spark_cluster import SparkCluster
+from naksha.testing.spark_cluster import JAVA_OPTIONS, SparkCluster
 from tests.spark.drivers import Driver, Drivers
 from tests.spark.towns import Town, fill
 
@@ -22,8 +22,7 @@ SECONDS_MAX = 600
 """A session takes its time on a busy machine."""
 
 SETTINGS = {
-    # What is done is little: Java would spend more on making it fast than it takes.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.shuffle.partitions": "2",
 }
 

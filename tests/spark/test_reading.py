@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,13 +14,16 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import GeometryType, VariantType
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import GeometryType, StructType, VariantType
 
 import naksha.spark
 from naksha.model import query as q
+from naksha.model.errors import NakshaError
 from naksha.model.query import And, Op, Query, States
 from naksha.model.uuids import Uuid
 from naksha.spark.columns import READ, Projection, schema_of
+from naksha.spark.source import NakshaSource
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Storage
 from naksha.testing.strategies import predicates, queries
@@ -214,28 +219,72 @@ def test_properties_as_variants_and_by_a_schema(spark: SparkSession, town: Town)
 # ---- What is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"version": "1..3"}, "means several versions"),
-        ({"version": "nobody"}, "There is no tag or branch 'nobody'"),
-        ({"version": "999"}, "Version 999 is not published yet"),
-        ({"collection": "nobody"}, "No collection 'nobody'"),
-        ({"storage": "file:nobody.naksha"}, "There is no file"),
-        ({"properties": "variant"}, "naksha.spark.features"),
-        ({"colour": "red"}, "There is no option 'colour'"),
-        ({"states": "dead"}, "states is one of live, deleted, all"),
-        ({"bbox": "1,2,3"}, "A bbox is west,south,east,north"),
-        ({"bbox": "1,2,3,four"}, "which is no number"),
-        ({"tile": "01", "bbox": "1,2,3,4"}, "Only one of bbox and tile"),
-        ({"intersects": "nothing"}, "No geometry as GeoJSON or WKT"),
-        ({"where": "speed > 50"}, "where is a predicate as JSON"),
-        ({"updatedFrom": "yesterday"}, "updatedFrom is a time"),
-        ({"radius": "7"}, "A radius is around a geometry"),
-        ({"startingVersion": "now"}, "is for spark.readStream"),
-        ({"geometry": "wkt"}, "geometry is one of wkb, geometry"),
-    ],
+REFUSED: list[tuple[dict[str, str], str]] = [
+    ({"version": "1..3"}, "means several versions"),
+    ({"version": "nobody"}, "There is no tag or branch 'nobody'"),
+    ({"version": "999"}, "Version 999 is not published yet"),
+    ({"collection": "nobody"}, "No collection 'nobody'"),
+    ({"storage": "file:nobody.naksha"}, "There is no file"),
+    ({"properties": "variant"}, "naksha.spark.features"),
+    ({"colour": "red"}, "There is no option 'colour'"),
+    ({"states": "dead"}, "states is one of live, deleted, all"),
+    ({"bbox": "1,2,3"}, "A bbox is west,south,east,north"),
+    ({"bbox": "1,2,3,four"}, "which is no number"),
+    ({"tile": "01", "bbox": "1,2,3,4"}, "Only one of bbox and tile"),
+    ({"intersects": "nothing"}, "No geometry as GeoJSON or WKT"),
+    ({"where": "speed > 50"}, "where is a predicate as JSON"),
+    ({"updatedFrom": "yesterday"}, "updatedFrom is a time"),
+    ({"radius": "7"}, "A radius is around a geometry"),
+    ({"startingVersion": "now"}, "is for spark.readStream"),
+    ({"geometry": "wkt"}, "geometry is one of wkb, geometry"),
+]
+WRONG_SCHEMAS = [
+    ("id string, nobody string", "There is no column 'nobody'"),
+    ("id int", "The column id is string, not int"),
+    ("geometry string", r"geometry is binary or geometry\(4326\), not string"),
+    ("properties variant", "naksha.spark.features"),
+    ("geometry binary not null", "geometry can be null"),
+    ("change string", "There is no column 'change'"),
+]
+BY_SPARK = (
+    "several versions",
+    "No collection",
+    "no file",
+    "no option",
+    "one of wkb",
+    "id is string",
 )
+"""Of what is refused in one place, one comes to the user through Spark, which starts processes for
+each; the others do so when there is time."""
+
+
+def through_spark(cases: Sequence[tuple[Any, str]]) -> list[Any]:
+    """All of them, those that can wait marked."""
+    return [
+        pytest.param(
+            *case, marks=[] if any(part in case[1] for part in BY_SPARK) else pytest.mark.long
+        )
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED)
+def test_what_cannot_be_read_is_refused(town: Town, options: dict[str, str], words: str) -> None:
+    source = NakshaSource(CaseInsensitiveDict({**town.options(), **options}))
+    with pytest.raises(NakshaError, match=words):
+        source.reader(source.schema()).partitions()
+
+
+@pytest.mark.parametrize(("schema", "words"), WRONG_SCHEMAS)
+def test_columns_that_cannot_be_are_refused(town: Town, schema: str, words: str) -> None:
+    source = NakshaSource(CaseInsensitiveDict(town.options()))
+    columns = StructType.fromDDL(schema)
+    assert isinstance(columns, StructType)
+    with pytest.raises(NakshaError, match=words):
+        source.reader(columns)
+
+
+@pytest.mark.parametrize(("options", "words"), through_spark(REFUSED))
 def test_errors_reach_the_user_with_their_message(
     spark: SparkSession, town: Town, options: dict[str, str], words: str
 ) -> None:
@@ -244,17 +293,7 @@ def test_errors_reach_the_user_with_their_message(
         spark.read.format("naksha").options(**given).load().collect()
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ("id string, nobody string", "There is no column 'nobody'"),
-        ("id int", "The column id is string, not int"),
-        ("geometry string", r"geometry is binary or geometry\(4326\), not string"),
-        ("properties variant", "naksha.spark.features"),
-        ("geometry binary not null", "geometry can be null"),
-        ("change string", "There is no column 'change'"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "words"), through_spark(WRONG_SCHEMAS))
 def test_a_schema_that_cannot_be_is_refused(
     spark: SparkSession, town: Town, schema: str, words: str
 ) -> None:

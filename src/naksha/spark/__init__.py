@@ -10,5 +10,8 @@ from naksha.spark.saving import write
 from naksha.spark.sessions import session, set_up
 from naksha.spark.source import NakshaSource
 from naksha.spark.tables import changes, features
+from naksha.spark.workers import spare_modules
 
 __all__ = ["NakshaSource", "changes", "features", "session", "set_up", "write"]
+
+spare_modules()

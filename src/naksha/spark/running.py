@@ -149,7 +149,7 @@ class Run:
         progress, job = self._progress, self._asked.job
         if job.access is not Access.WRITE:
             existing(self._asked.spec.place)  # whoever only reads makes none
-        if job.needs_spark:
+        if job.takes_spark(self._asked.spec):
             progress.phase(STARTING)
             name = f"naksha {job.name}"
             self._spark = session(self._master, name=name, settings=self._settings)

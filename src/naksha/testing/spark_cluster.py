@@ -24,6 +24,13 @@ import pyspark
 
 START_SECONDS_MAX: Final = 120.0
 HOST: Final = "127.0.0.1"
+JAVA_OPTIONS: Final = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""For what is over soon: Java would spend more on making Spark fast, and on checking whether its
+classes are whole, than all else takes. Where it does less, it also keeps less of what it has made,
+unless it is told to: then it would search for room, and make the same again."""
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -118,7 +125,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": HOST,
             # Master and workers have little to do; so they start sooner.
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         }
         environment |= {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
         command = [str(self._home / "bin" / "spark-class"), program, "--webui-port", "0"]

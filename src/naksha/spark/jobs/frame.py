@@ -104,13 +104,18 @@ class Job(NamedTuple, Generic[S, R]):
     exit_code: Callable[[R], int] | None = None
     """What its process ends with, by its report, where that is not always 0: a job that looks for
     something tells so whether it found it."""
-    needs_spark: bool = True
-    """Whether it needs a session; one that does all by itself gets None, and begins sooner."""
+    needs_spark: bool | Callable[[S], bool] = True
+    """Whether it needs a session, which may depend on what is asked for; one that does all by
+    itself gets None, and begins sooner."""
 
     @property
     def name(self) -> str:
         """What it is called: the tag of its specification."""
         return str(self.spec.__struct_config__.tag)
+
+    def takes_spark(self, spec: S) -> bool:
+        """Whether a run of it needs a session."""
+        return self.needs_spark if isinstance(self.needs_spark, bool) else self.needs_spark(spec)
 
 
 AnyJob: TypeAlias = Job[Any, Any]

@@ -126,4 +126,10 @@ def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
         kept.unpersist()
 
 
-JOB = Job(Load, load, "Load files into a collection.", Access.WRITE)
+def _takes_spark(spec: Load) -> bool:
+    """A history is read from its beginning to its end, in one process: there is nothing to share
+    among tasks."""
+    return not spec.history
+
+
+JOB = Job(Load, load, "Load files into a collection.", Access.WRITE, needs_spark=_takes_spark)
