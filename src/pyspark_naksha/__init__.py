@@ -1,8 +1,5 @@
 """How Spark finds the data source `naksha` by itself: it looks into packages of such names."""
 
-from naksha.spark.settling import settle
 from naksha.spark.source import NakshaSource as DefaultSource
 
 __all__ = ["DefaultSource"]
-
-settle()

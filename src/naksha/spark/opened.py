@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 from naksha.spark.options import Place
-from naksha.spark.settling import settle
 from naksha.spi.background import Background
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
@@ -39,21 +38,15 @@ class Opened:
 
     def call(self, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
         """Wait for something that the storage does."""
-        return self.wait(work(self._held.inside))
+        return self._background.call(work(self._held.inside))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that was got from the storage."""
-        try:
-            return self._background.call(work)
-        finally:
-            settle()
+        return self._background.call(work)
 
     def iterate(self, work: Callable[[Storage], AsyncIterator[T]]) -> Iterator[T]:
         """What the storage gives, one by one: it may be large."""
-        try:
-            yield from self._background.iterate(work(self._held.inside), 1)
-        finally:
-            settle()
+        return self._background.iterate(work(self._held.inside), 1)
 
     def end_calls(self, *, for_good: bool = False) -> None:
         """Cancel what others wait for, see `Background.end_calls`."""
