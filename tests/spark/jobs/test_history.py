@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument
 from naksha.model.query import Query
 from naksha.spark.jobs.frame import Progress, Silent
+from naksha.spark.jobs.load import JOB
 from naksha.spark.jobs.loading import history
 from naksha.spark.jobs.loading.files import files_of
 from naksha.spark.jobs.loading.spec import Load, Loaded
@@ -113,3 +115,9 @@ def test_a_new_collection_has_the_settings_that_are_wanted(place: Place, tmp_pat
     for name in ("max_age", "id_prefix", "author", "points_only"):
         assert getattr(made, name) == getattr(info, name)
     assert ids(place) == {"1", "2"}
+
+
+def test_a_history_takes_no_spark() -> None:
+    spec = Load(place=Place("file:x"), collection="places", files=("x",), app_id="test")
+    assert JOB.takes_spark(spec)
+    assert not JOB.takes_spark(msgspec.structs.replace(spec, history=True))
