@@ -56,6 +56,9 @@ from naksha.model.errors import (
     NotSupported,
     ReadOnly,
 )
+from naksha.spi.staging import StagedWrite, WriteMode
+from naksha.testing.given import given_batch
+from naksha.testing.suite_support import point
 from tests.hub.realms import ADMIN, a_hub, an_actor
 from tests.hub.subscriptions.support import eventually
 from tests.jobs.sample import COUNT, LOAD, ONCE, WIPE
@@ -477,9 +480,7 @@ async def test_a_job_whose_instance_has_died_is_not_forgotten(
         seen = await realm.submit(job)
         held: dict[str, Any] = {"state": State.RUNNING, "holder": DEAD, "lease_ms": 10}
         await realm.put(seen.job, **held, **state)
-        how = Running(kinds=kinds, files=realm.files)
-        async with running_jobs(realm.hub, how), asyncio.timeout(30):
-            await eventually(lambda: has_ended(realm, "one"))
+        await ended(realm)
         now = await job_of(realm.realm, "one", ADMIN)
         assert now.state.state is becomes
         assert now.state.ended_ms
@@ -488,6 +489,61 @@ async def test_a_job_whose_instance_has_died_is_not_forgotten(
             assert now.state.error.code == "lost"
             assert DEAD in now.state.error.message
         assert words in (await log_of(realm.realm, seen.job)).lines[-1].text
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"attempt": limits.JOB_ATTEMPTS_MAX},
+        {"attempt": 1, "cancelled_by": "ann"},
+        {"attempt": 1},
+    ],
+)
+async def test_a_job_that_was_written_is_done_although_its_instance_has_died(
+    state: dict[str, Any], tmp_path: Path, kinds: JobKinds
+) -> None:
+    async with a_realm(tmp_path, kinds) as realm:
+        job = await written(realm, **state)
+        await ended(realm)
+        now = (await job_of(realm.realm, "one", ADMIN)).state
+        assert (now.state, now.error, now.attempt) == (State.DONE, None, state["attempt"])
+        assert now.report is not None
+        assert (now.report["created"], now.report["repeated"]) == (1, True)
+        assert "done: it was written" in (await log_of(realm.realm, job)).lines[-1].text
+
+
+async def test_a_job_is_not_called_cancelled_when_nobody_knows_whether_it_was_written(
+    tmp_path: Path, kinds: JobKinds
+) -> None:
+    async with a_realm(tmp_path, kinds) as realm:
+        await written(realm, attempt=1, cancelled_by="ann")
+        await realm.realm.registry.remove(Space, "roads", ADMIN)
+        await ended(realm)
+        now = (await job_of(realm.realm, "one", ADMIN)).state
+        assert now.state is State.FAILED
+        assert now.error is not None
+        assert now.error.code == "outcome_unknown"
+
+
+async def written(realm: Realm, **state: Any) -> JobObject:
+    """A job that has written, by an instance that died before it could say so."""
+    job = (await realm.submit(LOAD, spec={"source": "a.json"})).job
+    storage = await realm.realm.storage("default")
+    info = CollectionInfo(id="roads")
+    stage = await storage.stage(job.own.run_id, info)
+    await stage.add(given_batch([point("x")]))
+    write = StagedWrite(job=job.own.run_id, info=info, mode=WriteMode.CREATE, app_id="test")
+    await storage.apply_staged(write, [await stage.close()])
+    held: dict[str, Any] = {"state": State.RUNNING, "holder": DEAD, "lease_ms": 10, "started_ms": 1}
+    await realm.put(job, **held, **state)
+    return job
+
+
+async def ended(realm: Realm) -> None:
+    """An instance finds a job that nobody runs, until it has ended."""
+    how = Running(kinds=realm.kinds, files=realm.files)
+    async with running_jobs(realm.hub, how), asyncio.timeout(30):
+        await eventually(lambda: has_ended(realm, "one"))
 
 
 async def test_what_ended_long_ago_is_cleared_away(tmp_path: Path, kinds: JobKinds) -> None:
