@@ -186,6 +186,9 @@ STAGED_CHUNK_FEATURES: Final = 25_000
 STAGED_CHUNK_BYTES: Final = 64 * MIB
 """What is in memory at once of staged features that are applied."""
 
+BULK_BATCH_BYTES: Final = 4 * MIB
+"""About how much of a split is read at once; one state may be larger."""
+
 JOB_KEPT_DAYS: Final = 30
 """How long it is known of a job that it was applied; a repetition comes within minutes."""
 
