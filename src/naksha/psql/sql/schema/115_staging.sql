@@ -215,16 +215,19 @@ IMMUTABLE PARALLEL SAFE
 RETURN (SELECT array_agg((SELECT count(*)::int FROM unnest(leaves) l WHERE l = n) ORDER BY n)
           FROM generate_series(0, 15) n);
 
--- Writes what is staged for some leaves, `at_most` features at a time. Gives how many were created,
--- updated and retained.
+-- Writes what is staged for some leaves, at most so many features and about so many bytes at once:
+-- an array has less than 1 GiB, and one feature up to 10 MiB. Gives of each time how many were
+-- created, updated and retained. Batches are fetched one by one; a loop over the query would hold
+-- fifty of them. What is large is not read for its size.
 CREATE OR REPLACE FUNCTION naksha_staged_put(
-    collection_id text, mode text, tables text[], leaves int2[], at_most int)
+    collection_id text, mode text, tables text[], leaves int2[], at_most int, bytes_at_most int8)
 RETURNS TABLE (action text, features int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
 DECLARE
-    batch naksha_staged_batch;
+    batches refcursor;
+    batch   naksha_staged_batch;
 BEGIN
-    FOR batch IN EXECUTE format($sql$
+    OPEN batches NO SCROLL FOR EXECUTE format($sql$
         SELECT min(id) FILTER (WHERE id = previous),
                array_agg(leaf ORDER BY leaf, id), array_agg(id ORDER BY leaf, id),
                array_agg(naksha_staged_content(head) ORDER BY leaf, id),
@@ -235,10 +238,16 @@ BEGIN
                          ORDER BY leaf, id),
                array_agg(lock ORDER BY leaf, id)
           FROM (SELECT *, naksha_staged_xyz(tail) AS xyz, lag(id) OVER sorted AS previous,
-                       (row_number() OVER sorted - 1) / $2 AS batch
+                       (row_number() OVER sorted - 1) / $2 AS by_count,
+                       sum(pg_column_size(head) + coalesce(pg_column_size(geo), 0))
+                           OVER sorted / $3 AS by_size
                   FROM (%s) AS staged WHERE leaf = ANY($1)
-                WINDOW sorted AS (ORDER BY leaf, id)) AS numbered
-         GROUP BY batch ORDER BY batch$sql$, naksha_staged_rows(tables)) USING leaves, at_most LOOP
+                WINDOW sorted AS (ORDER BY leaf, id ROWS UNBOUNDED PRECEDING)) AS numbered
+         GROUP BY by_count, by_size ORDER BY by_count, by_size$sql$,
+        naksha_staged_rows(tables)) USING leaves, at_most, bytes_at_most;
+    LOOP
+        FETCH batches INTO batch;
+        EXIT WHEN NOT FOUND;
         IF batch.twice IS NOT NULL THEN
             PERFORM naksha_raise_staged_twice(batch.twice);
         END IF;
@@ -246,6 +255,7 @@ BEGIN
             collection_id, mode, naksha_leaf_counts(batch.leaves), batch.ids, batch.contents,
             batch.wkbs, batch.qrids, batch.tags, batch.crids, batch.locks) AS o GROUP BY o.action;
     END LOOP;
+    CLOSE batches;
 END $$;
 
 -- Condition for states of HEAD that are to be deleted if they are not staged: all of them, or those
