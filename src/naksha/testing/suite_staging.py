@@ -21,7 +21,7 @@ from naksha.model.errors import (
     NakshaError,
     NotFound,
 )
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
 from naksha.spi.staging import Applied, StagedPart, StagedWrite, WriteMode
 from naksha.spi.storage import Feature, Storage
@@ -283,6 +283,32 @@ class TestStagingModes:
         wanted = ["b", "c", "d", "f", "g", "h", "new", "nothing", "null"]
         assert ids_of(await places.live()) == wanted
         assert ids_of(await places.deleted()) == ["a", "e"]
+
+    @pytest.mark.parametrize("last", ["0", "-1", "1"])
+    async def test_a_key_does_not_lead_into_arrays(self, places: Handle, last: str) -> None:
+        await places.create(
+            point("array", src=["x", "x"]),
+            point("object", src={last: "x"}),
+            point("deeper", src=[{last: "x"}]),
+        )
+        staged = [point("new", src={last: "x"}), point("other", src=["x", "y"])]
+        key = ("properties", "src", last)
+        applied = await written(places.storage, places.name, staged, WriteMode.REPLACE, key=key)
+        assert counts(applied) == (2, 0, 1, 0)
+        assert ids_of(await places.live()) == ["array", "deeper", "new", "other"]
+
+    @pytest.mark.parametrize(
+        "key",
+        [("properties",), ("properties", XYZ), ("properties", XYZ, "tags"), ("geometry", "type")],
+    )
+    async def test_a_key_that_no_staged_feature_has_is_refused(
+        self, places: Handle, key: tuple[str, ...]
+    ) -> None:
+        """Nothing would ever be deleted for it."""
+        job = Job(places.storage, places.name)
+        await job.stage([point("x")])
+        error = await job.refused(InvalidArgument, mode=WriteMode.REPLACE, key=key)
+        assert error.field == "key"
 
     async def test_mirror_deletes_what_is_not_staged(self, places: Handle) -> None:
         await places.create(*(point(name(n), n=n) for n in range(COUNT)))
