@@ -300,8 +300,8 @@ BEGIN
     RETURN deleted;
 END $$;
 
--- The ids of what is staged, and what it has at a key, if there is one. For branches, which are read
--- in layers.
+-- The ids of what is staged, and what it has at a key, if there is one. For branches, which are
+-- read in layers.
 CREATE OR REPLACE FUNCTION naksha_staged_ids(tables text[], key text[])
 RETURNS TABLE (id text, value jsonb)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
