@@ -906,6 +906,9 @@ VERIFY_LOG_PART: Final = 100_000
 VERIFY_LOG_PAGE: Final = 1_000
 """Transactions that it has in its hands at once."""
 
+ARCHIVE_VERSIONS_GROUP: Final = 100_000
+"""Versions of an archive that are written at once."""
+
 VERIFY_RUNS_MAX: Final = 3
 """How often a check begins because history expired while it was read."""
 
