@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import naksha
+from naksha.cli import sample
+from naksha.model.errors import Unavailable
 from naksha.testing.hub_server import HubServer
 from tests.cli.command import environment
 from tests.cli.command import naksha as command
@@ -33,6 +40,55 @@ def test_a_new_hub_has_the_sample_with_its_true_versions(tmp_path: Path) -> None
         assert httpx.get(f"{base}/count").json()["count"] == 596
         then = httpx.get(f"{base}/count", params={"versionRef": "2020-12-01T00:00"})
         assert then.json()["count"] == 600
+
+
+KILLED = """
+import os, sys, naksha
+db = naksha.connect(sys.argv[1], app_id="test")
+db.create_collection("airports").create([{"type": "Feature", "id": "x"}])
+os._exit(0)
+"""
+
+
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A job whose process is gone before it has closed the file, though it was done."""
+
+    def run(spec: dict[str, Any], **_: Any) -> None:
+        subprocess.run([sys.executable, "-c", KILLED, spec["place"]["location"]], check=True)
+
+    monkeypatch.setattr(sample, "run_job", run)
+    monkeypatch.setenv("JAVA_HOME", "anywhere")
+    return run
+
+
+@pytest.mark.usefixtures("killed")
+def test_what_is_not_in_the_file_yet_is_not_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "airports.naksha"
+    sample._make(path)
+    assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {path.name}
+    with naksha.connect(f"file:{path}", app_id="test") as db:
+        assert [each["id"] for each in db["airports"].query()] == ["x"]
+
+
+def test_a_file_that_is_still_in_use_is_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: Run
+) -> None:
+    users: list[sqlite3.Connection] = []
+
+    def run_and_stay(spec: dict[str, Any], **more: Any) -> None:
+        killed(spec, **more)
+        users.append(sqlite3.connect(next(tmp_path.glob("*.part"))))
+        users[0].execute("SELECT count(*) FROM sqlite_schema").fetchone()
+
+    monkeypatch.setattr(sample, "run_job", run_and_stay)
+    with pytest.raises(Unavailable, match="in use"):
+        sample._make(tmp_path / "airports.naksha")
+    users[0].close()
+    assert not list(tmp_path.glob("airports*"))
 
 
 def test_without_java_the_hub_goes_without_it(tmp_path: Path) -> None:

@@ -4,42 +4,28 @@ runs them. What runs for real is in `test_real_jobs.py`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from naksha.catalog.entities import Edit
-from naksha.hub.context import Actor
-from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.jobs import changes
 from naksha.hub.jobs.changes import (
-    Seen,
     cancel_job,
     job_of,
     jobs_of,
     log_of,
     remove_job,
-    submit_job,
 )
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import (
-    JOBS,
     JobLog,
-    JobObject,
-    JobState,
     JobTable,
     State,
     add_to_log,
 )
 from naksha.hub.jobs.running import Runner, Running
-from naksha.hub.jobs.service import running_jobs
-from naksha.hub.jobs.targets import Placed, target_of, whole_spec
-from naksha.hub.leasing import Holding, take
 from naksha.hub.objects import Connector, Space
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
@@ -56,74 +42,9 @@ from naksha.model.errors import (
     NotSupported,
     ReadOnly,
 )
-from tests.hub.realms import ADMIN, a_hub, an_actor
-from tests.hub.subscriptions.support import eventually
-from tests.jobs.sample import COUNT, LOAD, ONCE, WIPE
-from tests.jobs.support import site
-
-DEAD = "dead-instance"
-
-
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> JobKinds:
-    """The jobs that a process which knows the sample ones tells of, asked once."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in site(tmp_path_factory.mktemp("site")).items():
-            patch.setenv(name, value)
-        made = JobKinds()
-        asyncio.run(made.all())
-    made._line = asyncio.Lock()  # it belongs to the loop that used it first
-    return made
-
-
-class Realm:
-    """A realm with a space, and what is asked of it."""
-
-    def __init__(self, hub: Hub, realm: RealmHub, kinds: JobKinds, files: Path) -> None:
-        self.hub = hub
-        self.realm = realm
-        self.kinds = kinds
-        self.files = JobFiles(files)
-
-    async def submit(self, job: str = COUNT, actor: Actor = ADMIN, **told: Any) -> Seen:
-        body = {"id": "one", "job": job, **told}
-        if "storageId" not in told:
-            body.setdefault("spaceId", "roads")
-        return await submit_job(
-            self.realm, JobObject.from_json(body), actor, self.kinds, self.files
-        )
-
-    async def spec(self, job: JobObject) -> dict[str, Any]:
-        """What its process would be told."""
-        kind = await self.kinds.get(job.job)
-        target = await target_of(await self.realm.registry.snapshot_now(), job, kind)
-        placed = Placed(*self.realm.located(target.storage))
-        return whole_spec(job, kind, target, placed, self.files, self.realm.realm_id)
-
-    async def put(self, job: JobObject, **state: Any) -> None:
-        """As if something had happened to a job meanwhile."""
-        table = JobTable(self.realm.opened.persistence)
-        changed = await table.change(
-            job.own.state_id, lambda old: msgspec.structs.replace(old, **state)
-        )
-        assert changed is not None
-
-
-@asynccontextmanager
-async def a_realm(directory: Path, kinds: JobKinds, **options: Any) -> AsyncIterator[Realm]:
-    async with a_hub(directory, **options) as hub:
-        realm = await hub.realm("default")
-        await realm.registry.create(Space(id="roads"), ADMIN)
-        yield Realm(hub, realm, kinds, directory / "files")
-
-
-async def has_ended(realm: Realm, id: str) -> bool:
-    return (await job_of(realm.realm, id, ADMIN)).state.state.is_final
-
-
-async def is_alone(realm: Realm) -> bool:
-    return len(await jobs_of(realm.realm, ADMIN)) == 1
-
+from tests.hub.realms import ADMIN, an_actor
+from tests.jobs.realms import Realm, a_realm, held
+from tests.jobs.sample import COUNT, LOAD, WIPE
 
 # ---- What is submitted ---------------------------------------------------------------------------
 
@@ -452,111 +373,6 @@ async def test_jobs_are_seen_and_ended_by_who_may(tmp_path: Path, kinds: JobKind
             with pytest.raises(Forbidden):
                 await remove_job(realm.realm, "one", actor)
         assert (await job_of(realm.realm, "one", ADMIN)).state.state is State.SUBMITTED
-
-
-# ---- When nobody runs it any more ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("job", "state", "becomes", "words"),
-    [
-        (COUNT, {"attempt": limits.JOB_ATTEMPTS_MAX}, State.LOST, "begun 3 times already"),
-        (ONCE, {"attempt": 1}, State.LOST, "must not begin again"),
-        (COUNT, {"attempt": 1, "cancelled_by": "ann"}, State.CANCELLED, "cancelled"),
-    ],
-)
-async def test_a_job_whose_instance_has_died_is_not_forgotten(
-    job: str,
-    state: dict[str, Any],
-    becomes: State,
-    words: str,
-    tmp_path: Path,
-    kinds: JobKinds,
-) -> None:
-    async with a_realm(tmp_path, kinds) as realm:
-        seen = await realm.submit(job)
-        held: dict[str, Any] = {"state": State.RUNNING, "holder": DEAD, "lease_ms": 10}
-        await realm.put(seen.job, **held, **state)
-        how = Running(kinds=kinds, files=realm.files)
-        async with running_jobs(realm.hub, how), asyncio.timeout(30):
-            await eventually(lambda: has_ended(realm, "one"))
-        now = await job_of(realm.realm, "one", ADMIN)
-        assert now.state.state is becomes
-        assert now.state.ended_ms
-        if becomes is State.LOST:
-            assert now.state.error is not None
-            assert now.state.error.code == "lost"
-            assert DEAD in now.state.error.message
-        assert words in (await log_of(realm.realm, seen.job)).lines[-1].text
-
-
-async def test_what_ended_long_ago_is_cleared_away(tmp_path: Path, kinds: JobKinds) -> None:
-    async with a_realm(tmp_path, kinds) as realm:
-        old, new = await realm.submit(id="old"), await realm.submit(id="new")
-        day_ms = 24 * 3_600 * 1_000
-        long_ago = old.job.created_at - (limits.JOB_KEEP_DAYS + 1) * day_ms
-        for seen, at in ((old, long_ago), (new, old.job.created_at)):
-            await realm.put(seen.job, state=State.DONE, ended_ms=at)
-        aged = msgspec.structs.replace(old.job, created_at=long_ago)
-
-        async def change(edit: Edit) -> None:
-            edit.put(aged.key, aged)
-
-        await realm.realm.opened.entities(JOBS).commit(change)
-        how = Running(kinds=kinds, files=realm.files)
-        async with running_jobs(realm.hub, how), asyncio.timeout(30):
-            await eventually(lambda: is_alone(realm))
-        (kept,) = await jobs_of(realm.realm, ADMIN)
-        assert kept.job.id == "new"
-
-
-async def test_a_realm_of_a_former_release_gets_its_pointer(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
-    async with a_realm(tmp_path, kinds) as realm:
-        assert await changes.snapshot_of(realm.realm) is None
-        await realm.submit()
-        assert await changes.snapshot_of(realm.realm) is not None
-
-
-async def held(realm: Realm, job: JobObject) -> Holding[JobState]:
-    """A job as an instance has it that runs it."""
-    table = JobTable(realm.realm.opened.persistence)
-    kept = await table.get(job.own.state_id)
-    assert kept is not None
-    holding = await take(table, kept, "here", state=State.RUNNING, attempt=1)
-    assert holding is not None
-    return holding
-
-
-async def test_an_instance_that_is_stopped_keeps_the_end_of_a_job_once(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
-    """It is stopped while the end is being kept. The job ends before it has a process: the
-    space is gone."""
-    async with a_realm(tmp_path, kinds) as realm:
-        job = (await realm.submit()).job
-        holding = await held(realm, job)
-        gone = msgspec.structs.replace(job, space_id="nowhere")
-        runner = Runner(realm.realm, gone, holding, Running(kinds=kinds, files=realm.files))
-        async with holding._line, asyncio.timeout(30):
-            running = asyncio.create_task(runner.run())
-            await eventually(lambda: says(realm, job, "failed: "))
-            running.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait([running])
-        assert not running.cancelled()
-        now = await job_of(realm.realm, "one", ADMIN)
-        assert (now.state.state, now.state.attempt) == (State.FAILED, 1)
-        assert now.state.error is not None
-        assert "nowhere" in now.state.error.message
-        log = await log_of(realm.realm, job)
-        assert sum(line.text.startswith("failed: ") for line in log.lines) == 1
-
-
-async def says(realm: Realm, job: JobObject, words: str) -> bool:
-    log = await log_of(realm.realm, job)
-    return any(line.text.startswith(words) for line in log.lines)
 
 
 # ---- The log -------------------------------------------------------------------------------------

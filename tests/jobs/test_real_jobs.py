@@ -280,11 +280,11 @@ def test_a_job_is_done_once_however_often_its_hub_is_killed(own: JobHub) -> None
         own.go_on(f"go-{attempt}")
         own.server.start()
     status = own.ended(id)
-    assert (status["state"], status["attempt"]) == ("done", 3), (status, own.log(id))
+    assert (status["state"], status["attempt"]) == ("done", 2), (status, own.log(id))
     assert status["report"]["repeated"]
     assert own.ids() == {"m0", "m1", "m2", "m3"}
     assert own.writes() == [4]
-    assert sum("is gone; it begins again" in text for text in own.log(id)) == 2
+    assert sum("is gone; it begins again" in text for text in own.log(id)) == 1
 
 
 @pytest.mark.long
@@ -458,7 +458,7 @@ def test_jobs_are_done_once_whatever_happens_to_their_hubs(
         assert all(count == 500 for count in made)
         writes = hubs[0].writes()
         assert set(writes) == {500}
-        assert len(made) <= len(writes) <= len(ids)
+        assert len(writes) == len(made)  # what is lost was not written
         for hub in hubs:
             hub.close()
 

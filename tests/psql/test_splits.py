@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 import shapely
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired, InvalidArgument
 from naksha.model.query import And, Intersects, Not, Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.version import HEAD, AtTxn
-from naksha.psql import PsqlStorage, arrow_stream, splits
+from naksha.psql import PsqlStorage, splits
 from naksha.psql.splits import LEAVES, Part, part_of
 from naksha.psql.sql import inlined, literal
 from naksha.spi.storage import Split
@@ -189,7 +190,7 @@ async def test_a_small_collection_is_one_split_and_a_check_has_each_leaf(
 async def test_an_answer_comes_in_batches(
     storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_stream, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 2000)
     (split, *_) = await storage.plan("places", Query())
     sizes = [batch.num_rows async for batch in storage.read(split)]
     assert len(sizes) > 1
@@ -216,7 +217,7 @@ async def test_a_connection_that_was_kept_may_be_gone(
 async def test_whoever_stops_reading_leaves_nothing_behind(
     storage: PsqlStorage, places: Handle, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_stream, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 1000)
     (split, *_) = await storage.plan("places", Query())
     stream = storage.read(split)
     await anext(stream)
@@ -246,7 +247,7 @@ async def test_what_history_lost_meanwhile_is_expired_not_missing(
 async def test_what_is_lost_during_a_read_is_told_at_its_end(
     storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_stream, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 1000)
     await places.change(history_enabled=False)
     (split, *_) = await storage.plan("places", Query())
     stream = storage.read(split)

@@ -17,10 +17,19 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
 from naksha.model.query import Query
 from naksha.psql import PsqlStorage, applying, filling, stages, staging
 from naksha.psql.driver import Direct
+from naksha.psql.session import PsqlSession
 from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
 from naksha.testing.given import given_batch
 from naksha.testing.suite_staging import Job, counts, values, written
-from naksha.testing.suite_support import Handle, ids_of, new_collection, point, published, with_xyz
+from naksha.testing.suite_support import (
+    Handle,
+    feature,
+    ids_of,
+    new_collection,
+    point,
+    published,
+    with_xyz,
+)
 from tests.psql.staging_process import JOB
 from tests.psql.support import Connect, by_force, until
 from tests.psql.test_bulk import catalog_of, staging_tables
@@ -270,6 +279,36 @@ async def test_large_jobs_are_like_small_ones(storage: PsqlStorage, connect: Con
         assert values(live) == wanted
         assert {s.id: s.xyz["tags"] for s in live} == {i: [f"t{n}"] for i, n in wanted.items()}
     assert await parts_left(await connect()) == 0
+
+
+async def test_large_features_are_written_some_at_a_time(
+    storage: PsqlStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once they would be arrays of more than 1 GiB, which PostgreSQL does not make."""
+    most, size = 100_000, 20_000
+    monkeypatch.setattr(limits, "STAGED_CHUNK_BYTES", most)
+    monkeypatch.setattr(applying, "_LEAVES", [list(range(16))])  # all leaves at once
+    seen: list[int] = []
+    call_features = PsqlSession.call_features
+
+    async def watched(self: PsqlSession, query: str, *values: Any) -> list[Any]:
+        rows = await call_features(self, query, *values)
+        seen.extend(row["features"] for row in rows if query == "staged_put")
+        return rows
+
+    monkeypatch.setattr(PsqlSession, "call_features", watched)
+    job = Job(storage, "places")
+    await job.handle.create(point("old"))
+    line = {"type": "LineString", "coordinates": [[n / 100, 1.0] for n in range(size // 16)]}
+    features = [point(f"text {n}", text="x" * size) for n in range(20)]
+    features += [feature(f"line {n}", line) for n in range(20)]
+    features += [point(f"small {n}") for n in range(20)]
+    await job.stage(features[::2])
+    await job.stage(features[1::2])
+    assert counts(await job.apply()) == (len(features), 0, 0, 0)
+    assert len(await job.handle.live()) == len(features) + 1
+    assert sum(seen) == len(features)
+    assert len(seen) in (8, 9)
 
 
 @pytest.mark.usefixtures("small_steps")

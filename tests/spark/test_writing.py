@@ -328,6 +328,7 @@ def test_an_abort_forgets_all_attempts(spark: SparkSession, target: Town) -> Non
         ({"writeMode": "replace"}, "key"),
         ({"key": "properties.n"}, "key"),
         ({"writeMode": "replace", "key": "[1]"}, "key"),
+        ({"writeMode": "replace", "key": "properties"}, "key"),
         ({"history": "perhaps"}, "history"),
         ({"maxAge": "long"}, "maxAge"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Sequence
@@ -17,10 +18,11 @@ from naksha.hub.hub import Hub
 from naksha.hub.objects import Space, StorageChoice, StorageObject
 from naksha.hub.space_changes import create_space
 from naksha.hub.storage_changes import create_storage
-from naksha.model.errors import NotSupported
+from naksha.model.errors import NotSupported, Unavailable
 from naksha.server.main import make_data_directory
 from naksha.server.sources import read_settings
 from naksha.spi.locations import FILE
+from naksha.spi.opening import open_storage
 
 NAME: Final = "airports"
 """Of the file, the storage, the space and the collection."""
@@ -53,10 +55,26 @@ def _make(path: Path) -> None:
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
         run_job(sample_spec(_location(unfinished)), master=MASTER, settings=SETTINGS)
+        _check_whole(unfinished)
         unfinished.rename(path)
     finally:
         for left in path.parent.glob(f"{unfinished.name}*"):
             left.unlink()
+
+
+def _check_whole(path: Path) -> None:
+    """A process that was killed after it was done leaves some of it in a file beside, which would
+    lose its name: who opens the storage and is the last to close it brings that in."""
+    beside = path.with_name(f"{path.name}-wal")
+    if beside.exists():
+        asyncio.run(_open_and_close(path))
+    if beside.exists():
+        raise Unavailable(f"The file {path} is still in use; try again later")
+
+
+async def _open_and_close(path: Path) -> None:
+    async with open_storage(_location(path), must_exist=True):
+        pass
 
 
 def _location(path: Path) -> str:

@@ -186,6 +186,9 @@ STAGED_CHUNK_FEATURES: Final = 25_000
 STAGED_CHUNK_BYTES: Final = 64 * MIB
 """What is in memory at once of staged features that are applied."""
 
+BULK_BATCH_BYTES: Final = 4 * MIB
+"""About how much of a split is read at once; one state may be larger."""
+
 JOB_KEPT_DAYS: Final = 30
 """How long it is known of a job that it was applied; a repetition comes within minutes."""
 
@@ -910,6 +913,9 @@ VERIFY_LOG_PART: Final = 100_000
 
 VERIFY_LOG_PAGE: Final = 1_000
 """Transactions that it has in its hands at once."""
+
+ARCHIVE_VERSIONS_GROUP: Final = 100_000
+"""Versions of an archive that are written at once."""
 
 VERIFY_RUNS_MAX: Final = 3
 """How often a check begins because history expired while it was read."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     CollectionExists,
@@ -50,8 +51,9 @@ from naksha.spi.staging import (
 from naksha.spi.storage import WriteSession
 
 AT_ONCE: Final = 20_000
-"""Features written by one statement. More than that close the gate first: to lock each of them
-would take as long as to write it, and to be overtaken after that would be a pity."""
+"""Features written by one statement, if they are not larger than STAGED_CHUNK_BYTES together. More
+than that close the gate first: to lock each of them would take as long as to write it, and to be
+overtaken after that would be a pity."""
 CHUNK: Final = 5_000
 """Features written by one statement behind the gate."""
 
@@ -185,7 +187,9 @@ class _Applying:
             return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))
         if info is None:
             await self._make(session)
-        return await self._write_to(session, parts, features)
+        size = sum(row["bytes"] for row in rows)
+        is_large = features > AT_ONCE or size > limits.STAGED_CHUNK_BYTES
+        return await self._write_to(session, parts, features, is_large)
 
     async def _rows(self, session: PsqlSession) -> list[Any]:
         """The parts that were asked for, as they are known; they stay until the session ends."""
@@ -219,19 +223,19 @@ class _Applying:
     # ---- A collection that has features ------------------------------------------------------
 
     async def _write_to(
-        self, session: PsqlSession, parts: Sequence[Part], features: int
+        self, session: PsqlSession, parts: Sequence[Part], features: int, is_large: bool
     ) -> Counter[str]:
         collection, mode = self._write.info.id, self._write.mode
         await session._open(collection)
         deletes = mode in (WriteMode.REPLACE, WriteMode.MIRROR)
-        is_large = features > AT_ONCE
         if deletes or is_large:
             await session.close_gates([collection])
         tables = await self._tables(parts)
         verb = "create" if mode is WriteMode.CREATE else "upsert"
         counts: Counter[str] = Counter()
         for leaves in [[leaf] for leaf in _LEAVES] if is_large else [_LEAVES]:
-            values = (verb, tables, leaves, CHUNK if is_large else AT_ONCE)
+            most = (CHUNK if is_large else AT_ONCE, limits.STAGED_CHUNK_BYTES)
+            values = (verb, tables, leaves, *most)
             for row in await session.call_features("staged_put", collection, collection, *values):
                 counts[row["action"]] += row["features"]
         if sum(counts.values()) != features:

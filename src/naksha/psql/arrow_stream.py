@@ -10,20 +10,19 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import adbc_driver_manager
 import pyarrow as pa
 from adbc_driver_postgresql import StatementOptions
 
+from naksha.model import limits
 from naksha.psql import errors
 
 if TYPE_CHECKING:
     from adbc_driver_postgresql import dbapi
 
 T = TypeVar("T")
-BATCH_BYTES: Final = 4 * 1024 * 1024
-"""About how much of an answer is held at once."""
 
 
 class ArrowServer:
@@ -119,7 +118,7 @@ class _Stream:
         self._connection = self._begun(before)
         self._cursor = self._connection.cursor()
         self._cursor.adbc_statement.set_options(
-            **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
+            **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(limits.BULK_BATCH_BYTES)}
         )
         self._cursor.execute(query)
         self._reader = self._cursor.fetch_record_batch()

@@ -30,13 +30,15 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound
 from naksha.model.query import Query
 from naksha.model.state import XYZ
-from naksha.model.version import AtSeq
+from naksha.model.version import AtSeq, AtTime, AtTxn
+from naksha.spark.archived_versions import find_version
 from naksha.spark.jobs.reading import table
 from naksha.spark.opened import existing
 from naksha.spark.options import Place
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
 from naksha.versioning import places
+from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
 
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
@@ -64,6 +66,9 @@ class Segment(msgspec.Struct, frozen=True, rename="camel"):
     states: int
     checksum: str
     files: list[str]
+    versions: str | None = None
+    """The file that tells its versions (`naksha.spark.archived_versions`); former releases had
+    none."""
 
     def paths(self, folder: Path) -> list[Path]:
         """Its files, in the directory of the archive."""
@@ -83,6 +88,15 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     def until(self) -> int:
         """What ended before this transaction is in the archive."""
         return self.segments[-1].until if self.segments else 0
+
+    @property
+    def known(self) -> int:
+        """The number up to which the archive knows versions."""
+        return max((s.last_seq_number for s in self.segments if s.versions), default=0)
+
+    def versions(self, folder: Path) -> list[Path]:
+        """The files that tell them."""
+        return [folder / s.name / s.versions for s in self.segments if s.versions]
 
     @property
     def since(self) -> Segment | None:
@@ -169,7 +183,7 @@ def growing(folder: Path) -> Iterator[None]:
 def finish(folder: Path, work: Path, segment: Segment) -> None:
     """A directory with the files of a segment gets its name, for good: after this it can be named
     by the manifest."""
-    for name in segment.files:
+    for name in filter(None, [*segment.files, segment.versions]):
         _sync(work / name)
     _sync(work)
     work.rename(folder / segment.name)
@@ -214,7 +228,7 @@ def archived_features(
         raise NotFound(f"There is no archive in {archive!r}", field="archive")
     storages = existing(place)
     manifest = storages.call(lambda s: _manifest(s, folder, collection))
-    found = storages.call(lambda s: _meant(s, version))
+    found = storages.call(lambda s: _meant(s, version, manifest.versions(folder)))
     splits, segments = storages.call(lambda s: _planned(s, manifest, found))
     rows = table(spark, place, splits, KEPT)
     past = [str(path) for segment in segments for path in segment.paths(folder)]
@@ -237,11 +251,31 @@ async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest
     return found
 
 
-async def _meant(storage: Storage, version: str) -> places.Place:
-    found = await places.place_of(storage, version)
+async def _meant(storage: Storage, version: str, known: list[Path]) -> places.Place:
+    try:
+        found = await places.place_of(storage, version)
+    except Expired:
+        archived = await _meant_before(storage, version, known)
+        if archived is None:
+            raise
+        return archived
     if found.line.branch is not None:
         raise InvalidArgument("Only versions of main are archived", field="version")
     return replace(found, at=AtSeq(found.version.seq_number))
+
+
+async def _meant_before(storage: Storage, version: str, known: list[Path]) -> places.Place | None:
+    """A version of main that the log has forgotten, if the archive knows it."""
+    ref = parse_ref(version)
+    if not isinstance(ref, One) or ref.branch != MAIN_BRANCH:
+        return None
+    if not isinstance(ref.point, AtSeq | AtTxn | AtTime):
+        return None
+    found = await find_version(storage, known, ref.point)
+    if found is None:
+        return None
+    line = await places.line_of(storage, MAIN_BRANCH)
+    return places.Place(line, found, AtSeq(found.seq_number))
 
 
 async def _planned(

@@ -49,6 +49,8 @@ UNFORESEEN: Final = "The job failed in a way that nobody foresaw; its log has th
 _CANCEL: Final = object()
 _UNSURE: Final = frozenset(kind.code for kind in (Cancelled, Unavailable, TimedOut, OutcomeUnknown))
 """Errors that may come after something was written."""
+_WRITTEN_BY_ANOTHER: Final = NotFound.code
+"""What is staged is gone when another run of the job, which nobody could stop, has applied it."""
 _AGAIN_SECONDS: Final = 0.2
 """How often Spark is told to cancel what it does."""
 
@@ -181,7 +183,8 @@ class Run:
             return failed
         try:
             storage = storage_at(spec.place)
-            applied = applied_job(storage, job_id) if failed.code in _UNSURE else None
+            is_asked = failed.code in _UNSURE or failed.code == _WRITTEN_BY_ANOTHER
+            applied = applied_job(storage, job_id) if is_asked else None
             if applied is not None:
                 return Done(msgspec.to_builtins(applied))
         except NotFound:

@@ -12,7 +12,7 @@ from naksha.model.collection import MAX_AGE_DEFAULT, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_app_id, check_author, check_collection_id
 from naksha.spark.options import Place, needed, place_of
-from naksha.spi.staging import StagedWrite, WriteMode
+from naksha.spi.staging import StagedWrite, WriteMode, check_key
 from naksha.versioning.refs import MAIN_BRANCH
 
 _FLAGS: Final = {"true": True, "false": False}
@@ -107,12 +107,14 @@ def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
         raise InvalidArgument(f"The option 'key' {problem}", field="key")
     if not text:
         return None
-    if not text.startswith("["):
-        return tuple(text.split("."))
-    try:
-        return msgspec.json.decode(text, type=tuple[str, ...])
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"The key is no path: {error}", field="key") from error
+    key = tuple(text.split("."))
+    if text.startswith("["):
+        try:
+            key = msgspec.json.decode(text, type=tuple[str, ...])
+        except msgspec.DecodeError as error:
+            raise InvalidArgument(f"The key is no path: {error}", field="key") from error
+    check_key(key)
+    return key
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:

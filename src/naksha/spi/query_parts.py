@@ -32,6 +32,9 @@ ORDER: Final = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 METRES_PER_DEGREE: Final = 110_500.0
 """A bit less than the shortest degree of latitude, so that boxes come out too large."""
 
+_FLAT_MAX: Final = 8
+"""Conditions that stand one after the other."""
+
 Box = tuple[float, float, float, float]
 
 
@@ -52,7 +55,11 @@ def check_hidden(query: Query, hidden: bool) -> None:
 
 
 def joined(parts: Sequence[str], operator: str, empty: str) -> str:
-    """Conditions with an operator between them."""
+    """Conditions with an operator between them. Many are halved again and again: one after the
+    other they are as deep a tree as there are conditions, and SQLite takes a depth of 1,000."""
+    if len(parts) > _FLAT_MAX:
+        half = len(parts) // 2
+        parts = [joined(some, operator, empty) for some in (parts[:half], parts[half:])]
     return "(" + operator.join(f"({part})" for part in parts) + ")" if parts else empty
 
 

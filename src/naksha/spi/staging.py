@@ -22,6 +22,7 @@ from naksha.model.columns import check_columns
 from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
 from naksha.model.features import PreparedFeatures
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.model.state import XYZ
 from naksha.model.write_checks import check_points
 from naksha.spi.arrow import as_given
 
@@ -30,6 +31,8 @@ JOB: Final = "job"
 which the log tells the job of a transaction."""
 MESSAGE: Final = "message"
 """The id of the message that a transaction is told by."""
+_PROPERTIES: Final = "properties"
+_GEOMETRY: Final = "geometry"
 
 
 class WriteMode(StrEnum):
@@ -41,7 +44,8 @@ class WriteMode(StrEnum):
     """It is replaced; one that is the same is left alone."""
     REPLACE = "replace"
     """As UPSERT; and features whose `key` has a value that a staged one has, too, but that are
-    not staged themselves, are deleted. Nothing and null are no values."""
+    not staged themselves, are deleted. Nothing and null are no values; a key leads through objects
+    only."""
     MIRROR = "mirror"
     """As UPSERT; and whatever is not staged is deleted."""
 
@@ -148,6 +152,8 @@ def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
         check_text(write.message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
     if (write.mode is WriteMode.REPLACE) != bool(write.key):
         raise InvalidArgument("A key is needed by the mode `replace`, and by no other", field="key")
+    if write.key is not None:
+        check_key(write.key)
     if len(parts) > limits.STAGED_PARTS_MAX:
         raise LimitExceeded(
             f"{len(parts)} parts, more than {limits.STAGED_PARTS_MAX}", field="parts"
@@ -157,6 +163,17 @@ def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
             raise InvalidArgument(f"A part is of the job {part.job!r}", field="parts")
     if len({part.table for part in parts}) < len(parts):
         raise InvalidArgument("A part is there twice", field="parts")
+
+
+def check_key(key: Sequence[str]) -> None:
+    """Refuse the key of WriteMode.REPLACE for which nothing would ever be deleted: the storage adds
+    the namespace to `properties`, and has geometries elsewhere."""
+    start = tuple(key[:2])
+    if start in ((_PROPERTIES,), (_PROPERTIES, XYZ)) or start[:1] == (_GEOMETRY,):
+        raise InvalidArgument(
+            f"A key is a property of the features that are written, not {'.'.join(key)!r:.200}",
+            field="key",
+        )
 
 
 def check_settings(staged: CollectionInfo, info: CollectionInfo) -> None:

@@ -27,6 +27,9 @@ _MESSAGES: Final[dict[str, tuple[type[errors.NakshaError], str]]] = {
     "SQLITE_TOOBIG": (errors.LimitExceeded, "Too large for SQLite"),
     "SQLITE_NOMEM": (errors.LimitExceeded, "Out of memory"),
 }
+_TOO_MUCH: Final = ("Expression tree is too large", "parser stack overflow", "too many ")
+"""How messages begin about statements that ask for more than SQLite takes; they have no name of
+their own."""
 
 
 @contextmanager
@@ -48,6 +51,8 @@ def of(error: sqlite3.Error) -> errors.NakshaError:
     for known, (kind, message) in _MESSAGES.items():
         if name == known or name.startswith(known + "_"):
             return kind(f"{message} ({error})")
+    if str(error).startswith(_TOO_MUCH):
+        return errors.LimitExceeded(f"Too much for one statement of SQLite ({error})")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return errors.Unavailable("The storage is closed")
     return errors.StorageCorrupt(f"{name or type(error).__name__}: {error}")

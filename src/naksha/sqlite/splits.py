@@ -10,7 +10,7 @@ A branch is cut by ids only: each split reads all of its layers at the version, 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
+from naksha.spi.batches import batches as in_batches
 from naksha.spi.query_parts import boxes_of, check_hidden, joined
 from naksha.spi.storage import Split
 from naksha.sqlite import layers, versions
@@ -33,7 +34,9 @@ from naksha.sqlite.statements import Statement, filters_of, sources_of, tags_of
 SPLIT_ROWS: Final = 50_000
 """About how many states one split reads."""
 BATCH_ROWS: Final = 8_192
-
+_LONG: Final = frozenset({"geometry", "feature", "properties", "members", "tags"})
+"""Columns that may have more than some hundred bytes."""
+Row = tuple[Any, ...]
 
 _KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
 
@@ -191,8 +194,7 @@ def batches(
         text, values = _of_layers(levels, part, _columns([*names, "i"]))
     else:
         text, values = _statement(c, part, _columns(names))
-    rows = connection.execute(text, values)
-    while chunk := rows.fetchmany(BATCH_ROWS):
+    for chunk in _chunks(connection.execute(text, values), names):
         if test is not None:
             place = names.index("geometry")
             flags = test([row[place] for row in chunk])
@@ -201,6 +203,16 @@ def batches(
             found = list(zip(*chunk, strict=True))[: len(schema)]
             arrays = [_array(each, field) for each, field in zip(found, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _chunks(rows: Iterable[Row], names: Sequence[str]) -> Iterator[list[Row]]:
+    """Rows, not too many and not too large together: one may have megabytes."""
+    places = [place for place, name in enumerate(names) if name in _LONG]
+
+    def size(row: Row) -> int:
+        return sum(len(row[place] or "") for place in places)
+
+    return in_batches(rows, BATCH_ROWS, limits.BULK_BATCH_BYTES, size)
 
 
 def _columns(names: Sequence[str]) -> str:

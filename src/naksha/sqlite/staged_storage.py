@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
+from naksha.model.errors import NakshaError
 from naksha.model.names import check_collection_id
 from naksha.spi.staging import Applied, StagedPart, StagedWrite, check_job, check_write
 from naksha.spi.storage import WriteSession
@@ -51,7 +52,14 @@ class StagedStorage(View):
             found = [(part, self._file.stages.path_of(part, now_ms)) for part in parts]
             return StagedLoad(self._file.info, write, found)
 
-        load = await asyncio.to_thread(gather)
+        try:
+            load = await asyncio.to_thread(gather)
+        except NakshaError:
+            # Whoever applied the job since it was looked for has dropped its files.
+            applied = await self._read(lambda c: find_applied(c, write.job))
+            if applied is None:
+                raise
+            return applied
 
         async def apply(session: WriteSession) -> Applied:
             assert isinstance(session, SqliteSession)

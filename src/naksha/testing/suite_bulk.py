@@ -13,6 +13,7 @@ import pytest
 import shapely
 from shapely.geometry import mapping
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     InvalidArgument,
@@ -254,6 +255,21 @@ class TestSplits:
         rows = await read_all(filled.storage, splits)
         check_rows(rows, await filled.states(query, seq(last)))
         assert {row["action"] for row in rows} == {"CREATE", "UPDATE", "DELETE"}
+
+    async def test_large_features_come_in_small_batches(
+        self, places: Handle, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever reads them need not have room for all."""
+        size, most = 20_000, 100_000
+        monkeypatch.setattr(limits, "BULK_BATCH_BYTES", most)
+        some = [point(name(n), text="x" * size) for n in range(COUNT)]
+        await places.create(*some, *(point(f"small {n}") for n in range(COUNT)))
+        await places.published()
+        splits = await places.storage.plan(places.name, Query())
+        found = [b for s in splits async for b in places.storage.read(s, ["id", "feature"])]
+        assert sum(batch.num_rows for batch in found) == 2 * COUNT
+        assert max(batch.nbytes for batch in found) <= most + 2 * size
+        assert len(found) < COUNT
 
     async def test_an_empty_collection(self, places: Handle) -> None:
         splits = await places.storage.plan(places.name, Query())

@@ -121,6 +121,15 @@ class TestPredicates:
         assert await agree(places, Query(where=q.Or(()))) == []
         assert await agree(places, Query(where=q.Not(q.Or(())))) == ["x"]
 
+    @pytest.mark.parametrize("count", [9, 1_000])
+    async def test_predicates_have_many_parts(self, places: Handle, count: int) -> None:
+        await places.create(*(point(f"x{n}", v=n) for n in (0, 7, count - 1, count)))
+        tests = [q.Test(KEY, q.Op.EQ, n) for n in range(count)]
+        found = await places.states(Query(where=q.Or(tuple(tests))))
+        assert ids_of(found) == sorted(["x0", "x7", f"x{count - 1}"])
+        found = await places.states(Query(where=q.And(tuple(map(q.Not, tests)))))
+        assert ids_of(found) == [f"x{count}"]
+
     async def test_strings_are_ordered_by_code_point(self, places: Handle) -> None:
         words = ["Z", "a", "z", "ä", "é", "e\u0301", "ｚ", "𐀀", "\uffff", "", "10", "9"]
         await places.create(*(feature(str(n), v=word) for n, word in enumerate(words)))

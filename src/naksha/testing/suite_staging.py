@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterable, Sequence
-from typing import Any
+import types
+from collections.abc import Coroutine, Generator, Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from naksha.model.errors import (
     NakshaError,
     NotFound,
 )
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
 from naksha.spi.staging import Applied, StagedPart, StagedWrite, WriteMode
 from naksha.spi.storage import Feature, Storage
@@ -283,6 +284,32 @@ class TestStagingModes:
         assert ids_of(await places.live()) == wanted
         assert ids_of(await places.deleted()) == ["a", "e"]
 
+    @pytest.mark.parametrize("last", ["0", "-1", "1"])
+    async def test_a_key_does_not_lead_into_arrays(self, places: Handle, last: str) -> None:
+        await places.create(
+            point("array", src=["x", "x"]),
+            point("object", src={last: "x"}),
+            point("deeper", src=[{last: "x"}]),
+        )
+        staged = [point("new", src={last: "x"}), point("other", src=["x", "y"])]
+        key = ("properties", "src", last)
+        applied = await written(places.storage, places.name, staged, WriteMode.REPLACE, key=key)
+        assert counts(applied) == (2, 0, 1, 0)
+        assert ids_of(await places.live()) == ["array", "deeper", "new", "other"]
+
+    @pytest.mark.parametrize(
+        "key",
+        [("properties",), ("properties", XYZ), ("properties", XYZ, "tags"), ("geometry", "type")],
+    )
+    async def test_a_key_that_no_staged_feature_has_is_refused(
+        self, places: Handle, key: tuple[str, ...]
+    ) -> None:
+        """Nothing would ever be deleted for it."""
+        job = Job(places.storage, places.name)
+        await job.stage([point("x")])
+        error = await job.refused(InvalidArgument, mode=WriteMode.REPLACE, key=key)
+        assert error.field == "key"
+
     async def test_mirror_deletes_what_is_not_staged(self, places: Handle) -> None:
         await places.create(*(point(name(n), n=n) for n in range(COUNT)))
         version = await places.published()
@@ -332,6 +359,32 @@ class TestStagingModes:
         await written(places.storage, fresh_name(), [old.feature])
 
 
+@types.coroutine
+def _held(
+    call: Coroutine[Any, Any, Applied], steps: int, begun: asyncio.Event, until: asyncio.Event
+) -> Generator[Any, Any, Applied]:
+    """A call that stops where it waits for the n-th time, if it waits as often, and goes on with
+    what it waited for later. `begun` tells when that is."""
+    failed: BaseException | None = None
+    try:
+        while True:
+            try:
+                waits_for = call.send(None) if failed is None else call.throw(failed)
+            except StopIteration as end:
+                return cast(Applied, end.value)
+            failed = None
+            try:
+                yield waits_for
+            except BaseException as error:  # noqa: BLE001 - it is the call's
+                failed = error
+            steps -= 1
+            if steps == 0:
+                begun.set()
+                yield from until.wait().__await__()
+    finally:
+        begun.set()
+
+
 class TestStagingOnce:
     @pytest.mark.parametrize("is_new", [True, False])
     async def test_a_repeated_call_does_nothing(
@@ -365,6 +418,26 @@ class TestStagingOnce:
         assert sorted(applied.repeated for applied in done) == [False, True, True]
         assert len({counts(applied) for applied in done}) == 1
         assert {applied.txn for applied in done} == {(await one_transaction(storage, before)).txn}
+
+    @pytest.mark.parametrize("steps", range(1, 9))
+    async def test_a_second_call_that_is_slower_does_nothing(
+        self, storage: Storage, make_storage: StorageMaker, steps: int
+    ) -> None:
+        """The first one is done, and has dropped what was staged, while the second one is anywhere
+        on its way."""
+        job = Job(storage, fresh_name())
+        await job.stage([point("x")])
+        second = await make_storage(beside=storage)
+        begun, over = asyncio.Event(), asyncio.Event()
+        slow = asyncio.create_task(_held(job.apply(on=second), steps, begun, over))
+        await asyncio.wait_for(begun.wait(), 30)
+        fast = asyncio.create_task(job.apply())
+        # It waits for the second one if that has begun to write; then it is the slower one.
+        await asyncio.wait([fast], timeout=0.3)
+        over.set()
+        done = await asyncio.gather(fast, slow)
+        assert sorted(applied.repeated for applied in done) == [False, True]
+        assert len({(applied.txn, counts(applied)) for applied in done}) == 1
 
     async def test_only_the_parts_that_are_named_count(self, storage: Storage) -> None:
         job = Job(storage, fresh_name())

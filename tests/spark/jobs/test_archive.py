@@ -18,7 +18,7 @@ import naksha
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
 from naksha.model.query import Query
-from naksha.model.version import AtSeq
+from naksha.model.version import AtSeq, Version
 from naksha.spark.archives import (
     KEPT,
     MANIFEST,
@@ -95,7 +95,7 @@ def archived(
     return archive(spark, spec, progress or Silent())
 
 
-def found(spark: SparkSession, location: str, folder: Path, version: int) -> Content:
+def found(spark: SparkSession, location: str, folder: Path, version: int | str) -> Content:
     features = archived_features(spark, Place(location), "places", str(folder), str(version))
     rows = features.selectExpr(
         "id", "get_json_object(properties, '$.n') AS n", "geometry"
@@ -129,6 +129,62 @@ def test_versions_live_on_in_an_archive(spark: SparkSession, location: str, tmp_
     assert again.states == 3
     assert {v: found(spark, location, folder, v) for v in expected} == expected
     assert archived(spark, location, folder).states == 0
+
+
+def test_versions_are_known_when_the_log_has_forgotten_them(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    """By number, transaction and time. Segments of former releases know none: the next one has
+    theirs, too, as far as the log goes back."""
+    imported(location, EDITS)
+    expected = {version: content(location, version) for version in range(1, 5)}
+    folder = tmp_path / "archive"
+    archived(spark, location, folder)
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    (old,) = manifest.segments
+    former = msgspec.structs.replace(old, versions=None)
+    write_manifest(folder, msgspec.structs.replace(manifest, segments=[former]))
+    imported(location, LATER)
+    archived(spark, location, folder)
+    log = logged(location)
+    forget_log(location, date(2021, 3, 15))
+    with pytest.raises(Expired):
+        done_by(location, lambda storage: storage.resolve(AtSeq(4)))
+    said: dict[int, int | str] = {1: 1, 2: log[2].txn, 4: utc(log[4].published_ms)}
+    assert {v: found(spark, location, folder, said[v]) for v in said} == {
+        v: expected[v] for v in said
+    }
+    for unknown in (log[1].txn + 1, utc(log[1].published_ms - 1)):
+        with pytest.raises(Expired):
+            found(spark, location, folder, unknown)
+    write_manifest(folder, msgspec.structs.replace(manifest, segments=[former]))
+    with pytest.raises(Expired):
+        found(spark, location, folder, 1)
+
+
+def logged(location: str) -> dict[int, Version]:
+    known: dict[int, Version] = {}
+
+    async def look(storage: Storage) -> None:
+        for number in range(1, 6):
+            known[number] = await storage.resolve(AtSeq(number))
+
+    done_by(location, look)
+    return known
+
+
+def forget_log(location: str, before: date) -> None:
+    """As maintenance does in the end."""
+
+    async def forget(storage: Storage) -> None:
+        await storage.keep_log((datetime.now(UTC).date() - before).days)
+        await storage.maintain()
+
+    done_by(location, forget)
+
+
+def utc(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat()
 
 
 def test_files_of_an_archive_are_read_by_others(

@@ -16,15 +16,19 @@ from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.changes import drop_job, snapshot_of
 from naksha.hub.jobs.objects import JobObject, JobState, JobTable, LogLine, State, add_to_log
 from naksha.hub.jobs.running import Runner, Running
+from naksha.hub.jobs.targets import WRITE, target_of
 from naksha.hub.leasing import TIMES, Holding, Lost, Watch, take
 from naksha.hub.looking import Looker
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, NakshaError
-from naksha.spi.jobs import Failed
+from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, OutcomeUnknown
+from naksha.spi.cancelling import check_cancelled
+from naksha.spi.jobs import Done, Failed
+from naksha.spi.staging import JOB, Applied, applied_before
 
 _log: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 3_600 * 1_000
 _LOST: Final = "lost"
+_STATES: Final = {_LOST: State.LOST, Cancelled.code: State.CANCELLED}
 Kept = Object[JobState]
 
 
@@ -115,9 +119,9 @@ class JobService:
                 await drop_job(realm, job, "naksha", None)
 
     async def _take(self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept) -> None:
-        """Run a job that nobody runs; or say that it is lost, if it must not begin again."""
-        if (reason := await self._why_not_again(job, kept.value)) is not None:
-            await self._end_without(realm, table, job, kept, reason)
+        """Run a job that nobody runs; or say how it has ended, if it must not begin again."""
+        if (end := await self._end_of(realm, job, kept.value)) is not None:
+            await self._end_without(realm, table, job, kept, end)
             return
         if len(self._running) >= self._count_max or not await self._knows(job):
             return
@@ -141,10 +145,41 @@ class JobService:
         self._running[kept.id] = task
         task.add_done_callback(lambda _: self._ran(kept.id))
 
+    async def _end_of(
+        self, realm: RealmHub, job: JobObject, state: JobState
+    ) -> Done | Failed | None:
+        """How a job has ended that nobody runs any more; None when it begins, once more maybe."""
+        reason = await self._why_not_again(job, state)
+        if not state.started_ms:
+            return reason
+        # It may have written before its instance died: then it is done, whoever wished what.
+        try:
+            async with asyncio.timeout(limits.JOB_SETTLE_SECONDS_MAX):
+                applied = await self._applied(realm, job)
+        except (NakshaError, TimeoutError) as error:
+            check_cancelled()
+            if reason is None or reason.code == _LOST:
+                return reason
+            unsure = "the storage does not answer whether it was written"
+            return Failed.of(OutcomeUnknown(f"{reason.message}; {unsure}: {error}"))
+        return reason if applied is None else Done(msgspec.to_builtins(applied))
+
+    async def _applied(self, realm: RealmHub, job: JobObject) -> Applied | None:
+        """What a job has written, as its storage remembers it; None if it has not."""
+        try:
+            kind = await self._how.kinds.get(job.job)
+        except InvalidArgument:
+            return None  # it is not known here, and left to who knows it
+        if kind.access != WRITE:
+            return None
+        target = await target_of(await realm.registry.snapshot_now(), job, kind)
+        found = await (await realm.storage(target.storage.id)).kept(JOB, job.own.run_id)
+        return None if found is None else applied_before(found.value)
+
     async def _why_not_again(self, job: JobObject, state: JobState) -> Failed | None:
-        """Why a job has ended that nobody runs any more; None when it begins, once more maybe."""
+        """Why a job may not begin, once more maybe."""
         if state.cancelled_by:
-            return Failed("cancelled", "The job was cancelled")
+            return Failed.of(Cancelled("The job was cancelled"))
         if state.attempt == 0:
             return None
         who = f"The instance {state.holder or 'that ran it'} is gone"
@@ -161,17 +196,20 @@ class JobService:
             return True  # it is not known here, and left to who knows it
 
     async def _end_without(
-        self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, reason: Failed
+        self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, end: Done | Failed
     ) -> None:
-        is_lost = reason.code == _LOST
+        state, text = State.DONE, "it was written before its instance was gone"
+        if isinstance(end, Failed):
+            state, text = _STATES.get(end.code, State.FAILED), end.message
         ended = msgspec.structs.replace(
             kept.value,
-            state=State.LOST if is_lost else State.CANCELLED,
-            error=reason if is_lost else None,
+            state=state,
+            report=end.report if isinstance(end, Done) else None,
+            error=end if isinstance(end, Failed) and state is not State.CANCELLED else None,
             ended_ms=table.now_ms,
         )
         if await table.swap(kept, ended) is not None:
-            await _say(realm, job, table, f"{ended.state}: {reason.message}")
+            await _say(realm, job, table, f"{state}: {text}")
 
     async def _knows(self, job: JobObject) -> bool:
         """Whether it can be run here; else another instance may be able to."""

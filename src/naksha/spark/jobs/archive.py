@@ -22,6 +22,8 @@ from naksha.model.names import check_collection_id
 from naksha.model.query import Query, States
 from naksha.model.txn import MONTH_FACTOR, date_of, txn_of
 from naksha.model.version import AtSeq, AtTime, Version
+from naksha.spark.archived_versions import FILE as VERSIONS
+from naksha.spark.archived_versions import keep_versions
 from naksha.spark.archives import (
     KEPT,
     UNFINISHED,
@@ -322,9 +324,11 @@ def _write(
         for left in work.iterdir():
             if left.name not in files:
                 left.unlink()  # Of attempts that were repeated.
+        after, last = plan.manifest.known, plan.last.seq_number
+        existing(spec.place).call(lambda s: keep_versions(s, work / VERSIONS, after, last))
         segment = Segment(
             *(name, plan.first, plan.until, oldest.txn, oldest.seq_number),
-            *(plan.last.seq_number, found.states, found.sum, files),
+            *(last, found.states, found.sum, files, VERSIONS),
         )
         finish(folder, work, segment)
     except BaseException:

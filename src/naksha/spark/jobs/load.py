@@ -21,7 +21,7 @@ from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import Opened, opened
 from naksha.spark.writing import applied_job
-from naksha.spi.staging import Applied, StagedWrite, WriteMode
+from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
 
 _DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)
 
@@ -31,6 +31,8 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     check_collection_id(spec.collection, field="collection")
     check_app_id(spec.app_id)
     check_author(spec.author)
+    if spec.key is not None:
+        check_key(spec.key)
     if spec.info is not None and spec.info.id != spec.collection:
         raise InvalidArgument(
             f"The settings are those of {spec.info.id!r}, not of {spec.collection!r}", field="info"

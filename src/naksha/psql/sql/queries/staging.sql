@@ -27,7 +27,8 @@ SELECT naksha_sweep_jobs($1)
 
 -- name: staged_parts
 -- The parts that are there of those asked for; nobody drops them until the transaction ends.
-SELECT name, collection, id_prefix, points_only, counts, has_locks FROM naksha_staged
+SELECT name, collection, id_prefix, points_only, counts, has_locks,
+       coalesce(pg_table_size(to_regclass(quote_ident(name))), 0) AS bytes FROM naksha_staged
  WHERE job = $1 AND name = ANY($2) AND counts IS NOT NULL ORDER BY name FOR UPDATE
 
 -- name: staged_fill
@@ -37,8 +38,7 @@ SELECT naksha_staged_fill($1, $2, $3, $4, $5, $6, $7)
 SELECT features, area::bytea AS area FROM naksha_staged_index($1, $2, $3)
 
 -- name: staged_put
-SELECT action, sum(features)::int8 AS features FROM naksha_staged_put($1, $2, $3, $4, $5)
- GROUP BY action
+SELECT action, features FROM naksha_staged_put($1, $2, $3, $4, $5, $6)
 
 -- name: staged_delete
 SELECT naksha_staged_delete($1, $2, $3, $4)

@@ -215,16 +215,19 @@ IMMUTABLE PARALLEL SAFE
 RETURN (SELECT array_agg((SELECT count(*)::int FROM unnest(leaves) l WHERE l = n) ORDER BY n)
           FROM generate_series(0, 15) n);
 
--- Writes what is staged for some leaves, `at_most` features at a time. Gives how many were created,
--- updated and retained.
+-- Writes what is staged for some leaves, at most so many features and about so many bytes at once:
+-- an array has less than 1 GiB, and one feature up to 10 MiB. Gives of each time how many were
+-- created, updated and retained. Batches are fetched one by one; a loop over the query would hold
+-- fifty of them. What is large is not read for its size.
 CREATE OR REPLACE FUNCTION naksha_staged_put(
-    collection_id text, mode text, tables text[], leaves int2[], at_most int)
+    collection_id text, mode text, tables text[], leaves int2[], at_most int, bytes_at_most int8)
 RETURNS TABLE (action text, features int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
 DECLARE
-    batch naksha_staged_batch;
+    batches refcursor;
+    batch   naksha_staged_batch;
 BEGIN
-    FOR batch IN EXECUTE format($sql$
+    OPEN batches NO SCROLL FOR EXECUTE format($sql$
         SELECT min(id) FILTER (WHERE id = previous),
                array_agg(leaf ORDER BY leaf, id), array_agg(id ORDER BY leaf, id),
                array_agg(naksha_staged_content(head) ORDER BY leaf, id),
@@ -235,10 +238,16 @@ BEGIN
                          ORDER BY leaf, id),
                array_agg(lock ORDER BY leaf, id)
           FROM (SELECT *, naksha_staged_xyz(tail) AS xyz, lag(id) OVER sorted AS previous,
-                       (row_number() OVER sorted - 1) / $2 AS batch
+                       (row_number() OVER sorted - 1) / $2 AS by_count,
+                       sum(pg_column_size(head) + coalesce(pg_column_size(geo), 0))
+                           OVER sorted / $3 AS by_size
                   FROM (%s) AS staged WHERE leaf = ANY($1)
-                WINDOW sorted AS (ORDER BY leaf, id)) AS numbered
-         GROUP BY batch ORDER BY batch$sql$, naksha_staged_rows(tables)) USING leaves, at_most LOOP
+                WINDOW sorted AS (ORDER BY leaf, id ROWS UNBOUNDED PRECEDING)) AS numbered
+         GROUP BY by_count, by_size ORDER BY by_count, by_size$sql$,
+        naksha_staged_rows(tables)) USING leaves, at_most, bytes_at_most;
+    LOOP
+        FETCH batches INTO batch;
+        EXIT WHEN NOT FOUND;
         IF batch.twice IS NOT NULL THEN
             PERFORM naksha_raise_staged_twice(batch.twice);
         END IF;
@@ -246,15 +255,25 @@ BEGIN
             collection_id, mode, naksha_leaf_counts(batch.leaves), batch.ids, batch.contents,
             batch.wkbs, batch.qrids, batch.tags, batch.crids, batch.locks) AS o GROUP BY o.action;
     END LOOP;
+    CLOSE batches;
 END $$;
 
+-- What a document has at a key, as an expression. Names are those of objects: `#>` would take the
+-- name 0 for the first element of an array, too.
+CREATE OR REPLACE FUNCTION naksha_staged_value(document text, key text[]) RETURNS text
+STABLE
+RETURN (SELECT document || string_agg(format('->%L::text', k.name), '' ORDER BY k.n)
+          FROM unnest(key) WITH ORDINALITY AS k(name, n));
+
 -- Condition for states of HEAD that are to be deleted if they are not staged: all of them, or those
--- that have a value at the key $1 that a staged feature has, too.
+-- that have a value at the key that a staged feature has, too.
 CREATE OR REPLACE FUNCTION naksha_staged_where(tables text[], key text[]) RETURNS text
 STABLE
 RETURN CASE WHEN key IS NULL THEN 'true' ELSE
-    format('jsondata #> $1 IN (SELECT naksha_staged_content(k.head) #> $1 FROM (%s) AS k) '
-           'AND jsondata #> $1 <> ''null''', naksha_staged_rows(tables)) END;
+    format('(%1$s) IN (SELECT %2$s FROM (%3$s) AS k) AND (%1$s) <> ''null''',
+           naksha_staged_value('jsondata', key),
+           naksha_staged_value('naksha_staged_content(k.head)', key), naksha_staged_rows(tables))
+    END;
 
 -- Deletes what is not staged, as naksha_staged_where says; gives how many. The gate must be closed,
 -- else others add to it meanwhile.
@@ -268,26 +287,28 @@ BEGIN
     FOR batch IN EXECUTE format($sql$
         SELECT NULL, array_agg(leaf ORDER BY leaf, id), array_agg(id ORDER BY leaf, id),
                NULL, NULL, NULL, NULL, NULL, NULL
-          FROM (SELECT leaf, id, (row_number() OVER (ORDER BY leaf, id) - 1) / $2 AS batch
+          FROM (SELECT leaf, id, (row_number() OVER (ORDER BY leaf, id) - 1) / $1 AS batch
                   FROM (SELECT jsondata->>'id' COLLATE "C" AS id,
                                ('x0' || naksha_leaf(jsondata->>'id'))::bit(8)::int::int2 AS leaf
                           FROM %I WHERE %s) AS head
                  WHERE NOT EXISTS (SELECT FROM (%s) AS staged WHERE staged.id = head.id)) AS gone
          GROUP BY batch ORDER BY batch$sql$, collection_id, naksha_staged_where(tables, key),
-        naksha_staged_rows(tables)) USING key, at_most LOOP
+        naksha_staged_rows(tables)) USING at_most LOOP
         PERFORM naksha_write(collection_id, 'delete', naksha_leaf_counts(batch.leaves), batch.ids);
         deleted := deleted + cardinality(batch.ids);
     END LOOP;
     RETURN deleted;
 END $$;
 
--- The ids of what is staged, and what it has at a key. For branches, which are read in layers.
+-- The ids of what is staged, and what it has at a key, if there is one. For branches, which are
+-- read in layers.
 CREATE OR REPLACE FUNCTION naksha_staged_ids(tables text[], key text[])
 RETURNS TABLE (id text, value jsonb)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    RETURN QUERY EXECUTE format('SELECT id, naksha_staged_content(head) #> $1 FROM (%s) AS staged',
-                                naksha_staged_rows(tables)) USING key;
+    RETURN QUERY EXECUTE format('SELECT id, %s FROM (%s) AS staged',
+        coalesce(naksha_staged_value('naksha_staged_content(head)', key), 'NULL::jsonb'),
+        naksha_staged_rows(tables));
 END $$;
 
 -- Puts all rows of some parts into one table, when there are too many tables for one transaction.

@@ -1,0 +1,59 @@
+"""What the process of a job tells of its end when something broke: the storage is asked first."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from naksha.model.errors import InvalidArgument, NakshaError, NotFound, Unavailable
+from naksha.spark.jobs.registry import Asked
+from naksha.spark.opened import close_all
+from naksha.spark.options import Place
+from naksha.spark.running import Run
+from naksha.spark.telling import LineProgress
+from naksha.spi.jobs import Done, Failed
+from tests.jobs.sample import Load, load, load_job
+from tests.jobs.support import town
+
+Work = Callable[..., NoReturn]
+
+
+def end_of(directory: Path, work: Work) -> object:
+    """What is told of a job that works so."""
+    place = Place(location=town(directory))
+    spec = Load(place=place, collection="roads", source="/", job_id="j", app_id="test")
+    run = Run(Asked(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
+    try:
+        run._work()
+    finally:
+        close_all()
+    return run._news.get_nowait()
+
+
+@pytest.mark.parametrize("error", [NotFound, Unavailable])
+def test_what_another_run_has_written_is_done(error: type[NakshaError], tmp_path: Path) -> None:
+    """It was slower than a run that was believed to be gone, which dropped what both had staged."""
+
+    def work(*given: Any) -> NoReturn:
+        load(*given)
+        raise error("what was staged is not there")
+
+    line = end_of(tmp_path, work)
+    assert isinstance(line, Done)
+    assert line.report["created"] == 3
+
+
+@pytest.mark.parametrize("error", [NotFound, Unavailable, InvalidArgument])
+def test_what_nobody_has_written_is_told_as_it_failed(
+    error: type[NakshaError], tmp_path: Path
+) -> None:
+    def work(*given: Any) -> NoReturn:
+        raise error("it did not even begin")
+
+    line = end_of(tmp_path, work)
+    assert isinstance(line, Failed)
+    assert line.code == error.code
