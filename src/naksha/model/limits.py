@@ -890,6 +890,12 @@ position must not grow so old that nobody can tell any more what came after it."
 SPARK_STREAM_TASK_ROWS: Final = 50_000
 """About how many changes one task of a stream reads."""
 
+LOAD_BATCH_BYTES: Final = 4 * MIB
+"""About how much of a file a task of a load reads at once."""
+
+LOAD_BATCH_ROWS_MAX: Final = 2_000
+"""How many rows that may be."""
+
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""
 

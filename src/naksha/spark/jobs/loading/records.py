@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.geoparquet import holds_features
-from naksha.spark.jobs.loading import delimited, geojson, references, tables
+from naksha.spark.jobs.loading import delimited, geojson, parquet, references, tables
 from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
 from naksha.spark.jobs.loading.layouts import crs_of
 from naksha.spark.jobs.loading.mapping import (
@@ -37,7 +37,7 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
             records = tables.in_pieces(spark, whole, rows, geojson.read_document)
         return mapped_features(records, spec.mapping), spec.mapping.crs
     if format_ is Format.PARQUET:
-        table = tables.of_parquet(spark, files)
+        table = parquet.of_parquet(spark, files)
         if spec.mapping == Mapping() and _are_exported(files):
             return records_of_features(table), None
     elif format_ is Format.CSV:
