@@ -899,6 +899,10 @@ LOAD_BATCH_ROWS_MAX: Final = 2_000
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""
 
+ARCHIVE_DAYS_MAX: Final = 365_000
+"""The age in days from which on history can be archived: a thousand years, so that the day is one
+of the calendar."""
+
 VERIFY_BRANCH_IDS_MAX: Final = 1_000
 """Features that a branch may have changed for a check to read only these of it; otherwise it reads
 the branch as a whole."""

@@ -3,7 +3,8 @@ takes names of files for patterns, and refuses what pandas writes by default."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final
@@ -11,8 +12,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -75,17 +77,34 @@ def of_parquet(spark: SparkSession, files: list[str]) -> Table:
     layouts: list[Layout] = []
     pieces: list[Piece] = []
     for path in files:
-        try:
-            with pq.ParquetFile(path) as file:
-                geo = _geo(path, file.schema_arrow)
-                columns = _columns(path, file, geo.covering)
-                pieces += _pieces(path, file.metadata)
-        except _BROKEN as error:
-            raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
+        with _looked_at(path) as file:
+            geo = _geo(path, file.schema_arrow)
+            columns = _columns(path, file, geo.covering)
+            pieces += _pieces(path, file.metadata)
         layouts.append(Layout(path, from_arrow_schema(columns), geo.column, geo.crs))
     schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read, schema))
     return Table(rows, layouts)
+
+
+def rows_of_parquet(spark: SparkSession, files: Iterable[str], schema: StructType) -> DataFrame:
+    """Some columns of files that are ours, hence have them all."""
+    pieces: list[Piece] = []
+    for path in files:
+        with _looked_at(path) as file:
+            pieces += _pieces(path, file.metadata)
+    given = with_own_fields(schema)
+    rows = in_pieces(spark, pieces, from_arrow_schema(given), partial(_read, given))
+    return rows.select(schema.names)
+
+
+@contextmanager
+def _looked_at(path: str) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except _BROKEN as error:
+        raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
 
 
 def _pieces(path: str, about: pq.FileMetaData) -> Iterator[Piece]:
