@@ -10,12 +10,12 @@ from typing import Any
 
 import geopandas
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -77,7 +77,7 @@ def test_what_geopandas_writes_is_loaded_and_compared(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     """With its times, which have nanoseconds, in whatever way it is packed."""
-    at = pd.to_datetime(["2020-01-02T03:04:05", None]).astype("datetime64[ns]")
+    at = np.array(["2020-01-02T03:04:05", "NaT"], "datetime64[ns]")
     given = geopandas.GeoDataFrame(
         {"id": ["a", "b"], "at": at}, geometry=shapely.points([1, 2], [3, 4]), crs="EPSG:4326"
     )
@@ -178,7 +178,7 @@ def test_small_pieces_share_a_task_and_no_task_is_empty(spark: SparkSession) -> 
     rows = tables.in_pieces(
         spark,
         whole,
-        tables.from_arrow_schema(schema),
+        from_arrow_schema(schema),
         lambda piece: iter([pa.RecordBatch.from_pydict({"path": [piece.path]})]),
     )
     tasks = rows.rdd.glom().map(lambda task: [row.path for row in task]).collect()
