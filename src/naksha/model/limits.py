@@ -901,8 +901,18 @@ position must not grow so old that nobody can tell any more what came after it."
 SPARK_STREAM_TASK_ROWS: Final = 50_000
 """About how many changes one task of a stream reads."""
 
+LOAD_BATCH_BYTES: Final = 4 * MIB
+"""About how much of a file a task of a load reads at once."""
+
+LOAD_BATCH_ROWS_MAX: Final = 2_000
+"""How many rows that may be."""
+
 EXPORT_COLUMNS_MAX: Final = 1_000
 """Properties that an export may have as columns of their own."""
+
+ARCHIVE_DAYS_MAX: Final = 365_000
+"""The age in days from which on history can be archived: a thousand years, so that the day is one
+of the calendar."""
 
 VERIFY_BRANCH_IDS_MAX: Final = 1_000
 """Features that a branch may have changed for a check to read only these of it; otherwise it reads

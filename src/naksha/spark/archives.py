@@ -25,13 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound
+from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
 from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq, AtTime, AtTxn
 from naksha.spark.archived_versions import find_version
+from naksha.spark.jobs.loading.parquet import rows_of_parquet
 from naksha.spark.jobs.reading import table
 from naksha.spark.opened import existing
 from naksha.spark.options import Place
@@ -231,17 +233,29 @@ def archived_features(
     found = storages.call(lambda s: _meant(s, version, manifest.versions(folder)))
     splits, segments = storages.call(lambda s: _planned(s, manifest, found))
     rows = table(spark, place, splits, KEPT)
-    past = [str(path) for segment in segments for path in segment.paths(folder)]
+    past = [path for segment in segments for path in segment.paths(folder)]
     if not past:
         return rows
     txn = found.version.txn
-    states = spark.read.schema(rows.schema).parquet(*past)
+    states = read_files(spark, past, rows.schema)
     valid = states.where((sf.col("txn") <= txn) & (sf.col("txn_next") > txn))
     return rows.unionByName(
         valid.where("action <> 'DELETE'")
         .withColumn("txn_next", sf.lit(0).cast("bigint"))
         .mapInArrow(_not_ended, rows.schema)
     )
+
+
+def read_files(spark: SparkSession, files: Iterable[Path], schema: StructType) -> DataFrame:
+    """The states in files of an archive, whatever its directory is called.
+
+    Raises:
+        StorageCorrupt: A file is damaged, or no longer there.
+    """
+    try:
+        return rows_of_parquet(spark, map(str, files), schema)
+    except InvalidArgument as error:
+        raise StorageCorrupt(f"The archive is damaged: {error.message}") from error
 
 
 async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest:

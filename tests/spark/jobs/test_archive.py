@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import naksha
+from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
 from naksha.model.query import Query
@@ -89,8 +90,7 @@ def archived(
         place=Place(location),
         collection="places",
         archive=str(folder),
-        older_than_days=1,
-        **more,
+        **{"older_than_days": 1, **more},
     )
     return archive(spark, spec, progress or Silent())
 
@@ -240,12 +240,44 @@ def test_archives_that_are_not_meant(spark: SparkSession, location: str, tmp_pat
     assert content(location, 1) == {"a": 1, "b": 1, "c": 1}
     with pytest.raises(NotFound, match="no archive"):
         found(spark, location, tmp_path, 1)
-    with pytest.raises(InvalidArgument, match="this day"):
-        archive(
-            spark,
-            Archive(place=Place(location), collection="places", archive="x", older_than_days=0),
-            Silent(),
-        )
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(0, "this day"), (limits.ARCHIVE_DAYS_MAX + 1, "older"), (10**6, "older"), (10**12, "older")],
+)
+def test_days_that_no_history_is_old_are_refused(
+    spark: SparkSession, tmp_path: Path, days: int, said: str
+) -> None:
+    folder = tmp_path / "archive"
+    spec = Archive(
+        place=Place(f"file:{tmp_path}/town.naksha"),
+        collection="places",
+        archive=str(folder),
+        older_than_days=days,
+    )
+    with pytest.raises(InvalidArgument, match=said) as error:
+        archive(spark, spec, Silent())
+    assert error.value.field == "older_than_days"
+    assert not folder.exists()
+
+
+def test_nothing_is_as_old_as_can_be_asked_for(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    imported(location, EDITS)
+    done = archived(spark, location, tmp_path / "archive", older_than_days=limits.ARCHIVE_DAYS_MAX)
+    assert (done.states, done.segment) == (0, None)
+
+
+def test_the_directory_of_an_archive_is_no_pattern(
+    spark: SparkSession, file: str, tmp_path: Path
+) -> None:
+    imported(file, EDITS)
+    folder = tmp_path / "arch: [1] {a} *"
+    assert archived(spark, file, folder, keep=True).states == 5
+    assert archived(spark, file, folder).dropped == 5
+    assert found(spark, file, folder, 1) == {"a": 1, "b": 1, "c": 1}
 
 
 @pytest.fixture

@@ -22,11 +22,15 @@ from naksha.model.quadkey import QRID_DIGITS
 from naksha.model.query import Bbox, Query
 from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
+from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.export import Export, Exported, export
 from naksha.spark.jobs.frame import Silent
-from naksha.spark.jobs.geoparquet import BOX, GeoParquetFile, Properties
+from naksha.spark.jobs.geoparquet import BBOX, BOX, GeoParquetFile, Properties
+from naksha.spark.jobs.load import load
+from naksha.spark.jobs.loading.spec import Load
 from naksha.spark.jobs.publishing import check_output, published
 from naksha.spark.jobs.typed import Kind, one_kind
+from naksha.spi.staging import WriteMode
 from naksha.testing.json_values import same
 from tests.spark.jobs.geoparquet_rules import check_file, check_metadata
 from tests.spark.jobs.town import Town, point, scattered
@@ -151,6 +155,32 @@ def test_properties_become_columns(spark: SparkSession, small_town: Town, tmp_pa
     assert [by_id[i]["properties.name"] for i in "abc"] == ["x", None, None]
     assert (by_id["a"]["Name"], by_id["a"]["properties.id"]) == ("upper", "own")
     assert (by_id["c"]['it\'s "odd"'], by_id["c"]["nothing"]) == ("x.y", "null")
+
+
+@pytest.mark.parametrize("properties", Properties)
+def test_an_export_of_nothing_is_a_table_without_rows(
+    spark: SparkSession, small_town: Town, tmp_path: Path, properties: Properties
+) -> None:
+    """For all who read it, also for ourselves: an empty collection, or a query without results."""
+    output = tmp_path / "out"
+    if properties is Properties.COLUMNS:
+        small_town.put(point("a", 1, 1))
+    nowhere = Query(spatial=Bbox(50, 50, 51, 51))
+    report = done(spark, small_town, output, query=nowhere, properties=properties)
+    (file,) = report.files
+    assert (report.features, report.file_count, file.features, file.bbox) == (0, 1, 0, None)
+    check_file(output / file.path)
+    table = geopandas.read_parquet(output)
+    assert (len(table), table.crs, table.geometry.name) == (0, "OGC:CRS84", "geometry")
+    assert set(report.columns) - {BBOX} <= set(table.columns)
+    assert query("SELECT * FROM FILES", output) == []
+    mirror: dict[str, Any] = {"place": small_town.place, "files": (str(output),)}
+    loaded = load(
+        spark, Load(**mirror, collection="places", app_id="test", mode=WriteMode.MIRROR), Silent()
+    )
+    assert (loaded.records, loaded.deleted) == (0, int(properties is Properties.COLUMNS))
+    compared = diff(spark, Diff(**mirror, collection="places"), Silent())
+    assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
 
 
 def test_readers_skip_what_is_elsewhere(

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument, Retryable, StorageCorrupt
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query, States
@@ -33,6 +34,7 @@ from naksha.spark.archives import (
     finish,
     growing,
     new_name,
+    read_files,
     write_manifest,
 )
 from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec
@@ -111,6 +113,10 @@ def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
     check_collection_id(spec.collection, field="collection")
     if spec.older_than_days < 1:
         raise InvalidArgument("History of this day is not archived", field="older_than_days")
+    if spec.older_than_days > limits.ARCHIVE_DAYS_MAX:
+        raise InvalidArgument(
+            f"Nothing is older than {limits.ARCHIVE_DAYS_MAX} days", field="older_than_days"
+        )
     folder = Path(spec.archive).absolute()
     with growing(folder):
         return _archive(spark, spec, folder, progress)
@@ -258,7 +264,7 @@ def _check_kept(
         for path in paths:
             if not path.is_file():
                 raise StorageCorrupt(f"The archive has lost {path}; nothing was dropped")
-        states = spark.read.schema(schema).parquet(*map(str, paths))
+        states = read_files(spark, paths, schema)
         found = watched(spark, progress, "read again", partial(_checksum, states))
         _check_same(found, _Checksum(segment.states, segment.checksum))
 
@@ -316,7 +322,7 @@ def _write(
         # What the storage gave up until now may be missing.
         oldest = existing(spec.place).call(lambda s: oldest_version(s, spec.collection))
         files = sorted(row.path for row in rows)
-        back = spark.read.schema(states.schema).parquet(*(str(work / file) for file in files))
+        back = read_files(spark, [work / file for file in files], states.schema)
         found = watched(spark, progress, "read back", lambda: _checksum(back))
         if found != expected and oldest != plan.oldest:
             raise Retryable("History expired while it was archived; nothing was dropped")

@@ -123,7 +123,7 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
         writer = _Writer(str(parts), columns, _about(spec, at))
         made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
         files = watched(spark, progress, "writing", made.collect)
-        told = _arranged(work, parts, sorted(cells), files)
+        told = _arranged(work, parts, sorted(cells), files) or [_nothing(work, writer)]
         manifest = _manifest(spec, at, storage.storage.id, writer.schema, told)
         (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         report = msgspec.structs.replace(manifest, files=told[: limits.FILES_TOLD_MAX])
@@ -208,12 +208,15 @@ class _Writer:
         attempt = uuid.uuid4().hex
 
         def file_of(cell: int) -> GeoParquetFile:
-            path = Path(self._folder) / f"{attempt}-{cell}.parquet"
-            return GeoParquetFile(path, self.schema, self._about)
+            return self.file(Path(self._folder) / f"{attempt}-{cell}.parquet")
 
         numbered = ((self._made(batch), numbers_of(batch, "cell")) for batch in batches)
         for cell, file in written_by_number(numbered, file_of):
             yield _told(file, cell)
+
+    def file(self, path: Path) -> GeoParquetFile:
+        """A file of this export."""
+        return GeoParquetFile(path, self.schema, self._about)
 
     def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
@@ -251,7 +254,7 @@ def _arranged(
     told = []
     for row in sorted(files, key=lambda row: row.cell):
         cell = cells[row.cell]
-        path = Path(f"qrid={cell or NO_CELL}") / "part-0.parquet"
+        path = _path_of(cell)
         (work / path).parent.mkdir()
         moved = (parts / row.path).rename(work / path)
         size = moved.stat().st_size
@@ -261,6 +264,18 @@ def _arranged(
         left.unlink()
     parts.rmdir()
     return told
+
+
+def _nothing(work: Path, writer: _Writer) -> ExportedFile:
+    """A file without features: of a directory without files nobody could tell what it is."""
+    path = _path_of(NOWHERE)
+    (work / path).parent.mkdir()
+    writer.file(work / path).close()
+    return ExportedFile(str(path), None, 0, (work / path).stat().st_size, None)
+
+
+def _path_of(cell: str) -> Path:
+    return Path(f"qrid={cell or NO_CELL}") / "part-0.parquet"
 
 
 def _manifest(

@@ -50,6 +50,10 @@ class Piece(msgspec.Struct, frozen=True):
     end: int | None = None
     line: int = 1
     layer: str | None = None
+    size: int = PIECE_BYTES
+    """About how many bytes it takes to read it: small ones are read by one task."""
+    batch_rows: int = 1
+    """How many of the records of a vector file are read at once."""
 
 
 def files_of(spec: Source) -> list[str]:
@@ -62,7 +66,7 @@ def files_of(spec: Source) -> list[str]:
     for pattern in spec.files:
         path = Path(pattern)
         if path.is_dir():
-            named = [each for each in sorted(path.rglob("*")) if each.suffix in _SUFFIXES]
+            named = [each for each in sorted(path.rglob("*")) if each.suffix.lower() in _SUFFIXES]
             matches = [str(each) for each in named if not _is_hidden(each.relative_to(path))]
         else:
             matches = [pattern] if path.exists() else sorted(_matches(pattern))

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.geoparquet import holds_features
-from naksha.spark.jobs.loading import delimited, geojson, references, tables
+from naksha.spark.jobs.loading import delimited, geojson, parquet, references, tables
 from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
 from naksha.spark.jobs.loading.layouts import Layout, crs_of
 from naksha.spark.jobs.loading.mapping import (
@@ -33,7 +33,7 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
     if format_ in (Format.GEOJSON, Format.LINES):
         return _of_geojson(spark, spec, files, format_)
     if format_ is Format.PARQUET:
-        table = tables.of_parquet(spark, files)
+        table = parquet.of_parquet(spark, files)
         if spec.mapping == Mapping() and _are_exported(files):
             return records_of_features(table), None
     elif format_ is Format.CSV:

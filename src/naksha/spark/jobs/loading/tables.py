@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.spark.jobs.loading.files import PIECE_FEATURES, Piece
+from naksha.spark.failures import noting
+from naksha.spark.jobs.loading.files import PIECE_BYTES, PIECE_FEATURES, Piece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
-from naksha.spark.jobs.loading.references import LON_LAT
 
 SOURCE: Final = "naksha:source"
 LINE: Final = "naksha:line"
@@ -55,22 +58,47 @@ Broken = list[tuple[int, str, str]]
 
 def with_own_fields(columns: StructType) -> pa.Schema:
     """What tasks give of files with such columns."""
-    return pa.schema([*to_arrow_schema(columns), *_OWN_FIELDS])
+    return pa.schema([*to_arrow_schema(columns, timezone="UTC"), *_OWN_FIELDS])
 
 
 def in_pieces(
     spark: SparkSession, pieces: list[Piece], schema: StructType, read: Read
 ) -> DataFrame:
-    """What is read from the pieces, each by a task of its own."""
-    texts = [(msgspec.json.encode(piece).decode(),) for piece in pieces]
-    table = spark.createDataFrame(texts, "piece string").repartition(max(len(texts), 1), "piece")
-    return table.mapInArrow(partial(_read_pieces, read), schema)
+    """What is read from the pieces, each by a task of its own unless it is small."""
+    tasks = packed(pieces)
+    count = max(len(tasks), 1)
+    # A number for each task. Hashed they would meet in some tasks, and others had nothing to do.
+    return spark.range(0, len(tasks), 1, count).mapInArrow(
+        partial(_read_tasks, read, tasks), schema
+    )
 
 
-def _read_pieces(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for text in batch.column(0).to_pylist():
-            yield from read(msgspec.json.decode(text, type=Piece))
+def packed(pieces: list[Piece]) -> list[list[Piece]]:
+    """Pieces that are read one after another by the same task."""
+    tasks: list[list[Piece]] = []
+    size = PIECE_BYTES
+    for piece in pieces:
+        if size + piece.size > PIECE_BYTES:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(piece)
+        size += piece.size
+    return tasks
+
+
+def _read_tasks(
+    read: Read, tasks: list[list[Piece]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    with noting():
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for piece in tasks[number]:
+                    yield from read(piece)
+
+
+def batch_rows_of(rows: int, size: int) -> int:
+    """How many of the rows are read at once, when all of them have so many bytes."""
+    return min(max(limits.LOAD_BATCH_BYTES * rows // max(size, 1), 1), limits.LOAD_BATCH_ROWS_MAX)
 
 
 def rows_of(
@@ -80,7 +108,8 @@ def rows_of(
     files have."""
     wanted = pa.schema([field for field in schema if field.name not in OWN])
     columns = [
-        table.column(field.name).cast(field.type)
+        # The type holds all values, but of times it has microseconds only: safe casts refuse that.
+        table.column(field.name).cast(field.type, safe=False)
         if field.name in table.column_names
         else pa.nulls(table.num_rows, field.type)
         for field in wanted
@@ -97,7 +126,7 @@ def _with_own(
 ) -> pa.RecordBatch:
     count = batch.num_rows
     nothing = pa.nulls(count, pa.string())
-    own = [pa.array([source] * count), pa.array(lines, pa.int64()), nothing, nothing]
+    own = [pa.repeat(source, count), pa.array(lines, pa.int64()), nothing, nothing]
     columns = [batch.column(name) for name in schema.names if name not in OWN]
     return pa.RecordBatch.from_arrays([*columns, *own], schema=schema)
 
@@ -118,99 +147,9 @@ def told(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBa
     yield pa.RecordBatch.from_arrays([*nothing, *own], schema=schema)
 
 
-# ---- Parquet -------------------------------------------------------------------------------------
-
-
-class _Geo(msgspec.Struct, frozen=True):
-    """What a file says of its geometry, if it is GeoParquet."""
-
-    column: str | None = None
-    crs: str | None = None
-    covering: str | None = None
-    """The column with the boxes of geometries, which is no property."""
-
-
-def of_parquet(spark: SparkSession, files: list[str]) -> Table:
-    """Parquet and GeoParquet, by Spark's own reader, which knows the number of each row."""
-    alike: dict[str, list[tuple[str, _Geo]]] = {}
-    for path in files:
-        schema = _parquet_schema(path)
-        geo = _geo(path, schema)
-        kind = schema.remove_metadata().to_string(show_field_metadata=False)
-        alike.setdefault(f"{kind}\n{geo.covering}", []).append((path, geo))
-    frames: list[DataFrame] = []
-    layouts: list[Layout] = []
-    for group in alike.values():
-        frame = _parquet_rows(spark, [path for path, _ in group], group[0][1].covering)
-        columns = StructType([field for field in frame.schema if field.name not in OWN])
-        frames.append(frame)
-        layouts += [Layout(path, columns, geo.column, geo.crs) for path, geo in group]
-    layouts.sort(key=lambda layout: files.index(layout.path))
-    columns = columns_of(layouts)
-    return Table(reduce(DataFrame.union, [_with_all(frame, columns) for frame in frames]), layouts)
-
-
-def _parquet_rows(spark: SparkSession, files: list[str], covering: str | None) -> DataFrame:
-    """The rows of files that are alike."""
-    rows = spark.read.parquet(*files)
-    own = rows.select(
-        *(column_of(name) for name in rows.columns),
-        F.col("_metadata.file_path").alias(SOURCE),
-        (F.col("_metadata.row_index") + 1).alias(LINE),
-        F.lit(None).cast("string").alias(PROBLEM),
-        F.lit(None).cast("string").alias(RECORD),
-    )
-    return own if covering is None else own.drop(covering)
-
-
-def _with_all(rows: DataFrame, columns: StructType) -> DataFrame:
-    """Rows with the columns of other files, too."""
-    there = set(rows.columns)
-    return rows.select(
-        *(
-            (column_of(field.name) if field.name in there else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in columns
-        ),
-        *map(column_of, OWN),
-    )
-
-
 def column_of(name: str) -> Column:
     """A column, whatever signs its name has."""
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def _parquet_schema(path: str) -> pa.Schema:
-    try:
-        return pyarrow.parquet.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
-
-
-def _geo(path: str, schema: pa.Schema) -> _Geo:
-    found = (schema.metadata or {}).get(b"geo")
-    if found is None:
-        return _Geo()
-    geo: dict[str, Any] = msgspec.json.decode(found)
-    primary = str(geo["primary_column"])
-    column = geo["columns"][primary]
-    if column.get("encoding") != "WKB":
-        raise InvalidArgument(
-            f"{path}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
-            field="files",
-        )
-    covering = (column.get("covering") or {}).get("bbox")
-    crs = _projection(column.get("crs", LON_LAT))
-    return _Geo(primary, crs, None if covering is None else covering["xmin"][0])
-
-
-def _projection(crs: object) -> str | None:
-    """The reference system as a text that is understood; PROJJSON is one."""
-    if crs is None or isinstance(crs, str):
-        return crs
-    return msgspec.json.encode(crs).decode()
 
 
 # ---- What pyogrio reads --------------------------------------------------------------------------
@@ -224,14 +163,20 @@ def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table
         info = _info(path, layer)
         geometry = _GEOMETRY if info["geometry_type"] else None
         layouts.append(Layout(path, _vector_columns(path, layer), geometry, info["crs"]))
-        count = int(info["features"])
-        pieces += [
-            Piece(path, start, min(start + PIECE_FEATURES, count), start + 1, layer)
-            for start in range(0, max(count, 1), PIECE_FEATURES)
-        ]
+        pieces += _vector_pieces(path, int(info["features"]), layer)
     schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
     return Table(rows, layouts)
+
+
+def _vector_pieces(path: str, count: int, layer: str | None) -> Iterator[Piece]:
+    # Features take about as much in memory as in the file.
+    batch_rows = batch_rows_of(count, Path(path).stat().st_size)
+    for start in range(0, max(count, 1), PIECE_FEATURES):
+        end = start + PIECE_FEATURES
+        # The last one ends with the file, whatever that says of its length.
+        last = end if end < count else None
+        yield Piece(path, start, last, start + 1, layer, batch_rows=batch_rows)
 
 
 def _gdal() -> Any:
@@ -247,7 +192,10 @@ def _gdal() -> Any:
 def _info(path: str, layer: str | None) -> dict[str, Any]:
     errors = _gdal().errors
     try:
-        info: dict[str, Any] = _gdal().read_info(path, layer=layer, force_feature_count=True)
+        info: dict[str, Any] = _gdal().read_info(
+            path, layer=_first(layer), force_feature_count=True
+        )
+        layers = [str(name) for name, _ in _gdal().list_layers(path)]
     except (errors.DataSourceError, errors.DataLayerError) as error:
         raise InvalidArgument(f"{path}: {error}", field="files") from error
     if info["driver"] in _ELSEWHERE:  # Somebody else has started GDAL before us.
@@ -255,16 +203,21 @@ def _info(path: str, layer: str | None) -> dict[str, Any]:
             f"{path} has no features in it, it leads to others ({info['driver']}); name those",
             field="files",
         )
+    if layer is None and len(layers) > 1:
+        raise InvalidArgument(
+            f"{path} has several layers, name one of them: {', '.join(layers)}", field="layer"
+        )
     return info
 
 
+def _first(layer: str | None) -> str | int:
+    return 0 if layer is None else layer
+
+
 def _vector_columns(path: str, layer: str | None) -> StructType:
-    found = _arrow(path, layer, 0, 0).schema
-    fields = [
-        pa.field(name, pa.string() if _is_odd(found.field(name).type) else found.field(name).type)
-        for name in found.names
-    ]
-    return from_arrow_schema(pa.schema(fields))
+    with _stream(path, layer, 0, 1) as (names, reader):
+        types = [pa.string() if _is_odd(type_) else type_ for type_ in reader.schema.types]
+    return from_arrow_schema(pa.schema(zip(names, types, strict=True)))
 
 
 def _is_odd(type_: pa.DataType) -> bool:
@@ -273,19 +226,31 @@ def _is_odd(type_: pa.DataType) -> bool:
     return any(is_one(type_) for is_one in tests)
 
 
-def _arrow(path: str, layer: str | None, start: int, count: int) -> pa.Table:
-    """Features as a table whose geometry is called `geometry`."""
-    meta, table = _gdal().raw.read_arrow(
-        path, layer=layer, skip_features=start, max_features=count, datetime_as_string=True
-    )
-    name = meta["geometry_name"] or "wkb_geometry"
-    names = [_GEOMETRY if each == name else each for each in table.column_names]
-    return table.rename_columns(names)
+@contextmanager
+def _stream(
+    path: str, layer: str | None, start: int, batch_rows: int
+) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
+    """Features from one on, and the names of their columns, of which the geometry is `geometry`."""
+    with _gdal().open_arrow(
+        path,
+        layer=_first(layer),
+        skip_features=start,
+        batch_size=batch_rows,
+        datetime_as_string=True,
+        use_pyarrow=True,
+    ) as (meta, reader):
+        name = meta["geometry_name"] or "wkb_geometry"
+        yield [_GEOMETRY if each == name else each for each in reader.schema.names], reader
 
 
 def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
-    end = piece.start if piece.end is None else piece.end
-    if end == piece.start:
-        return
-    table = _arrow(piece.path, piece.layer, piece.start, end - piece.start)
-    yield from rows_of(schema, table, piece.path, range(piece.line, piece.line + table.num_rows))
+    line, end = piece.line, piece.end
+    left = sys.maxsize if end is None else end - piece.start
+    with _stream(piece.path, piece.layer, piece.start, piece.batch_rows) as (names, reader):
+        for batch in reader:
+            table = pa.table(batch.columns, names=names).slice(0, left)
+            yield from rows_of(schema, table, piece.path, range(line, line + table.num_rows))
+            line += table.num_rows
+            left -= table.num_rows
+            if left == 0:
+                break

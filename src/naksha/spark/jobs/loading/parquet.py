@@ -1,0 +1,263 @@
+"""Parquet and GeoParquet. pyarrow reads them in tasks, some row groups each: Spark's own reader
+takes names of files for patterns, and refuses what pandas writes by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.files import PIECE_BYTES, Piece
+from naksha.spark.jobs.loading.layouts import Layout, columns_of
+from naksha.spark.jobs.loading.references import LON_LAT
+from naksha.spark.jobs.loading.tables import (
+    Table,
+    batch_rows_of,
+    in_pieces,
+    rows_of,
+    with_own_fields,
+)
+
+_OPEN_BYTES: Final = 4 * limits.MIB
+"""What opening a file takes is as much as reading so much of it."""
+_BUFFER_BYTES: Final = 1 * limits.MIB
+"""Of a column; without it all columns of a row group are in memory at once."""
+_DIGITS_MAX: Final = 38
+"""Of Spark's decimals."""
+_WIDER: Final = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+"""Types that Spark has not, and those that hold their values."""
+_PLAIN: Final = (
+    *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_date32),
+    pa.types.is_null,
+)
+_TEXTS: Final = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    pa.types.is_time,
+)
+_BYTES: Final = (
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+    pa.types.is_fixed_size_binary,
+)
+_LISTS: Final = (
+    *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+    *(pa.types.is_list_view, pa.types.is_large_list_view),
+)
+_BROKEN: Final = (pa.ArrowException, OSError)
+
+
+class _Geo(msgspec.Struct, frozen=True):
+    """What a file says of its geometry, if it is GeoParquet."""
+
+    column: str | None = None
+    crs: str | None = None
+    covering: str | None = None
+    """The column with the boxes of geometries, which is no property."""
+
+
+def of_parquet(spark: SparkSession, files: list[str]) -> Table:
+    """The rows of files."""
+    layouts: list[Layout] = []
+    pieces: list[Piece] = []
+    for path in files:
+        with _looked_at(path) as file:
+            geo = _geo(path, file.schema_arrow)
+            columns = _columns(path, file, geo.covering)
+            pieces += _pieces(path, file.metadata)
+        layouts.append(Layout(path, from_arrow_schema(columns), geo.column, geo.crs))
+    schema = with_own_fields(columns_of(layouts))
+    rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read, schema))
+    return Table(rows, layouts)
+
+
+def rows_of_parquet(spark: SparkSession, files: Iterable[str], schema: StructType) -> DataFrame:
+    """Some columns of files that are ours, hence have them all."""
+    pieces: list[Piece] = []
+    for path in files:
+        with _looked_at(path) as file:
+            pieces += _pieces(path, file.metadata)
+    given = with_own_fields(schema)
+    rows = in_pieces(spark, pieces, from_arrow_schema(given), partial(_read, given))
+    return rows.select(schema.names)
+
+
+@contextmanager
+def _looked_at(path: str) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except _BROKEN as error:
+        raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
+
+
+def _pieces(path: str, about: pq.FileMetaData) -> Iterator[Piece]:
+    """Row groups in a row, with the number of the first row."""
+    groups = [about.row_group(n) for n in range(about.num_row_groups)]
+    lines = list(accumulate((group.num_rows for group in groups), initial=1))
+    start, size = 0, _OPEN_BYTES
+    for n, group in enumerate(groups, 1):
+        size += group.total_byte_size
+        if size >= PIECE_BYTES or n == len(groups):
+            yield Piece(path, start, n, lines[start], size=size)
+            start, size = n, _OPEN_BYTES
+
+
+def _read(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+    line = piece.line
+    try:
+        with _opened(piece.path) as file:
+            groups = range(piece.start, piece.end or piece.start)
+            covering = _geo(piece.path, file.schema_arrow).covering
+            names = [name for name in file.schema_arrow.names if name != covering]
+            batches = file.iter_batches(
+                _batch_rows(file.metadata, groups),
+                row_groups=list(groups),
+                columns=names,
+                use_threads=False,
+            )
+            for batch in batches:
+                columns = [_text_of_uuids(column) for column in batch.columns]
+                table = pa.table(columns, names=batch.schema.names)
+                lines = range(line, line + table.num_rows)
+                yield from rows_of(schema, table, piece.path, lines)
+                line += table.num_rows
+    except _BROKEN as error:
+        raise InvalidArgument(
+            f"{piece.path} cannot be read after its row {line - 1}: {error}", field="files"
+        ) from error
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        path,
+        buffer_size=_BUFFER_BYTES,
+        pre_buffer=False,
+        # They have nanoseconds, which reach from 1677 to 2262 only.
+        coerce_int96_timestamp_unit="us",
+    )
+
+
+def _batch_rows(about: pq.FileMetaData, groups: range) -> int:
+    rows = sum(about.row_group(n).num_rows for n in groups)
+    size = sum(about.row_group(n).total_byte_size for n in groups)
+    return batch_rows_of(rows, size)
+
+
+# ---- Types ---------------------------------------------------------------------------------------
+
+
+def _columns(path: str, file: pq.ParquetFile, covering: str | None) -> pa.Schema:
+    """The columns of a file with the types that Spark gets."""
+    leaves = iter([file.schema.column(n) for n in range(len(file.schema))])
+    fields = []
+    for field in file.schema_arrow:
+        try:
+            type_ = _column_type(field.type, leaves)
+            _text_of_uuids(pa.array([], field.type)).cast(type_)
+        except NotImplementedError as error:
+            raise InvalidArgument(
+                f"{path}: the column {field.name!r} has a type that cannot be read: {error}",
+                field="files",
+            ) from error
+        if field.name != covering:
+            fields.append(pa.field(field.name, type_))
+    return pa.schema(fields)
+
+
+def _column_type(type_: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+    if not isinstance(type_, pa.UuidType):
+        return _readable(type_, leaves)
+    next(leaves)
+    return pa.string()
+
+
+def _readable(type_: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+    """The type that Spark knows for a type of Arrow; `leaves` are the columns of Parquet from there
+    on, in the same order."""
+    if isinstance(type_, pa.UuidType):
+        raise NotImplementedError("a UUID within others")
+    if isinstance(type_, pa.BaseExtensionType):
+        return _readable(type_.storage_type, leaves)
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(each.name, _readable(each.type, leaves)) for each in type_])
+    if pa.types.is_map(type_):
+        key = _readable(type_.key_type, leaves)
+        return pa.map_(key, _readable(type_.item_type, leaves))
+    if _is_any(type_, _LISTS):
+        return pa.list_(_readable(type_.value_type, leaves))
+    leaf = next(leaves)
+    return _readable_value(type_.value_type if pa.types.is_dictionary(type_) else type_, leaf)
+
+
+def _readable_value(type_: pa.DataType, leaf: pq.ColumnSchema) -> pa.DataType:
+    if _is_any(type_, _TEXTS):
+        return pa.string()
+    if _is_any(type_, _BYTES):
+        return pa.binary()
+    if pa.types.is_timestamp(type_):
+        # Moments, which the oldest type of them does not say.
+        is_moment = type_.tz is not None or leaf.physical_type == "INT96"
+        return pa.timestamp("us", "UTC" if is_moment else None)
+    if pa.types.is_duration(type_):
+        return pa.int64()
+    if pa.types.is_decimal(type_) and type_.precision <= _DIGITS_MAX:
+        return pa.decimal128(type_.precision, type_.scale)
+    found = _WIDER.get(type_, type_)
+    if found == type_ and not _is_any(type_, _PLAIN):
+        raise NotImplementedError(str(type_))
+    return found
+
+
+def _is_any(type_: pa.DataType, tests: Any) -> bool:
+    return any(is_one(type_) for is_one in tests)
+
+
+def _text_of_uuids(column: pa.Array) -> pa.Array:
+    """Texts where a column has UUIDs, which Arrow would take for texts of 16 bytes."""
+    if not isinstance(column.type, pa.UuidType):
+        return column
+    return pa.array([None if each is None else str(each) for each in column.to_pylist()])
+
+
+# ---- GeoParquet ----------------------------------------------------------------------------------
+
+
+def _geo(path: str, schema: pa.Schema) -> _Geo:
+    found = (schema.metadata or {}).get(b"geo")
+    if found is None:
+        return _Geo()
+    geo: dict[str, Any] = msgspec.json.decode(found)
+    primary = str(geo["primary_column"])
+    column = geo["columns"][primary]
+    if column.get("encoding") != "WKB":
+        raise InvalidArgument(
+            f"{path}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
+            field="files",
+        )
+    covering = (column.get("covering") or {}).get("bbox")
+    crs = _projection(column.get("crs", LON_LAT))
+    return _Geo(primary, crs, None if covering is None else covering["xmin"][0])
+
+
+def _projection(crs: object) -> str | None:
+    """The reference system as a text that is understood; PROJJSON is one."""
+    if crs is None or isinstance(crs, str):
+        return crs
+    return msgspec.json.encode(crs).decode()

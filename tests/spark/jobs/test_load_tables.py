@@ -1,0 +1,244 @@
+"""Tables of all types and names become features, and none of their files or layers is left out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import geopandas
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.diff import Diff, diff
+from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.loading import files, parquet, tables
+from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.records import records_of
+from naksha.spark.jobs.loading.spec import Mapping
+from tests.spark.jobs.loads import content, loaded, rejects_of, spec_of
+from tests.spark.jobs.town import Town
+
+NANOS = 1577934245678901234
+TIMES = pa.struct([pa.field("t", pa.timestamp("ns"), nullable=False)])
+TYPES: dict[str, tuple[pa.Array, Any]] = {
+    "ns": (pa.array([NANOS], pa.timestamp("ns")), "2020-01-02T03:04:05.678"),
+    "ns_utc": (pa.array([NANOS], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.678Z"),
+    "deep_ns": (pa.array([[{"t": NANOS}]], pa.list_(TIMES)), [{"t": "2020-01-02T03:04:05.678"}]),
+    "us": (pa.array([NANOS // 1000], pa.timestamp("us")), "2020-01-02T03:04:05.678"),
+    "zone": (pa.array([0], pa.timestamp("ms", "Europe/Berlin")), "1970-01-01T00:00:00.000Z"),
+    "time": (pa.array([dt.time(1, 2, 3)], pa.time32("ms")), "01:02:03.000"),
+    "time_us": (pa.array([dt.time(1, 2, 3, 4)], pa.time64("us")), "01:02:03.000004"),
+    "half": (pa.array([1.5], pa.float16()), 1.5),
+    "uuid": (pa.array([uuid.UUID(int=7).bytes], pa.uuid()), str(uuid.UUID(int=7))),
+    "day": (pa.array([dt.date(2020, 1, 2)]), "2020-01-02"),
+    "kind": (pa.array(["road"]).dictionary_encode(), "road"),
+    "deep_kind": (
+        pa.StructArray.from_arrays([pa.array(["road"]).dictionary_encode()], ["k"]),
+        {"k": "road"},
+    ),
+    "price": (pa.array([Decimal("1.25")]), 1.25),
+    "large": (pa.array(["x"], pa.large_string()), "x"),
+    "view": (pa.array(["x"], pa.string_view()), "x"),
+    "bytes": (pa.array([b"xy"], pa.binary(2)), "eHk="),
+    "small": (pa.array([200], pa.uint8()), 200),
+    "big": (pa.array([2**63], pa.uint64()), 2**63),
+    "sure": (pa.array([True]), True),
+    "numbers": (pa.array([[1, None]], pa.large_list(pa.int64())), [1, None]),
+    "pair": (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), [1, 2]),
+    "map": (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), {"a": 1}),
+    "duration": (pa.array([5], pa.duration("us")), 5),
+    "nothing": (pa.nulls(1), None),
+    "with.dot": (pa.array([1]), 1),
+}
+"""Columns of one row, and what becomes of them."""
+
+
+def test_columns_of_all_types_are_properties(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    columns = {"id": ["a"]} | {name: values for name, (values, _) in TYPES.items()}
+    pq.write_table(pa.table(columns), tmp_path / "types.parquet")
+    loaded(spark, small_town.place.location, tmp_path / "types.parquet")
+    found = content(small_town.place.location)["a"][1]
+    assert found == {name: expected for name, (_, expected) in TYPES.items()}
+
+
+def test_what_geopandas_writes_is_loaded_and_compared(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    """With its times, which have nanoseconds, in whatever way it is packed."""
+    at = np.array(["2020-01-02T03:04:05", "NaT"], "datetime64[ns]")
+    given = geopandas.GeoDataFrame(
+        {"id": ["a", "b"], "at": at}, geometry=shapely.points([1, 2], [3, 4]), crs="EPSG:4326"
+    )
+    given.to_parquet(tmp_path / "g.parquet", compression="brotli", write_covering_bbox=True)
+    location = small_town.place.location
+    loaded(spark, location, tmp_path / "g.parquet")
+    assert content(location) == {
+        "a": ([1, 3], {"at": "2020-01-02T03:04:05.000"}),
+        "b": ([2, 4], {"at": None}),
+    }
+    spec = Diff(place=small_town.place, collection="places", files=(str(tmp_path / "g.parquet"),))
+    same = diff(spark, spec, Silent())
+    assert (same.created, same.updated, same.deleted) == (0, 0, 0)
+
+
+def test_the_oldest_type_of_times_has_moments(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark itself writes them; of any year."""
+    times = pa.array(["1066-10-14"]).cast(pa.timestamp("us"))
+    old = pa.table({"id": ["a"], "at": times})
+    pq.write_table(old, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
+    pq.write_table(old.set_column(1, "plain", times), tmp_path / "new.parquet")
+    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    found = sorted(row.properties for row in records.select("properties").collect())
+    assert found == [
+        '{"plain":"1066-10-14T00:00:00.000","at":null}',
+        '{"plain":null,"at":"1066-10-14T00:00:00.000Z"}',
+    ]
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.decimal256(50, 2), pa.struct([pa.field("u", pa.uuid())])], ids=str
+)
+def test_a_type_that_cannot_be_read_is_told_with_its_column(
+    spark: SparkSession, tmp_path: Path, type_: pa.DataType
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": ["a"], "odd": pa.nulls(1, type_)}), path)
+    with pytest.raises(InvalidArgument, match=r"a\.parquet: the column 'odd'") as error:
+        records_of(spark, spec_of("file:x", path))
+    assert error.value.field == "files"
+
+
+def test_a_damaged_file_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [f"{n}" for n in range(5000)]}), path, use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[200:9000] = bytes(8800)
+    path.write_bytes(data)
+    with pytest.raises(Exception, match=r"a\.parquet cannot be read after its row 0"):
+        loaded(spark, small_town.place.location, path)
+
+
+def test_names_of_files_are_no_patterns(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    names = ["a[1]", "a{b}", "a:b", "a*", "a b%20", "a\\b", "a?"]
+    for name in [*names, "ab", "a1"]:
+        pq.write_table(pa.table({"id": [name], "lon": [1.0]}), tmp_path / f"{name}.parquet")
+    location = small_town.place.location
+    for number, name in enumerate(names, 1):
+        done = loaded(spark, location, tmp_path / f"{name}.parquet")
+        assert (done.records, done.created, len(content(location))) == (1, 1, number), name
+    # Others are found by their names, too.
+    path = tmp_path / "a[1].parquet"
+    done = loaded(spark, location, path, mapping=Mapping(id="id", types={"id": "int"}))
+    assert [each["source"] for each in rejects_of(done)] == [str(path)]
+
+
+# ---- Pieces --------------------------------------------------------------------------------------
+
+
+def test_row_groups_are_read_in_pieces_and_no_row_is_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(tables, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(parquet, "_OPEN_BYTES", 10)
+    for name, group in (("a", 7), ("b", 100), ("c", 1)):
+        rows = pa.table({"id": [f"{name}{n:04}" for n in range(100)]})
+        pq.write_table(rows, tmp_path / f"{name}.parquet", row_group_size=group)
+    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    found = {(Path(row.source).stem, row.line): row.id for row in records.collect()}
+    assert found == {(name, n + 1): f"{name}{n:04}" for name in "abc" for n in range(100)}
+    assert records.rdd.getNumPartitions() > 3
+
+
+def test_small_pieces_share_a_task_and_no_task_is_empty(spark: SparkSession) -> None:
+    size = files.PIECE_BYTES
+    given = [Piece("a", size=1), Piece("b", size=size), Piece("c", size=5), Piece("d", size=5)]
+    assert [[piece.path for piece in task] for task in tables.packed(given)] == [
+        ["a"],
+        ["b"],
+        ["c", "d"],
+    ]
+    assert tables.packed([]) == []
+    whole = [Piece(f"{n}") for n in range(16)]
+    schema = pa.schema([pa.field("path", pa.string())])
+    rows = tables.in_pieces(
+        spark,
+        whole,
+        from_arrow_schema(schema),
+        lambda piece: iter([pa.RecordBatch.from_pydict({"path": [piece.path]})]),
+    )
+    tasks = rows.rdd.glom().map(lambda task: [row.path for row in task]).collect()
+    assert tasks == [[f"{n}"] for n in range(16)]
+
+
+# ---- Vector files --------------------------------------------------------------------------------
+
+
+def shapes(count: int, corners: int = 1) -> geopandas.GeoDataFrame:
+    lines = shapely.linestrings(np.random.default_rng(1).random((count, corners + 1, 2)))
+    columns = {"id": [f"f{n}" for n in range(count)], "n": range(count)}
+    return geopandas.GeoDataFrame(columns, geometry=lines, crs="EPSG:4326")
+
+
+@pytest.mark.parametrize("suffix", ["gpkg", "fgb", "shp", "gml"])
+def test_vector_files_are_read_in_small_batches_and_no_feature_is_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(tables, "PIECE_FEATURES", 40)
+    monkeypatch.setattr(limits, "LOAD_BATCH_ROWS_MAX", 7)
+    path = tmp_path / f"a.{suffix}"
+    shapes(100).to_file(path)
+    records, _ = records_of(spark, spec_of("file:x", path))
+    rows = records.select("id", "line").collect()
+    expected = geopandas.read_file(path)["id"].tolist()  # Some formats have an order of their own.
+    assert sorted((row.line, row.id) for row in rows) == list(enumerate(expected, 1))
+
+
+def test_a_batch_of_large_features_is_small(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.gpkg")
+    shapes(600, 1000).to_file(path)
+    layout = tables._vector_columns(path, None)
+    (piece,) = tables._vector_pieces(path, 600, None)
+    batches = list(tables._read_vector(tables.with_own_fields(layout), piece))
+    assert sum(batch.num_rows for batch in batches) == 600
+    assert max(batch.nbytes for batch in batches) < limits.LOAD_BATCH_BYTES
+    assert len(batches) < 10
+
+
+# ---- Files and layers ----------------------------------------------------------------------------
+
+
+def test_files_of_a_directory_are_known_whatever_letters_their_endings_have(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/A.CSV").write_text("id,lon,lat\na,1,2\n")
+    (tmp_path / "in/b.csv").write_text("id,lon,lat\nb,1,2\n")
+    loaded(spark, small_town.place.location, tmp_path / "in")
+    assert content(small_town.place.location).keys() == {"a", "b"}
+
+
+def test_one_of_several_layers_must_be_named(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    path = tmp_path / "a.gpkg"
+    shapes(1).to_file(path, layer="roads")
+    shapes(2).to_file(path, layer="rivers")
+    with pytest.raises(InvalidArgument, match=r"several layers.*: roads, rivers") as error:
+        loaded(spark, small_town.place.location, path)
+    assert error.value.field == "layer"
+    assert loaded(spark, small_town.place.location, path, layer="rivers").created == 2
