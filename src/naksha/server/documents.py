@@ -58,9 +58,7 @@ def failures(described: Mapping[int, str]) -> Responses:
     """Answers that are an `ErrorResponse`, by their status."""
     # Not as a `model`: FastAPI would make a validator of each, a thousand in every process.
     content = {"application/json": {"schema": reference(ErrorResponse.__name__)}}
-    return {
-        status: {"description": text, "content": content} for status, text in described.items()
-    }
+    return {status: {"description": text, "content": content} for status, text in described.items()}
 
 
 def errors(more: dict[int, str] | None = None) -> Responses:
