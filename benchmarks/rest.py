@@ -50,7 +50,7 @@ def run(options: Options) -> Report:
     with (
         tempfile.TemporaryDirectory() as folder,
         postgres_database(tcp=True) as dsn,
-        HubServer(Path(folder), storage=dsn) as hub,
+        HubServer(Path(folder), storage=dsn, forked=False) as hub,
     ):
         asyncio.run(_fill(hub.port, _data.roads(count)))
         asyncio.run(_plain_table(dsn))

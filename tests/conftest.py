@@ -26,7 +26,8 @@ GC_THRESHOLD = 20_000
 SPARK = "tests/spark"
 
 # A busy machine is no failure, so no example has a deadline; pytest-timeout bounds the whole test.
-settings.register_profile("short", deadline=None, print_blob=True)
+# Fewer examples than Hypothesis takes by itself, to save time; the long run has a thousand.
+settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
 
 

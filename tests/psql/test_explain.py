@@ -31,7 +31,8 @@ from naksha.testing.postgres import PostgresCluster
 from tests.psql.shell import quote
 from tests.psql.support import connect_to, publish
 
-FEATURES = 20_000
+FEATURES = 8_000
+FEATURES_LONG = 20_000
 DAYS = [datetime(2031, 5, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
 EMPTY_DAY = "_hst_2031_04_30"
 XYZ = "jsondata->'properties'->'@ns:com:here:xyz'"
@@ -102,18 +103,20 @@ def literal(value: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-async def filled(postgres_cluster: PostgresCluster, installed: str) -> AsyncIterator[Direct]:
+async def filled(
+    postgres_cluster: PostgresCluster, installed: str, pytestconfig: pytest.Config
+) -> AsyncIterator[Direct]:
     """A collection of anything and one of points, with a history of four days, all analysed."""
     name = "explain"
     dsn = postgres_cluster.create_database(name, template=installed)
     connection = await connect_to(dsn)
-    await _fill(connection)
+    await _fill(connection, FEATURES_LONG if pytestconfig.getoption("--long") else FEATURES)
     yield connection
     await connection.close()
     postgres_cluster.drop_database(name)
 
 
-async def _fill(connection: Direct) -> None:
+async def _fill(connection: Direct, features: int) -> None:
     async def start(day: datetime, author: str) -> None:
         await connection.execute("BEGIN")
         await connection.execute("SELECT naksha_tx_start('app', $2, $1, false)", day, author)
@@ -127,7 +130,7 @@ async def _fill(connection: Direct) -> None:
             "jsonb_build_object('id', 'r' || n, 'properties', jsonb_build_object('text', "
             "repeat(md5(n::text), 8), '@ns:com:here:xyz', "
             "jsonb_build_object('tags', jsonb_build_array('t' || n %% 1000)))) "
-            f"FROM generate_series(1, {FEATURES}) n".replace("%%", "%")
+            f"FROM generate_series(1, {features}) n".replace("%%", "%")
         )
     await connection.execute("COMMIT")
     for number, day in enumerate(DAYS, 1):

@@ -94,7 +94,7 @@ def test_what_is_locked_are_files_that_two_servers_would_share(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def hub_on_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
-    with HubServer(tmp_path_factory.mktemp("hub")) as server:
+    with HubServer(tmp_path_factory.mktemp("hub"), forked=False) as server:
         yield server
 
 

@@ -201,7 +201,7 @@ class Town:
         return None
 
 
-@settings(max_examples=12, derandomize=True, deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
+@settings(max_examples=5, derandomize=True, deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
 @given(steps=scripts, data=st.data())
 async def test_the_feed_is_what_was_done(
     storage: Storage, steps: list[Script], data: st.DataObject

@@ -56,7 +56,7 @@ def test_a_long_run_at_random(run: Run) -> None:
 
 def _settings(long: bool) -> settings:
     return settings(
-        max_examples=300 if long else 12,
+        max_examples=300 if long else 5,
         stateful_step_count=40,
         derandomize=not long,
         deadline=None,

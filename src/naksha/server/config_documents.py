@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from naksha.model import limits
 from naksha.server.answers import GEO_JSON, JSON
-from naksha.server.documents import ErrorResponse, Responses
+from naksha.server.documents import Responses, failures
 
 ID_PATTERN: Final = rf"^[A-Za-z0-9_.-]{{1,{limits.SPACE_ID_LENGTH_MAX}}}$"
 _ERRORS: Final = {
@@ -129,10 +129,7 @@ class ProvenanceDocument(BaseModel):
 
 def errors(*more: int) -> Responses:
     """The errors that such an endpoint answers."""
-    described = {**_ERRORS, **{status: _CHANGE_ERRORS[status] for status in more}}
-    return {
-        status: {"model": ErrorResponse, "description": text} for status, text in described.items()
-    }
+    return failures({**_ERRORS, **{status: _CHANGE_ERRORS[status] for status in more}})
 
 
 def answers(model: Any, description: str, status: int = 200) -> Responses:

@@ -4,6 +4,7 @@ that run may end before the hub is closed."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -115,6 +116,8 @@ async def _serve(
         timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
+    gc.freeze()
+    gc.enable()
     async with serving(app) as state, running(keep_measuring(state.hub, state.turns)):
         if on_ready is not None:
             on_ready()

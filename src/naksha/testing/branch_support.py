@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from naksha.model.query import Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import Layer, Storage
 from naksha.testing.suite_support import APP, Handle, published, raw_of
+
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
+"""Of writes at random; each takes seconds."""
 
 
 class Branch:

@@ -17,14 +17,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from naksha.testing._hub_nursery import ForkedProcess, nursery
 from naksha.testing._private_server import free_port
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 30.0
 
 
+Process = subprocess.Popen[bytes] | ForkedProcess
+
+
 class HubServer:
-    """A process of `python -m naksha.server` with files in a directory of its own."""
+    """A process of `python -m naksha.server` with files in a directory of its own.
+
+    It is forked from one that has loaded the server already, unless it has workers or an
+    environment of its own, which count while the server is loaded, or is not to be `forked`.
+    """
 
     def __init__(
         self,
@@ -34,6 +42,7 @@ class HubServer:
         catalog: str | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        forked: bool = True,
     ) -> None:
         self.directory = directory
         self.port = free_port()
@@ -42,7 +51,8 @@ class HubServer:
         self._catalog = catalog or f"file:{directory}/hub.catalog"
         self._arguments = list(arguments)
         self._environment = dict(environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forked = forked and not environment and "--workers" not in arguments
+        self._process: Process | None = None
 
     @property
     def url(self) -> str:
@@ -50,7 +60,7 @@ class HubServer:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Process:
         """The process, which must have been started."""
         assert self._process is not None
         return self._process
@@ -69,25 +79,13 @@ class HubServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = [
-            *(sys.executable, "-m", "naksha.server", "--port", str(self.port)),
-            *("--catalog", self._catalog, "--storage", self._storage),
-            *self._arguments,
-        ]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self._environment},
-            )
+        self._process = self._started()
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"the hub did not start:\n{self.log()}")
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def stop(self) -> int:
         """Ask it to end, and wait for that; gives its exit code."""
@@ -102,6 +100,23 @@ class HubServer:
     def log(self) -> str:
         """What it has said."""
         return self.log_path.read_text(errors="replace")
+
+    def _started(self) -> Process:
+        arguments = [
+            *("--port", str(self.port), "--catalog", self._catalog, "--storage", self._storage),
+            *self._arguments,
+        ]
+        environment = {**os.environ, **self._environment}
+        if self._forked:
+            return nursery().fork(arguments, environment, self.log_path)
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "naksha.server", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
 
     def _answers(self) -> bool:
         try:

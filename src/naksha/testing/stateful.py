@@ -523,9 +523,9 @@ def run_machine(opener: Callable[[], Awaitable[Storage]], *, long: bool = False)
 
 
 def _settings(long: bool) -> settings:
-    """A normal run is the same every time and takes about a minute; a long one is random."""
+    """A normal run is the same every time and takes some ten seconds; a long one is random."""
     return settings(
-        max_examples=1_000 if long else 25,
+        max_examples=1_000 if long else 10,
         stateful_step_count=80 if long else 60,
         derandomize=not long,
         deadline=None,

@@ -28,7 +28,7 @@ from naksha.model.state import Outcome, State
 from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import Layer, Storage, WriteSession
-from naksha.testing.branch_support import Branch, branch_of, everything, new_overlay
+from naksha.testing.branch_support import SEEDS, Branch, branch_of, everything, new_overlay
 from naksha.testing.suite_bulk import check_rows, filled, read_all, stir
 from naksha.testing.suite_concurrency import check_history, increment
 from naksha.testing.suite_paging import pages
@@ -576,7 +576,7 @@ class TestLikeACopy:
                 counts = [await place.storage.count(place.name, asked) for place in places]
                 assert counts == [sum(map(len, each.values())) for each in found]
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", SEEDS)
     async def test_random_writes(self, storage: Storage, seed: int) -> None:
         dice = random.Random(seed)
         main, copy = await new_collection(storage), await new_collection(storage)

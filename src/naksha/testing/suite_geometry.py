@@ -28,11 +28,8 @@ from naksha.testing.suite_support import (
     seq,
 )
 
-PROPERTY = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=SUITE_CHECKS_OFF,
-)
+PROPERTY = settings(deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
+"""With as many examples as the profile of the run says."""
 
 EXTREMES = (
     0.1,
