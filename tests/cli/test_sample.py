@@ -61,7 +61,6 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Run:
         subprocess.run([sys.executable, "-c", KILLED, spec["place"]["location"]], check=True)
 
     monkeypatch.setattr(sample, "run_job", run)
-    monkeypatch.setenv("JAVA_HOME", "anywhere")
     return run
 
 
@@ -91,10 +90,9 @@ def test_a_file_that_is_still_in_use_is_no_sample(
     assert not list(tmp_path.glob("airports*"))
 
 
-def test_without_java_the_hub_goes_without_it(tmp_path: Path) -> None:
+def test_it_takes_no_java(tmp_path: Path) -> None:
     alone = environment(PATH=str(tmp_path))
     alone.pop("JAVA_HOME", None)
-    made = command("sample", "--data", str(tmp_path), env=alone)
-    assert made.returncode != 0
-    assert "needs Java 17" in made.stderr
-    assert not list(tmp_path.glob("airports*"))
+    made = command("sample", "--data", str(tmp_path), env=alone, seconds_max=SECONDS_MAX)
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "airports.naksha").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,7 @@ from naksha.hub.hub import Hub
 from naksha.hub.objects import Space, StorageChoice, StorageObject
 from naksha.hub.space_changes import create_space
 from naksha.hub.storage_changes import create_storage
-from naksha.model.errors import NotSupported, Unavailable
+from naksha.model.errors import Unavailable
 from naksha.server.main import make_data_directory
 from naksha.server.sources import read_settings
 from naksha.spi.locations import FILE
@@ -27,10 +26,6 @@ from naksha.spi.opening import open_storage
 NAME: Final = "airports"
 """Of the file, the storage, the space and the collection."""
 TITLE: Final = "Airports of Germany, Austria and Switzerland, 2020 to 2025"
-MASTER: Final = "local[1]"
-SETTINGS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""What is done is little: Java need not be made for more."""
-NO_JAVA: Final = "The sample is loaded by Spark, which needs Java 17; it was left out."
 
 
 def load_sample(arguments: Sequence[str]) -> str:
@@ -50,11 +45,9 @@ def load_sample(arguments: Sequence[str]) -> str:
 
 def _make(path: Path) -> None:
     """Whoever dies on the way leaves nothing that looks like a whole sample."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise NotSupported(NO_JAVA)
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
-        run_job(sample_spec(_location(unfinished)), master=MASTER, settings=SETTINGS)
+        run_job(sample_spec(_location(unfinished)))
         _check_whole(unfinished)
         unfinished.rename(path)
     finally:

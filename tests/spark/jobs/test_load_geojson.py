@@ -138,6 +138,13 @@ def test_a_byte_order_mark_is_no_part_of_what_follows(tmp_path: Path, name: str)
     assert records.column("id").to_pylist() == ["a", "b"]
 
 
+def test_lines_are_known_behind_a_byte_order_mark(tmp_path: Path) -> None:
+    texts = [json.dumps(feature(id_, 1, 2)) for id_ in "ab"]
+    path = tmp_path / "lines.geojson"
+    path.write_bytes(codecs.BOM_UTF8 + "\n".join(texts).encode())
+    assert format_of(spec_of("file:x", path), [str(path)]) is Format.LINES
+
+
 def test_a_document_of_one_feature_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     path.write_bytes(codecs.BOM_UTF8 + json.dumps(feature("a", 1, 2)).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +118,7 @@ def _format_of(path: Path) -> Format:
 def _has_lines(path: Path) -> bool:
     """Whether each line is a document of its own, whatever the file is called."""
     with path.open("rb") as file:
-        first = file.readline(_BLOCK)
+        first = file.readline(_BLOCK).removeprefix(codecs.BOM_UTF8)
         second = file.readline(_BLOCK)
     try:
         # Whether its bytes are text is looked at by whoever reads it.
