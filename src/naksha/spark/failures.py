@@ -21,6 +21,10 @@ _NOTE: Final = re.compile(re.escape(MARK) + r" (\{.*\})$", re.MULTILINE)
 _RAISED: Final = re.compile(
     r"^\s*naksha\.model\.errors\.(?P<name>\w+): (?P<said>.+)$", re.MULTILINE
 )
+_UNREADABLE: Final = re.compile(
+    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(\S+)\.\s"
+)
+"""What Spark says of a file that its own reader gives up."""
 _VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+)"""
 _PART: Final = re.compile(rf"(collection|feature|position|field) ({_VALUE})(?:, )?")
 _WHERE: Final = re.compile(rf"^(.*) \(((?:{_PART.pattern})+)\)$")
@@ -64,7 +68,7 @@ def noting() -> Iterator[None]:
 def failure_in(text: str) -> NakshaError | None:
     """The error of ours that a text of Spark's tells of, if there is one. One that was raised
     without a note is read from the last line of its traceback."""
-    failure = _noted(text) or _raised(text)
+    failure = _noted(text) or _raised(text) or _unreadable(text)
     if failure is None:
         return None
     kind = getattr(errors, failure.kind, NakshaError)
@@ -105,6 +109,13 @@ def _noted(text: str) -> _Failure | None:
         return msgspec.json.decode(found[-1], type=_Failure)
     except msgspec.DecodeError:
         return None
+
+
+def _unreadable(text: str) -> _Failure | None:
+    found = _UNREADABLE.search(text)
+    if found is None:
+        return None
+    return _Failure("InvalidArgument", f"{found[1]} cannot be read, it is damaged", "files")
 
 
 def _raised(text: str) -> _Failure | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import re
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -61,6 +63,8 @@ TYPES: dict[str, tuple[pa.Array, Any]] = {
     "with.dot": (pa.array([1]), 1),
 }
 """Columns of one row, and what becomes of them."""
+ONLY_HERE = {"ns", "ns_utc", "deep_ns", "time", "time_us", "half", "uuid", "nothing"}
+"""Those that Spark refuses."""
 
 
 def test_columns_of_all_types_are_properties(
@@ -107,6 +111,43 @@ def test_the_oldest_type_of_times_has_moments(spark: SparkSession, tmp_path: Pat
     ]
 
 
+def test_files_for_either_reader_go_together(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads all that it can, since it is faster; of the rest rows are told alike."""
+    plain = {"id": ["a"], "n": pa.array([1], pa.int32()), "box": [{"xmin": 1.5}]}
+    other = {"id": ["b"], "n": [2**40], "at": pa.array([NANOS], pa.timestamp("ns"))}
+    pq.write_table(pa.table(plain), tmp_path / "a.parquet")
+    pq.write_table(pa.table(other), tmp_path / "b.parquet")
+    with pq.ParquetFile(tmp_path / "a.parquet") as a, pq.ParquetFile(tmp_path / "b.parquet") as b:
+        given = [parquet._is_for_spark("/x.parquet", file) for file in (a, b)]
+        assert [*given, parquet._is_for_spark("/x[1].parquet", a)] == [True, False, False]
+    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    rows = records.select("source", "line", "properties").collect()
+    assert sorted((row.source, row.line, row.properties) for row in rows) == [
+        (str(tmp_path / "a.parquet"), 1, '{"n":1,"box":{"xmin":1.5},"at":null}'),
+        (
+            str(tmp_path / "b.parquet"),
+            1,
+            '{"n":1099511627776,"box":null,"at":"2020-01-02T03:04:05.678"}',
+        ),
+    ]
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_columns_that_spark_reads_are_the_same_by_pyarrow(
+    spark: SparkSession, tmp_path: Path, others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if others:
+        monkeypatch.setattr(parquet, "_is_for_spark", lambda *_: False)
+    known = {name: each for name, each in TYPES.items() if name not in ONLY_HERE}
+    columns = {"id": ["a"]} | {name: values for name, (values, _) in known.items()}
+    pq.write_table(pa.table(columns), tmp_path / "types.parquet")
+    with pq.ParquetFile(tmp_path / "types.parquet") as file:
+        assert parquet._is_for_spark("/types.parquet", file) is not others
+    records, _ = records_of(spark, spec_of("file:x", tmp_path / "types.parquet"))
+    (row,) = records.select("properties").collect()
+    assert json.loads(row.properties) == {name: expected for name, (_, expected) in known.items()}
+
+
 @pytest.mark.parametrize(
     "type_", [pa.decimal256(50, 2), pa.struct([pa.field("u", pa.uuid())])], ids=str
 )
@@ -120,14 +161,19 @@ def test_a_type_that_cannot_be_read_is_told_with_its_column(
     assert error.value.field == "files"
 
 
-def test_a_damaged_file_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
-    path = tmp_path / "a.parquet"
+@pytest.mark.parametrize("name", ["a", "a[1]"])
+def test_a_damaged_file_is_told(
+    spark: SparkSession, tmp_path: Path, small_town: Town, name: str
+) -> None:
+    """Whoever reads it."""
+    path = tmp_path / f"{name}.parquet"
     pq.write_table(pa.table({"id": [f"{n}" for n in range(5000)]}), path, use_dictionary=False)
     data = bytearray(path.read_bytes())
     data[200:9000] = bytes(8800)
     path.write_bytes(data)
-    with pytest.raises(Exception, match=r"a\.parquet cannot be read after its row 0"):
+    with pytest.raises(InvalidArgument, match=re.escape(f"{path} cannot be read")) as error:
         loaded(spark, small_town.place.location, path)
+    assert error.value.field == "files"
 
 
 def test_names_of_files_are_no_patterns(
@@ -155,6 +201,7 @@ def test_row_groups_are_read_in_pieces_and_no_row_is_lost(
     monkeypatch.setattr(parquet, "PIECE_BYTES", 1000)
     monkeypatch.setattr(tables, "PIECE_BYTES", 1000)
     monkeypatch.setattr(parquet, "_OPEN_BYTES", 10)
+    monkeypatch.setattr(parquet, "_is_for_spark", lambda *_: False)
     for name, group in (("a", 7), ("b", 100), ("c", 1)):
         rows = pa.table({"id": [f"{name}{n:04}" for n in range(100)]})
         pq.write_table(rows, tmp_path / f"{name}.parquet", row_group_size=group)

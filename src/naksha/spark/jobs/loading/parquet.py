@@ -1,11 +1,13 @@
-"""Parquet and GeoParquet. pyarrow reads them in tasks, some row groups each: Spark's own reader
-takes names of files for patterns, and refuses what pandas writes by default."""
+"""Parquet and GeoParquet. Spark's own reader is a little faster, but it takes names of files for
+patterns, and refuses what pandas writes by default: such files are read by pyarrow, in tasks of
+some row groups each."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -22,8 +25,13 @@ from naksha.spark.jobs.loading.files import PIECE_BYTES, Piece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
 from naksha.spark.jobs.loading.references import LON_LAT
 from naksha.spark.jobs.loading.tables import (
+    LINE,
+    PROBLEM,
+    RECORD,
+    SOURCE,
     Table,
     batch_rows_of,
+    column_of,
     in_pieces,
     rows_of,
     with_own_fields,
@@ -60,6 +68,11 @@ _LISTS: Final = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
     *(pa.types.is_list_view, pa.types.is_large_list_view),
 )
+_ONLY_HERE: Final = ("TIME", "FLOAT16", "UUID", "NULL")
+"""Logical types that Spark refuses, or takes for others."""
+_SPARK_CODECS: Final = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4"}
+_PLAIN_PATH: Final = re.compile("[A-Za-z0-9_./=-]+")
+"""Paths that mean nothing but themselves, and are the same in a URL."""
 _BROKEN: Final = (pa.ArrowException, OSError)
 
 
@@ -76,15 +89,65 @@ def of_parquet(spark: SparkSession, files: list[str]) -> Table:
     """The rows of files."""
     layouts: list[Layout] = []
     pieces: list[Piece] = []
+    alike: dict[str, list[str]] = {}
     for path in files:
         with _looked_at(path) as file:
             geo = _geo(path, file.schema_arrow)
-            columns = _columns(path, file, geo.covering)
-            pieces += _pieces(path, file.metadata)
-        layouts.append(Layout(path, from_arrow_schema(columns), geo.column, geo.crs))
-    schema = with_own_fields(columns_of(layouts))
-    rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read, schema))
-    return Table(rows, layouts)
+            given = _columns(path, file, geo.covering)
+            columns = from_arrow_schema(given)
+            layouts.append(Layout(path, columns, geo.column, geo.crs))
+            if _is_for_spark(path, file):
+                alike.setdefault(given.to_string(), []).append(path)
+            else:
+                pieces += _pieces(path, file.metadata)
+    columns = columns_of(layouts)
+    frames = [_rows_by_spark(spark, group, columns) for group in alike.values()]
+    if pieces or not frames:
+        schema = with_own_fields(columns)
+        frames.append(in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read, schema)))
+    return Table(reduce(DataFrame.union, frames), layouts)
+
+
+# ---- By Spark ------------------------------------------------------------------------------------
+
+
+def _is_for_spark(path: str, file: pq.ParquetFile) -> bool:
+    """Whether its own reader takes the file, and by this name."""
+    leaves = [file.schema.column(n) for n in range(len(file.schema))]
+    about = file.metadata
+    groups = [about.row_group(n) for n in range(about.num_row_groups)]
+    packed = {group.column(n).compression for group in groups for n in range(len(leaves))}
+    return (
+        _PLAIN_PATH.fullmatch(path) is not None
+        and packed <= _SPARK_CODECS
+        and not any(_is_only_here(leaf) for leaf in leaves)
+    )
+
+
+def _is_only_here(leaf: pq.ColumnSchema) -> bool:
+    kind = leaf.logical_type.type
+    return kind in _ONLY_HERE or "nanoseconds" in leaf.logical_type.to_json()
+
+
+def _rows_by_spark(spark: SparkSession, files: list[str], columns: StructType) -> DataFrame:
+    """The rows of files that are alike, with the columns of others, too."""
+    rows = spark.read.parquet(*files)
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            (column_of(field.name) if field.name in there else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in columns
+        ),
+        F.regexp_replace("_metadata.file_path", "^file:/*", "/").alias(SOURCE),
+        (F.col("_metadata.row_index") + 1).alias(LINE),
+        F.lit(None).cast("string").alias(PROBLEM),
+        F.lit(None).cast("string").alias(RECORD),
+    )
+
+
+# ---- By pyarrow ----------------------------------------------------------------------------------
 
 
 def rows_of_parquet(spark: SparkSession, files: Iterable[str], schema: StructType) -> DataFrame:
