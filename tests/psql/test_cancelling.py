@@ -5,17 +5,34 @@ memory (see `naksha.psql.driver`); it needs hundreds of tries to be seen, so wha
 there is no such moment.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Connection, connect, create_pool
+from naksha.testing.fixtures import SETTINGS
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.support import until
 
+pytestmark = pytest.mark.postgres
+
 QUIET = {"application_name": "naksha test"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgresCluster]:
+    """A server that does not load PostGIS for its sessions, as that of other tests does."""
+    with PostgresCluster(SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def database(cluster: PostgresCluster) -> str:
+    dsn = cluster.create_database("store")
+    cluster.execute("CREATE EXTENSION postgis SCHEMA public", "store")
+    return dsn
 
 
 def has_postgis(backend: int) -> bool:
@@ -66,8 +83,8 @@ async def test_a_connection_of_a_pool(database: str) -> None:
 
 
 async def test_a_database_without_postgis_can_be_connected_to(
-    postgres_cluster: PostgresCluster,
+    cluster: PostgresCluster,
 ) -> None:
-    connection = await connect(postgres_cluster.dsn(), QUIET)
+    connection = await connect(cluster.dsn(), QUIET)
     assert not has_postgis(connection.get_server_pid())
     await connection.close()

@@ -16,8 +16,9 @@ from naksha.model.transaction import LogFilter, Transaction
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version
 from naksha.spi.storage import Storage
 
-FILE: Final = "_versions.parquet"
-"""In the directory of a segment. Whoever reads the directory as a whole passes such names by."""
+FILE: Final = "_versions"
+"""In the directory of a segment: Parquet, but not by its name, so that who reads all files of such
+names finds states only."""
 _SCHEMA: Final = pa.schema([(name, pa.int64()) for name in Version.__struct_fields__])
 _EVERYWHERE: Final = LogFilter(overlays=None)
 

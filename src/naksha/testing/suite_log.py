@@ -471,6 +471,16 @@ class TestPublication:
         assert version.txn == txn
         assert await places.storage.wait_published(txn, 0) == version
 
+    async def test_what_is_not_unpublished_any_more_is_the_last(self, places: Handle) -> None:
+        """Also when it is published in that very moment."""
+        for n in range(40):
+            await places.upsert(point("x", n=n))
+            txn = (await places.get("x")).txn
+            status = await places.storage.publication()
+            while status.unpublished:
+                status = await places.storage.publication()
+            assert status.last_txn >= txn
+
     async def test_waiting_for_an_open_transaction_ends(self, places: Handle) -> None:
         async with places.storage.write(APP) as session:
             await session.create(places.name, [point("x")])

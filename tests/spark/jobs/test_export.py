@@ -175,9 +175,12 @@ def test_an_export_of_nothing_is_a_table_without_rows(
     assert set(report.columns) - {BBOX} <= set(table.columns)
     assert query("SELECT * FROM FILES", output) == []
     mirror: dict[str, Any] = {"place": small_town.place, "files": (str(output),)}
-    loaded = load(
-        spark, Load(**mirror, collection="places", app_id="test", mode=WriteMode.MIRROR), Silent()
-    )
+    emptied: dict[str, Any] = {
+        "collection": "places",
+        "mode": WriteMode.MIRROR,
+        "delete_all": True,
+    }
+    loaded = load(spark, Load(**mirror, **emptied, app_id="test"), Silent())
     assert (loaded.records, loaded.deleted) == (0, int(properties is Properties.COLUMNS))
     compared = diff(spark, Diff(**mirror, collection="places"), Silent())
     assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)

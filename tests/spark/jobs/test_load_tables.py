@@ -14,6 +14,7 @@ import geopandas
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyogrio
 import pytest
 import shapely
 from pyspark.sql import SparkSession
@@ -258,8 +259,8 @@ def test_vector_files_are_read_in_small_batches_and_no_feature_is_lost(
 def test_a_batch_of_large_features_is_small(tmp_path: Path) -> None:
     path = str(tmp_path / "a.gpkg")
     shapes(600, 1000).to_file(path)
-    layout = tables._vector_columns(path, None)
-    (piece,) = tables._vector_pieces(path, 600, None)
+    layout = tables._vector_columns(path, "a")
+    (piece,) = tables._vector_pieces(path, 600, "a")
     batches = list(tables._read_vector(tables.with_own_fields(layout), piece))
     assert sum(batch.num_rows for batch in batches) == 600
     assert max(batch.nbytes for batch in batches) < limits.LOAD_BATCH_BYTES
@@ -289,3 +290,13 @@ def test_one_of_several_layers_must_be_named(
         loaded(spark, small_town.place.location, path)
     assert error.value.field == "layer"
     assert loaded(spark, small_town.place.location, path, layer="rivers").created == 2
+
+
+def test_a_table_of_styles_beside_it_is_no_second_layer(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    path = tmp_path / "a.gpkg"
+    styles = geopandas.GeoDataFrame({"qml": ["<qgis/>"]}).drop(columns="geometry", errors="ignore")
+    pyogrio.write_dataframe(styles, path, layer="layer_styles")
+    shapes(2).to_file(path, layer="rivers")
+    assert loaded(spark, small_town.place.location, path).created == 2

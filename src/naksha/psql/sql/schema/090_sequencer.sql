@@ -101,9 +101,10 @@ CREATE OR REPLACE FUNCTION naksha_publication(
     OUT held_since timestamptz)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0) INTO last_seq, last_txn
-      FROM naksha_version v;
-    SELECT count(DISTINCT t.txn) INTO unpublished FROM naksha_tx t WHERE t.seq_number IS NULL;
+    -- In one snapshot: what is published between two would be neither the last nor unpublished.
+    SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0),
+           (SELECT count(DISTINCT t.txn) FROM naksha_tx t WHERE t.seq_number IS NULL)
+      INTO last_seq, last_txn, unpublished FROM naksha_version v;
     SELECT CASE WHEN p.gid IS NOT NULL
                THEN format('prepared transaction %L since %s', p.gid, p.prepared)
                ELSE format('backend %s (%s), %s since %s: %s', a.pid, a.application_name, a.state,

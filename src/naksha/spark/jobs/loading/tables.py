@@ -161,15 +161,16 @@ def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table
     pieces: list[Piece] = []
     for path in files:
         info = _info(path, layer)
+        chosen = str(info["layer_name"])
         geometry = _GEOMETRY if info["geometry_type"] else None
-        layouts.append(Layout(path, _vector_columns(path, layer), geometry, info["crs"]))
-        pieces += _vector_pieces(path, int(info["features"]), layer)
+        layouts.append(Layout(path, _vector_columns(path, chosen), geometry, info["crs"]))
+        pieces += _vector_pieces(path, int(info["features"]), chosen)
     schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
     return Table(rows, layouts)
 
 
-def _vector_pieces(path: str, count: int, layer: str | None) -> Iterator[Piece]:
+def _vector_pieces(path: str, count: int, layer: str) -> Iterator[Piece]:
     # Features take about as much in memory as in the file.
     batch_rows = batch_rows_of(count, Path(path).stat().st_size)
     for start in range(0, max(count, 1), PIECE_FEATURES):
@@ -192,10 +193,8 @@ def _gdal() -> Any:
 def _info(path: str, layer: str | None) -> dict[str, Any]:
     errors = _gdal().errors
     try:
-        info: dict[str, Any] = _gdal().read_info(
-            path, layer=_first(layer), force_feature_count=True
-        )
-        layers = [str(name) for name, _ in _gdal().list_layers(path)]
+        chosen = layer or _only_layer(path)
+        info: dict[str, Any] = _gdal().read_info(path, layer=chosen, force_feature_count=True)
     except (errors.DataSourceError, errors.DataLayerError) as error:
         raise InvalidArgument(f"{path}: {error}", field="files") from error
     if info["driver"] in _ELSEWHERE:  # Somebody else has started GDAL before us.
@@ -203,18 +202,23 @@ def _info(path: str, layer: str | None) -> dict[str, Any]:
             f"{path} has no features in it, it leads to others ({info['driver']}); name those",
             field="files",
         )
-    if layer is None and len(layers) > 1:
-        raise InvalidArgument(
-            f"{path} has several layers, name one of them: {', '.join(layers)}", field="layer"
-        )
     return info
 
 
-def _first(layer: str | None) -> str | int:
-    return 0 if layer is None else layer
+def _only_layer(path: str) -> str | int:
+    """The layer of a file that has one. Tables without places, as other programs put their styles
+    beside it, are meant only when there is nothing else."""
+    layers = _gdal().list_layers(path)
+    placed = [str(name) for name, geometry in layers if geometry is not None]
+    names = placed or [str(name) for name, _ in layers]
+    if len(names) > 1:
+        raise InvalidArgument(
+            f"{path} has several layers, name one of them: {', '.join(names)}", field="layer"
+        )
+    return names[0] if names else 0
 
 
-def _vector_columns(path: str, layer: str | None) -> StructType:
+def _vector_columns(path: str, layer: str) -> StructType:
     with _stream(path, layer, 0, 1) as (names, reader):
         types = [pa.string() if _is_odd(type_) else type_ for type_ in reader.schema.types]
     return from_arrow_schema(pa.schema(zip(names, types, strict=True)))
@@ -233,7 +237,7 @@ def _stream(
     """Features from one on, and the names of their columns, of which the geometry is `geometry`."""
     with _gdal().open_arrow(
         path,
-        layer=_first(layer),
+        layer=layer,
         skip_features=start,
         batch_size=batch_rows,
         datetime_as_string=True,
