@@ -337,7 +337,7 @@ async def test_who_deletes_waits_for_those_who_write(storage: PsqlStorage, mode:
     async with storage.write("app") as session:
         await session.create("places", [point("new")])
         applying_ = asyncio.create_task(written(storage, "places", [point("x")], mode))
-        await asyncio.sleep(0.5)
+        await asyncio.wait([applying_], timeout=30 if mode is WriteMode.UPSERT else 0.5)
         assert applying_.done() == (mode is WriteMode.UPSERT)
     applied = await applying_
     assert ids_of(await handle.live()) == (
