@@ -123,6 +123,9 @@ class Sequencer:
             except NakshaError:
                 if not listener.is_closed():
                     raise
+                # Who sleeps hears nothing any more, and the driver does not tell of a connection
+                # that breaks in the middle of a statement.
+                self.poke()
         async with acquired(self._connections, leaves_nothing=True) as connection:
             return await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
 
