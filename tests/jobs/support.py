@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,16 @@ class JobHub:
         dsn: str | None = None,
         files: Path | None = None,
         lease_seconds: float = SUBSCRIPTION_LEASE_SECONDS,
+        master: str = "local[1]",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.files = (files or directory / "files").absolute()
         (self.files / "default").mkdir(parents=True, exist_ok=True)
         arguments = ["--data", str(directory), "--job-files", str(self.files)]
         arguments += ["--subscription-seconds", str(lease_seconds)]
-        arguments += ["--job-master", "local[1]", "--job-settings", json.dumps(SPARK)]
+        arguments += ["--job-master", master]
+        arguments += ["--job-settings", json.dumps({**SPARK, **(settings or {})})]
         self.server = HubServer(
             directory, storage=dsn, catalog=dsn, arguments=arguments, environment=site(directory)
         )

@@ -12,6 +12,7 @@ import pytest
 from naksha.catalog.entities import Edit
 from naksha.hub.jobs import changes
 from naksha.hub.jobs.changes import (
+    cancel_job,
     job_of,
     jobs_of,
     log_of,
@@ -90,6 +91,20 @@ async def test_a_job_that_was_written_is_done_although_its_instance_has_died(
         assert "done: it was written" in (await log_of(realm.realm, job)).lines[-1].text
 
 
+async def test_a_job_that_was_given_back_after_it_had_written_is_not_cancelled(
+    tmp_path: Path, kinds: JobKinds
+) -> None:
+    """Its instance was stopped, and did not learn that it had written."""
+    async with a_realm(tmp_path, kinds) as realm:
+        job = await written(realm, attempt=0)
+        await realm.put(job, state=State.SUBMITTED, holder="", lease_ms=0)
+        wished = (await cancel_job(realm.realm, "one", ADMIN)).state
+        assert (wished.state, wished.cancelled_by) == (State.SUBMITTED, "tests")
+        await ended(realm)
+        now = (await job_of(realm.realm, "one", ADMIN)).state
+        assert (now.state, now.error) == (State.DONE, None)
+
+
 async def test_a_job_is_not_called_cancelled_when_nobody_knows_whether_it_was_written(
     tmp_path: Path, kinds: JobKinds
 ) -> None:
@@ -118,10 +133,12 @@ async def written(realm: Realm, **state: Any) -> JobObject:
 
 
 async def ended(realm: Realm) -> None:
-    """An instance finds a job that nobody runs, until it has ended."""
+    """An instance finds a job that nobody runs, until it has ended, and that is in its log."""
     how = Running(kinds=realm.kinds, files=realm.files)
     async with running_jobs(realm.hub, how), asyncio.timeout(30):
         await eventually(lambda: has_ended(realm, "one"))
+        seen = await job_of(realm.realm, "one", ADMIN)
+        await eventually(lambda: says(realm, seen.job, f"{seen.state.state}: "))
 
 
 async def test_what_ended_long_ago_is_cleared_away(tmp_path: Path, kinds: JobKinds) -> None:

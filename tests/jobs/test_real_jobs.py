@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -112,71 +111,6 @@ def test_files_are_loaded_by_spark(shared: JobHub) -> None:
     for words in ("starting Spark", "read and check", "write", "done"):
         assert words in said
     assert any("1 records were rejected" in text for text in said)
-
-
-def change_roads(hub: JobHub, values: dict[str, int | None]) -> None:
-    """Put features with a number each into the space; None deletes one."""
-    put = [
-        {"type": "Feature", "id": id, "geometry": None, "properties": {"n": n}}
-        for id, n in values.items()
-        if n is not None
-    ]
-    body = {"type": "FeatureCollection", "features": put}
-    hub.client.put("/spaces/roads/features", json=body).raise_for_status()
-    gone = [id for id, n in values.items() if n is None]
-    if gone:
-        answer = hub.client.delete("/spaces/roads/features", params={"id": ",".join(gone)})
-        answer.raise_for_status()
-
-
-def last_version(hub: JobHub) -> int:
-    found = hub.client.get("/spaces/roads/changesets").raise_for_status().json()
-    return max(map(int, found["versions"]))
-
-
-def check_reading_jobs(hub: JobHub) -> None:
-    """Exports, checks and differences, one after the other."""
-    change_roads(hub, {"x1": 1, "x2": 1})
-    before = last_version(hub)
-    change_roads(hub, {"x1": None, "x2": 2, "x3": 2})
-    files = hub.files / "default"
-
-    def report(job: str, **spec: Any) -> dict[str, Any]:
-        status = hub.ended(hub.submit(job, **spec))
-        assert status["state"] == "done", (status, hub.server.log())
-        told: dict[str, Any] = status["report"]
-        return told
-
-    exported = report("export", output="exported")
-    assert exported["features"] == len(hub.ids())
-    assert (files / "exported" / "_SUCCESS").exists()
-    verified = report("verify")
-    assert (verified["violations"], verified["seqNumber"]) == ({}, exported["seqNumber"])
-    assert verified["states"] > exported["features"]
-    compared = report("diff", old=str(before), output="changes", output_format="json-lines")
-    counts = [compared[name] for name in ("created", "updated", "deleted")]
-    assert (counts, compared["old"]) == ([1, 1, 1], before)
-    texts = [path.read_text() for path in (files / "changes").glob("*.txt")]
-    changes = [json.loads(line) for text in texts for line in text.splitlines()]
-    found = {change["id"]: change["action"] for change in changes}
-    assert found == {"x1": "deleted", "x2": "updated", "x3": "created"}
-
-
-@pytest.mark.long
-@pytest.mark.timeout(SECONDS_MAX * 3)
-def test_exports_checks_and_differences_are_jobs_of_a_hub(shared: JobHub) -> None:
-    check_reading_jobs(shared)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(SECONDS_MAX * 3)
-def test_exports_checks_and_differences_are_jobs_on_postgresql(
-    tmp_path: Path, database: str
-) -> None:
-    hub = JobHub(tmp_path / "hub", dsn=database)
-    hub.make_space()
-    check_reading_jobs(hub)
-    hub.close()
 
 
 def test_a_long_report_is_kept_as_far_as_there_is_room(shared: JobHub) -> None:

@@ -139,7 +139,8 @@ async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
         if not is_new:
             return old
         wished = msgspec.structs.replace(old, cancelled_by=actor.owner)
-        if old.state is State.SUBMITTED:
+        # What was begun once may have written: an instance asks the storage before it ends that.
+        if old.state is State.SUBMITTED and not old.started_ms:
             return msgspec.structs.replace(wished, state=State.CANCELLED, ended_ms=now)
         return wished
 
