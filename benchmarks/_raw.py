@@ -56,9 +56,9 @@ async def clear(server: Server) -> None:
     await connection.close()
 
 
-async def copied(server: Server, rows: Iterator[Data]) -> None:
-    """Copy rows while the next ones are made, then index the tables."""
-    lanes = await Lanes.open(server, LANES)
+async def copied(server: Server, rows: Iterator[Data], lanes_count: int = LANES) -> None:
+    """Copy rows while the next ones are made."""
+    lanes = await Lanes.open(server, lanes_count)
     copying: asyncio.Future[None] | None = None
     while (data := await asyncio.to_thread(next, rows, None)) is not None:
         if copying is not None:
@@ -66,6 +66,12 @@ async def copied(server: Server, rows: Iterator[Data]) -> None:
         copying = asyncio.ensure_future(lanes.copy(RAW, ["i", "geo", "jsondata"], data))
     if copying is not None:
         await copying
+    await lanes.close()
+
+
+async def indexed(server: Server) -> None:
+    """Give the tables their indices."""
+    lanes = await Lanes.open(server, LANES)
 
     async def index(connection: Direct, leaf: int) -> None:
         await connection.execute(RAW_INDICES, RAW + LEAVES[leaf])

@@ -35,6 +35,7 @@ from benchmarks._raw import (
     VALUES,
     clear,
     copied,
+    indexed,
 )
 from naksha.model.collection import CollectionInfo
 from naksha.model.features import NAMESPACE, PreparedFeatures, check_features
@@ -139,6 +140,7 @@ class _Bench:
 
     async def raw_prepared(self) -> None:
         await copied(self._server, self._raw_data())
+        await indexed(self._server)
 
     def _raw_data(self) -> Iterator[Data]:
         first_i = 1

@@ -1,9 +1,10 @@
 """The data pipeline on Spark: load and read of a large collection, against COPY and Spark's JDBC.
 
 *Load*: the job `load` of Parquet files into a new collection, against raw: the same files are read
-by pyarrow, made into rows of the same content (namespace included) and copied by four connections
-into 16 plain tables, which get the same indices. Raw keeps no promises: nothing is checked, and
-there is neither log nor collection. `ready_ratio` is against raw whose rows lay ready in memory.
+by two processes, made into rows of the same content (namespace included) and copied by four
+connections into 16 plain tables, which get the same indices. Raw keeps no promises: nothing is
+checked, and there is neither log nor collection. `ready_ratio` is against raw whose rows lay ready
+in memory.
 
 *Read*: the whole collection as id, geometry and feature, by the data source `naksha`, against
 Spark's JDBC reader with the same columns and the same 16 partitions, both into the sink `noop`.
@@ -19,7 +20,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +35,11 @@ from pyspark.sql import DataFrame, SparkSession
 import naksha.spark
 from benchmarks._data import edited, roads
 from benchmarks._frame import Options, Report, Timing, postgres_database, side_by_side
-from benchmarks._raw import AFTER_I, COLLECTION, MARK, clear, copied
+from benchmarks._raw import AFTER_I, COLLECTION, MARK, clear, copied, indexed
 from naksha.model.features import NAMESPACE
 from naksha.psql import PsqlStorage
+from naksha.psql.bulk import LANES
+from naksha.psql.servers import Server
 from naksha.psql.splits import LEAVES
 from naksha.psql.staging import Data, Piece, leaf_data, leaves_of
 from naksha.spark.jobs.diff import Diff, diff
@@ -46,6 +51,10 @@ from naksha.spark.opened import close_all
 from naksha.spark.options import Place
 
 FILES = 8
+PROCESSES = 2
+"""Of raw: as many as Spark has for its tasks on two cores."""
+FAR = 1_000_000_000
+"""Between the first numbers of their rows, so that none is there twice."""
 BATCH_ROWS = 10_000
 JDBC_JAR = Path("/usr/share/java/postgresql.jar")
 JDBC_QUERY = (
@@ -75,7 +84,7 @@ def run(options: Options) -> Report:
 
 
 def write_files(folder: Path, count: int) -> None:
-    """The features as Parquet files, and those of an edited tenth."""
+    """The features as Parquet files, and those of an edited hundredth."""
     features = roads(count)
     size = -(-count // FILES)
     for number in range(FILES):
@@ -109,8 +118,9 @@ class _Bench:
     async def measure(self, options: Options) -> dict[str, Timing]:
         self._storage = await PsqlStorage.open(self._dsn)
         self._server = self._storage._servers.primary
+        self._pool = ProcessPoolExecutor(PROCESSES, get_context("spawn"))
         try:
-            self._ready = list(self._rows())
+            self._ready = list(_rows(self._files()))
             loads = await side_by_side(
                 {"load": self._load, "raw": self._raw, "ready": self._raw_ready},
                 repetitions=options.size(3, 1),
@@ -127,6 +137,7 @@ class _Bench:
             )
             jobs = await self._jobs()
         finally:
+            self._pool.shutdown()
             await self._storage.close()
         return loads | reads | jobs
 
@@ -149,17 +160,24 @@ class _Bench:
         load(self._spark, spec, Silent())
 
     async def _raw(self) -> None:
-        await copied(self._server, self._rows())
+        files, server = self._files(), self._server
+        loop = asyncio.get_running_loop()
+        parts = [files[number::PROCESSES] for number in range(PROCESSES)]
+        copying = [
+            loop.run_in_executor(
+                self._pool, _copy_files, server.dsn, server.settings, part, 1 + number * FAR
+            )
+            for number, part in enumerate(parts)
+        ]
+        await asyncio.gather(*copying)
+        await indexed(server)
 
     async def _raw_ready(self) -> None:
         await copied(self._server, iter(self._ready))
+        await indexed(self._server)
 
-    def _rows(self) -> Iterator[Data]:
-        first = 1
-        for path in sorted(self._folder.glob("*.parquet")):
-            for batch in pyarrow.parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
-                yield _raw_data(batch, first)
-                first += batch.num_rows
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.parquet"))
 
     # ---- Reads -----------------------------------------------------------------------------------
 
@@ -213,6 +231,18 @@ def _jdbc_url(dsn: str) -> str:
     secret = f"&password={password}" if password else ""
     more = f"&{options}" if options else ""
     return f"jdbc:postgresql://{place}?user={name}{secret}{more}"
+
+
+def _copy_files(dsn: str, settings: dict[str, str], files: list[Path], first: int) -> None:
+    """In a process of its own."""
+    asyncio.run(copied(Server(dsn, settings), _rows(files, first), LANES // PROCESSES))
+
+
+def _rows(files: list[Path], first: int = 1) -> Iterator[Data]:
+    for path in files:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
+            yield _raw_data(batch, first)
+            first += batch.num_rows
 
 
 def _raw_data(batch: pa.RecordBatch, first: int) -> Data:
