@@ -885,6 +885,10 @@ JOB_ERROR_LINES_MAX: Final = 50
 JOB_DESCRIBE_SECONDS_MAX: Final = 60.0
 """How long it may take to learn which jobs there are."""
 
+SPARK_IDLE_STORAGES_MAX: Final = 4
+"""Storages that a process of Spark keeps open although nobody uses them: whoever uses one often
+used few others since. Each may hold some connections to its server."""
+
 SPARK_PUSHED_IDS_MAX: Final = 10_000
 """Ids that a filter of Spark may name to be handed on; every task gets them."""
 

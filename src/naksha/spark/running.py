@@ -37,7 +37,7 @@ from naksha.model.outcomes import outward
 from naksha.spark.failures import failure_of
 from naksha.spark.jobs.frame import Access
 from naksha.spark.jobs.registry import Asked
-from naksha.spark.opened import Opened, close_all, end_calls, existing
+from naksha.spark.opened import Opened, Shared, close_all, end_calls, existing
 from naksha.spark.options import Place
 from naksha.spark.sessions import session
 from naksha.spark.telling import LineProgress
@@ -173,7 +173,9 @@ class Run:
             found = Failed(NakshaError.code, UNFORESEEN)
         return found
 
-    def _settled(self, failed: Failed, storage_at: Callable[[Place], Opened]) -> Done | Failed:
+    def _settled(
+        self, failed: Failed, storage_at: Callable[[Place], Opened | Shared]
+    ) -> Done | Failed:
         """How it ended after it broke. What it was to write may have been written before: then it
         is done, whoever wished what. Else what was staged is of no use any more; if it cannot be
         dropped now, it is swept."""

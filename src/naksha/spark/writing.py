@@ -19,7 +19,7 @@ from naksha.model.errors import NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
 from naksha.spark.failures import noting
 from naksha.spark.given import check_columns, given_of
-from naksha.spark.opened import Opened, opened
+from naksha.spark.opened import Opened, Shared, opened
 from naksha.spark.write_options import WriteOptions
 from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_before
 from naksha.spi.storage import Storage
@@ -99,12 +99,12 @@ def parts_of(messages: Messages) -> list[StagedPart]:
 
 def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart:
     """One attempt to stage features, in the process of a task."""
-    storage, write = opened(options.place), options.write
+    write = options.write
 
     async def begin(found: Storage) -> Stage:
         return await (await _line(found, options)).stage(write.job, write.info)
 
-    with noting():
+    with noting(), opened(options.place).using() as storage:
         begun = storage.call(begin)
         try:
             for batch in batches:
@@ -127,7 +127,7 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
         return opened(options.place).call(do)
 
 
-def applied_job(storage: Opened, job: str) -> Applied | None:
+def applied_job(storage: Opened | Shared, job: str) -> Applied | None:
     """What became of a job that was applied, as the storage remembers it; None if it was not."""
     found = storage.call(lambda s: s.kept(JOB, job))
     return None if found is None else applied_before(found.value)

@@ -19,7 +19,7 @@ from naksha.spark.jobs.loading.records import collection_of, records_of
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import Opened, opened
+from naksha.spark.opened import Shared, opened
 from naksha.spark.writing import applied_job
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
 
@@ -56,7 +56,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
 
 def _load(
     spark: SparkSession,
-    storage: Opened,
+    storage: Shared,
     spec: Load,
     staging: Staging,
     records: DataFrame,
