@@ -96,10 +96,17 @@ class StagedLoad:
 
     def _gather(self, part: StagedPart, path: Path) -> None:
         self._ids.execute(queries()["staged_attach"], (_read_only(path),))
-        self._abouts.append(about(self._ids))
-        if self._abouts[-1].id != self._write.info.id:
+        number, info = about(self._ids)
+        self._abouts.append(info)
+        if number != self._storage[1]:
+            # Files of parts stay beside the storage's when that is replaced.
             raise InvalidArgument(
-                f"The part {part.table!r} is for collection {self._abouts[-1].id!r}", field="parts"
+                f"The part {part.table!r} is of another storage, which was here before",
+                field="parts",
+            )
+        if info.id != self._write.info.id:
+            raise InvalidArgument(
+                f"The part {part.table!r} is for collection {info.id!r}", field="parts"
             )
         try:
             count = self._ids.execute(queries()["staged_ids_add"]).rowcount

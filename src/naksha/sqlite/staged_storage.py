@@ -33,7 +33,7 @@ class StagedStorage(View):
             now_ms = self._time_ms()
             files.renew(job, now_ms)
             files.sweep(now_ms)
-            return SqliteStage(files, job, known or info, self._time_ms)
+            return SqliteStage(files, job, self.number, known or info, self._time_ms)
 
         return await asyncio.to_thread(begin)
 

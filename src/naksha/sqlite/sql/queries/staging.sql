@@ -15,14 +15,15 @@ CREATE TABLE stage (id TEXT NOT NULL, jsondata BLOB, geo BLOB, geometry TEXT, we
 INSERT INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: staged_about_create
--- The collection and its settings that the features were checked with.
-CREATE TABLE about (collection TEXT NOT NULL, id_prefix TEXT, points_only INTEGER NOT NULL)
+-- The number of the storage, the collection and its settings that the features were checked with.
+CREATE TABLE about (storage INTEGER NOT NULL, collection TEXT NOT NULL, id_prefix TEXT,
+                    points_only INTEGER NOT NULL)
 
 -- name: staged_about_put
-INSERT INTO about VALUES (?, ?, ?)
+INSERT INTO about VALUES (?, ?, ?, ?)
 
 -- name: staged_about
-SELECT collection, id_prefix, points_only FROM about
+SELECT storage, collection, id_prefix, points_only FROM about
 
 -- name: staged_ids_create
 CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID
