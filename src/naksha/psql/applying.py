@@ -40,7 +40,7 @@ from naksha.spi.staging import (
     StagedPart,
     StagedWrite,
     WriteMode,
-    applied_before,
+    applied_there,
     check_job,
     check_settings,
     check_write,
@@ -109,12 +109,12 @@ class Applying(Writing):
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         check_write(write, parts)
         applying = _Applying(self, write, parts)
-        applied = await self._applied(write.job)
+        applied = await self._applied(write)
         if applied is None:
             try:
                 applied = await self.run(applying.work, write.app_id, write.author)
             except _AppliedBefore:
-                applied = await self._applied(write.job)
+                applied = await self._applied(write)
                 assert applied is not None
             finally:
                 await self._tidy_up()
@@ -122,9 +122,12 @@ class Applying(Writing):
             await self.drop_staged(write.job)
         return applied
 
-    async def _applied(self, job: str) -> Applied | None:
-        kept = await self.kept(JOB, job)
-        return None if kept is None else applied_before(kept.value)
+    async def _applied(self, write: StagedWrite) -> Applied | None:
+        kept = await self.kept(JOB, write.job)
+        if kept is None:
+            return None
+        overlay = self._branch[0].overlay
+        return applied_there(kept.value, write.job, write.info.id, overlay)
 
     async def _tidy_up(self) -> None:
         """Drop what is of no use any more; what cannot be dropped now is swept later."""
@@ -165,7 +168,8 @@ class _Applying:
         )
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
-        await session.keep(JOB, write.job, record_of(applied, at_ms), expected=1)
+        record = record_of(write, self._storage._branch[0].overlay, applied, at_ms)
+        await session.keep(JOB, write.job, record, expected=1)
         await session.call("staged_release", None, write.job, None)
         return applied
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from naksha.model import limits
 from naksha.model.errors import (
     Cancelled,
+    Conflict,
     NakshaError,
     NotFound,
     OutcomeUnknown,
@@ -186,11 +187,11 @@ class Run:
         try:
             storage = storage_at(spec.place)
             is_asked = failed.code in _UNSURE or failed.code == _WRITTEN_BY_ANOTHER
-            applied = applied_job(storage, job_id) if is_asked else None
+            applied = applied_job(storage, job_id, spec.collection) if is_asked else None
             if applied is not None:
                 return Done(msgspec.to_builtins(applied))
-        except NotFound:
-            return failed  # it was not even made
+        except (NotFound, Conflict):
+            return failed  # it was not even made, or the job is another one
         except NakshaError:
             return _unsure(failed)
         with contextlib.suppress(NakshaError):

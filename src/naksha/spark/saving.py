@@ -73,7 +73,7 @@ def write(
     )
     check_write(staged, ())
     place = place_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
-    before = applied_job(opened(place), staged.job)
+    before = applied_job(opened(place), staged.job, info.id, branch)
     if before is not None:
         return before
     written = with_json(frame)
@@ -84,7 +84,7 @@ def write(
         written.write.format("naksha").options(**options).mode("append").save()
     except PySparkException as error:
         raise ours(error) from error
-    done = applied_job(opened(place), staged.job)
+    done = applied_job(opened(place), staged.job, info.id, branch)
     if done is None:
         raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")
     return msgspec.structs.replace(done, repeated=False)

@@ -21,9 +21,10 @@ from naksha.spark.failures import noting
 from naksha.spark.given import check_columns, given_of
 from naksha.spark.opened import Opened, Shared, opened
 from naksha.spark.write_options import WriteOptions
-from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_before
+from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_there
 from naksha.spi.storage import Storage
 from naksha.versioning.places import line_of
+from naksha.versioning.refs import MAIN_BRANCH
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -127,10 +128,23 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
         return opened(options.place).call(do)
 
 
-def applied_job(storage: Opened | Shared, job: str) -> Applied | None:
-    """What became of a job that was applied, as the storage remembers it; None if it was not."""
-    found = storage.call(lambda s: s.kept(JOB, job))
-    return None if found is None else applied_before(found.value)
+def applied_job(
+    storage: Opened | Shared, job: str, collection: str, branch: str = MAIN_BRANCH
+) -> Applied | None:
+    """What became of a job that was applied, as the storage remembers it; None if it was not.
+
+    Raises:
+        Conflict: It was applied to another collection, or on another branch.
+    """
+
+    async def ask(found: Storage) -> Applied | None:
+        record = await found.kept(JOB, job)
+        if record is None:
+            return None
+        line = await line_of(found, branch)
+        return applied_there(record.value, job, collection, *line.overlays)
+
+    return storage.call(ask)
 
 
 def drop(options: WriteOptions) -> None:

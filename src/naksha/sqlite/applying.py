@@ -28,7 +28,7 @@ from naksha.spi.staging import (
     StagedPart,
     StagedWrite,
     WriteMode,
-    applied_before,
+    applied_there,
     check_settings,
     not_staged,
     record_of,
@@ -48,10 +48,12 @@ Row = tuple[Any, ...]
 DAY_MS: Final = 24 * 3_600_000
 
 
-def find_applied(connection: sqlite3.Connection, job: str) -> Applied | None:
-    """What a job became, if it was applied before."""
-    found = kept.find(connection, JOB, job)
-    return None if found is None else applied_before(found.value)
+def find_applied(connection: sqlite3.Connection, write: StagedWrite, overlay: int) -> Applied | None:
+    """What a write became, if it was applied before."""
+    found = kept.find(connection, JOB, write.job)
+    if found is None:
+        return None
+    return applied_there(found.value, write.job, write.info.id, overlay)
 
 
 def forget_applied(connection: sqlite3.Connection, now_ms: int) -> None:
@@ -131,7 +133,7 @@ class StagedLoad:
     def apply(self, transaction: Transaction) -> Applied:
         """Do it, unless it was done before."""
         connection, write = transaction.connection, self._write
-        before = find_applied(connection, write.job)
+        before = find_applied(connection, write, transaction.overlay)
         if before is not None:
             return before
         known = known_info(connection, transaction.layers, write.info.id)
@@ -151,7 +153,7 @@ class StagedLoad:
             deleted=done["DELETED"],
             retained=done["RETAINED"],
         )
-        record = record_of(applied, transaction.started_ms)
+        record = record_of(write, transaction.overlay, applied, transaction.started_ms)
         kept.keep(connection, JOB, write.job, as_json(record), 0)
         return applied
 

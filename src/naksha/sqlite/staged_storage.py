@@ -40,11 +40,15 @@ class StagedStorage(View):
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         """See `naksha.spi.staging.Staging`."""
         check_write(write, parts)
-        applied = await self._read(lambda c: find_applied(c, write.job))
+        applied = await self._find_applied(write)
         if applied is None:
             applied = await self._applied(write, parts)
         await self.drop_staged(write.job)
         return applied
+
+    async def _find_applied(self, write: StagedWrite) -> Applied | None:
+        overlay = self._layers[0].overlay
+        return await self._read(lambda c: find_applied(c, write, overlay))
 
     async def _applied(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         def gather() -> StagedLoad:
@@ -56,7 +60,7 @@ class StagedStorage(View):
             load = await asyncio.to_thread(gather)
         except NakshaError:
             # Whoever applied the job since it was looked for has dropped its files.
-            applied = await self._read(lambda c: find_applied(c, write.job))
+            applied = await self._find_applied(write)
             if applied is None:
                 raise
             return applied

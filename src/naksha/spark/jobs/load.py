@@ -40,7 +40,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     storage = opened(spec.place)
     if spec.history:
         return history.load_history(storage, spec, files_of(spec), progress)
-    before = applied_job(storage, spec.job_id) if spec.job_id else None
+    before = applied_job(storage, spec.job_id, spec.collection) if spec.job_id else None
     if before is not None:
         return _loaded(spec, before)  # Its files may be gone, or others.
     records, crs = records_of(spark, spec)
