@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import abstractmethod
 from collections import Counter
@@ -19,7 +20,9 @@ from naksha.model.errors import (
     InvalidArgument,
     NakshaError,
     NotFound,
+    OutcomeUnknown,
     Retryable,
+    Unavailable,
 )
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query
@@ -62,6 +65,10 @@ _LEAVES: Final = list(range(16))
 
 class _AppliedBefore(Exception):
     """Somebody applied the job already."""
+
+
+class _NotApplied(Exception):
+    """Nobody has applied the job, and nobody is about to."""
 
 
 class Applying(Writing):
@@ -108,19 +115,62 @@ class Applying(Writing):
 
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         check_write(write, parts)
-        applying = _Applying(self, write, parts)
         applied = await self._applied(write)
         if applied is None:
-            try:
-                applied = await self.run(applying.work, write.app_id, write.author)
-            except _AppliedBefore:
-                applied = await self._applied(write)
-                assert applied is not None
-            finally:
-                await self._tidy_up()
+            applied = await self._apply(write, parts)
         if applied.repeated:
-            await self.drop_staged(write.job)
+            with suppress(NakshaError):  # it is swept in time
+                await self.drop_staged(write.job)
         return applied
+
+    async def _apply(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+        applying = _Applying(self, write, parts)
+        try:
+            return await self.run(applying.work, write.app_id, write.author)
+        except _AppliedBefore:
+            applied = await self._applied(write)
+            assert applied is not None
+            return applied
+        except Unavailable as error:
+            if not applying.is_unsure:
+                raise
+            return await self._settled(write, error)
+        finally:
+            await self._tidy_up()
+
+    async def _settled(self, write: StagedWrite, error: Unavailable) -> Applied:
+        """What became of a write after the answer to its commit was lost."""
+        try:
+            async with asyncio.timeout(limits.STAGED_OUTCOME_SECONDS_MAX):
+                applied = await self._outcome(write)
+        except (NakshaError, TimeoutError) as reason:
+            raise OutcomeUnknown(
+                f"{error.message}; the storage does not answer whether the job was applied",
+                field="job",
+                collection_id=write.info.id,
+            ) from reason
+        if applied is None:
+            raise error
+        return msgspec.structs.replace(applied, repeated=False)
+
+    async def _outcome(self, write: StagedWrite) -> Applied | None:
+        """What became of a write that is over, or will be soon; None if it was not applied, and is
+        not about to be."""
+
+        async def ask(session: WriteSession) -> None:
+            # A transaction that is not over yet, though its client is gone, is waited for here.
+            await session.keep(JOB, write.job, {}, expected=0)
+            raise _NotApplied
+
+        while True:
+            try:
+                with suppress(Conflict):
+                    await self.run(ask, write.app_id, write.author)
+                return await self._applied(write)
+            except _NotApplied:
+                return None
+            except Unavailable:
+                await asyncio.sleep(limits.RETRY_DELAY_MS_MAX / 1000)
 
     async def _applied(self, write: StagedWrite) -> Applied | None:
         kept = await self.kept(JOB, write.job)
@@ -145,9 +195,16 @@ class _Applying:
         self._write = write
         self._given = parts
         self._gathered: str | None = None
+        self._session: PsqlSession | None = None
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it had come to its commit, which may have taken place."""
+        return self._session is not None and self._session.is_committing
 
     async def work(self, session: WriteSession) -> Applied:
         assert isinstance(session, PsqlSession)
+        self._session = session
         write = self._write
         try:
             # Who comes second waits here for the first.

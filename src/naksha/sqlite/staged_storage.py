@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
@@ -43,7 +44,8 @@ class StagedStorage(View):
         applied = await self._find_applied(write)
         if applied is None:
             applied = await self._applied(write, parts)
-        await self.drop_staged(write.job)
+        with suppress(OSError):  # it is written; what cannot be removed now is swept
+            await self.drop_staged(write.job)
         return applied
 
     async def _find_applied(self, write: StagedWrite) -> Applied | None:
