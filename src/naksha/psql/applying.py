@@ -337,30 +337,25 @@ class _Applying:
             values = (tables, key, CHUNK)
             (row,) = await session.call_features("staged_delete", collection, collection, *values)
             return int(row[0])
-        gone = await self._absent(session, tables)
-        for start in range(0, len(gone), CHUNK):
-            ids = gone[start : start + CHUNK]
+        await self._compare(session, tables)
+        deleted, last = 0, ""
+        while rows := await session.call("staged_absent", None, last, CHUNK):
+            ids = [row[0] for row in rows]
             await session._delete(collection, ids, [None] * len(ids), False)
-        return len(gone)
+            deleted, last = deleted + len(ids), ids[-1]
+        return deleted
 
-    async def _absent(self, session: PsqlSession, tables: list[str]) -> list[str]:
-        """The ids of what is to be deleted on a branch, which is read through its layers."""
-        key = self._write.key or ()
-        rows = await session.call("staged_ids", None, tables, key)
-        staged = {row["id"] for row in rows}
-        values = {
-            key_of({"value": msgspec.json.decode(row["value"])}, ("value",))
-            for row in rows
-            if key and row["value"] is not None
-        } - {None}
-        gone: list[str] = []
+    async def _compare(self, session: PsqlSession, tables: list[str]) -> None:
+        """Find what is to be deleted on a branch, which is read through its layers. The database
+        keeps both sides: neither all that is there nor all that is staged need fit here."""
+        key = self._write.key
+        await session.call("staged_note", None, tables, key)
         async for states in session.chunks(self._write.info.id, Query()):
-            gone += [
-                state.id
-                for state in states
-                if state.id not in staged and (not key or key_of(state.feature, key) in values)
-            ]
-        return gone
+            ids, found = [state.id for state in states], None
+            if key is not None:
+                values = (key_of(state.feature, key) for state in states)
+                found = [None if value is None else value.decode() for value in values]
+            await session.call("staged_compare", None, ids, found)
 
 
 def _info_of(row: Any) -> CollectionInfo | None:
