@@ -120,12 +120,13 @@ def load(spark: SparkSession | None, spec: Load, progress: Progress) -> Counted:
     _begin(spec, progress)
     progress.phase("staging", spec.steps)
     storage, info = opened(spec.place), spec.info or CollectionInfo(id=spec.collection)
-    stage = storage.call(lambda s: s.stage(spec.job_id, info))
-    for n in range(spec.steps):
-        feature = {"id": f"m{n}", "properties": "{}"}
-        storage.wait(stage.add(pa.RecordBatch.from_pylist([feature], schema=GIVEN)))
-        progress.advance()
-    part = storage.wait(stage.close())
+    with storage.using() as used:
+        stage = used.call(lambda s: s.stage(spec.job_id, info))
+        for n in range(spec.steps):
+            feature = {"id": f"m{n}", "properties": "{}"}
+            used.wait(stage.add(pa.RecordBatch.from_pylist([feature], schema=GIVEN)))
+            progress.advance()
+        part = used.wait(stage.close())
     progress.phase("staged")
     _wait(spec, progress, spec.source)
     write = StagedWrite(

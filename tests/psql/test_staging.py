@@ -13,13 +13,21 @@ import pytest
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
+from naksha.model.errors import (
+    CollectionNotFound,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
 from naksha.model.query import Query
 from naksha.psql import PsqlStorage, applying, filling, stages, staging
 from naksha.psql.driver import Direct
 from naksha.psql.session import PsqlSession
 from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
+from naksha.testing.branch_support import branch_of
 from naksha.testing.given import given_batch
+from naksha.testing.postgres import PostgresCluster
 from naksha.testing.suite_staging import Job, counts, values, written
 from naksha.testing.suite_support import (
     Handle,
@@ -30,6 +38,7 @@ from naksha.testing.suite_support import (
     published,
     with_xyz,
 )
+from tests.psql.proxy import Proxy, proxy_to
 from tests.psql.staging_process import JOB
 from tests.psql.support import Connect, by_force, until
 from tests.psql.test_bulk import catalog_of, staging_tables
@@ -397,3 +406,96 @@ async def test_an_attempt_copies_while_it_checks(storage: PsqlStorage) -> None:
     assert (await storage.apply_staged(write, [part])).created == 30_000
     found = values(await Handle(storage, "bulk").live())
     assert found == {f"f{n}": n for n in range(30_000)}
+
+
+async def test_what_is_deleted_on_a_branch_is_found_some_at_a_time(
+    storage: PsqlStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Handle(storage, "places")
+    await places.create(*(point(f"f{n}") for n in range(400)))
+    branch = await branch_of(storage)
+    call, sizes = PsqlSession.call, [0]
+
+    async def measured(session: PsqlSession, *given: Any) -> list[Any]:
+        rows = await call(session, *given)
+        sizes.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(applying, "CHUNK", 10)
+    monkeypatch.setattr(PsqlSession, "call", measured)
+    job = Job(branch.storage, "places")
+    await job.stage([point(f"f{n}") for n in range(300)])
+    assert counts(await job.apply(WriteMode.MIRROR)) == (0, 0, 100, 300)
+    assert max(sizes) == 10
+
+
+# ---- Commits whose answer is lost ----------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def losing(
+    cluster: PostgresCluster, dsn: str, *, loses_request: bool
+) -> AsyncIterator[tuple[PsqlStorage, Proxy]]:
+    """A storage behind a proxy that loses commits, or their answers."""
+    name = dsn.split("@/")[1].split("?", maxsplit=1)[0]
+    socket = cluster.directory / f".s.PGSQL.{cluster.port}"
+    async with proxy_to(socket) as proxy:
+        proxy.loses_request = loses_request
+        where = f"postgresql://postgres@127.0.0.1:{proxy.port}/{name}?sslmode=disable"
+        storage = await PsqlStorage.open(where, "test")
+        try:
+            yield storage, proxy
+        finally:
+            await storage.close()
+
+
+async def test_a_commit_without_an_answer_is_told_as_it_ended(
+    postgres_cluster: PostgresCluster, bare: str, connect: Connect
+) -> None:
+    async with losing(postgres_cluster, bare, loses_request=False) as (storage, proxy):
+        job = Job(storage, "places")
+        await job.stage([point("x")])
+        proxy.is_armed = True
+        applied = await job.apply()
+        assert (counts(applied), applied.repeated, proxy.lost) == ((1, 0, 0, 0), False, 1)
+        assert ids_of(await job.handle.live()) == ["x"]
+        assert (await job.apply()).repeated
+    assert await parts_left(await connect()) == 0
+
+
+async def test_a_commit_that_was_lost_can_be_repeated(
+    postgres_cluster: PostgresCluster, bare: str
+) -> None:
+    async with losing(postgres_cluster, bare, loses_request=True) as (storage, proxy):
+        job = Job(storage, "places")
+        await job.stage([point("x")])
+        proxy.is_armed = True
+        with pytest.raises(Unavailable):
+            await job.apply()
+        assert (await job.handle.live(), proxy.lost) == ([], 1)
+        assert counts(await job.apply()) == (1, 0, 0, 0)
+
+
+async def test_nobody_says_that_it_failed_who_cannot_ask(
+    postgres_cluster: PostgresCluster, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STAGED_OUTCOME_SECONDS_MAX", 1.0)
+    async with losing(postgres_cluster, bare, loses_request=False) as (storage, proxy):
+        job = Job(storage, "places")
+        await job.stage([point("x")])
+
+        async def refuse(*_: object, **__: object) -> None:
+            raise Unavailable("nobody answers")
+
+        settled = PsqlStorage._settled
+
+        async def unanswered(self: PsqlStorage, *given: Any) -> Any:
+            monkeypatch.setattr(PsqlSession, "keep", refuse)
+            return await settled(self, *given)
+
+        monkeypatch.setattr(PsqlStorage, "_settled", unanswered)
+        proxy.is_armed = True
+        with pytest.raises(OutcomeUnknown) as caught:
+            await job.apply()
+        assert caught.value.field == "job"
+    assert proxy.lost == 1

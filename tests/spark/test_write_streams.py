@@ -77,6 +77,29 @@ def test_a_name_is_not_what_batches_are_known_by(
     assert staged(target) == 0
 
 
+def test_a_batch_without_features_is_done_once(
+    spark: SparkSession, target: Town, tmp_path: Path
+) -> None:
+    """It is a mirror of nothing, which deletes."""
+    name, source, checkpoint = fresh(), tmp_path / "in", tmp_path / "checkpoint"
+    naksha.spark.write(frame(spark, {"old": 1}), target.location, name, app_id="test")
+    frame(spark, {"a": 1}, 1).write.json(str(source))
+
+    def run() -> None:
+        stream = spark.readStream.schema(COLUMNS).json(str(source)).where("id = 'none'")
+        writer = stream.writeStream.format("naksha").trigger(availableNow=True)
+        writer = writer.options(**options(target, name, writeMode="mirror"))
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+    run()
+    assert numbers(target, name) == {}
+    naksha.spark.write(frame(spark, {"new": 1}), target.location, name, app_id="test")
+    for file in (checkpoint / "commits").glob("*0*"):
+        file.unlink()
+    run()
+    assert (numbers(target, name), staged(target)) == ({"new": 1}, 0)
+
+
 @pytest.mark.long
 def test_a_complete_result_is_a_mirror(spark: SparkSession, target: Town, tmp_path: Path) -> None:
     name, source = fresh(), str(tmp_path / "in")

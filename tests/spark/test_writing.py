@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
 import naksha.spark
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, FeatureExists, InvalidArgument
+from naksha.model.errors import CollectionNotFound, Conflict, FeatureExists, InvalidArgument
 from naksha.model.query import Query
 from naksha.spark.options import Place
 from naksha.spark.write_options import write_options
@@ -305,6 +305,58 @@ def test_only_the_attempts_that_spark_names_count(spark: SparkSession, target: T
     writer.commit([second])
     assert [state.id for state in held(target, name)] == ["a"]
     assert staged(target) == 0
+
+
+def test_tasks_without_features_stage_nothing(spark: SparkSession, target: Town) -> None:
+    name = fresh()
+    writer = new_writer(spark, target, name)
+    messages = [writer.write(iter(())), writer.write(batches()), writer.write(batches("a"))]
+    assert staged(target) == 1
+    writer.commit(pickle.loads(pickle.dumps(messages)))
+    assert [state.id for state in held(target, name)] == ["a"]
+
+
+def test_nothing_at_all_is_written_once(spark: SparkSession, target: Town) -> None:
+    name = fresh()
+    naksha.spark.write(frame(spark, {"a": 1}), target.location, name, app_id="test")
+    nothing = frame(spark, {"a": 1}).where("false")
+    given: dict[str, Any] = {"app_id": "test", "mode": "mirror", "job": f"{name}-job"}
+    assert counts(naksha.spark.write(nothing, target.location, name, **given)) == (0, 0, 1, 0)
+    assert (numbers(target, name), staged(target)) == ({}, 0)
+    naksha.spark.write(frame(spark, {"b": 1}), target.location, name, app_id="test")
+    again = naksha.spark.write(nothing, target.location, name, **given)
+    assert (again.repeated, numbers(target, name)) == (True, {"b": 1})
+
+
+def test_what_was_written_has_not_failed(
+    spark: SparkSession, target: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark lost the process that had done it, before it answered."""
+    name, save = fresh(), DataFrameWriter.save
+
+    def lose(writer: DataFrameWriter, *given: Any, **named: Any) -> None:
+        save(writer, *given, **named)
+        raise PySparkException("the process is gone")
+
+    monkeypatch.setattr(DataFrameWriter, "save", lose)
+    done = naksha.spark.write(frame(spark, {"a": 1}), target.location, name, app_id="test")
+    assert (counts(done), done.repeated) == ((1, 0, 0, 0), False)
+    monkeypatch.setattr(DataFrameWriter, "save", lambda *_, **__: lose_at_once())
+    with pytest.raises(PySparkException):
+        naksha.spark.write(frame(spark, {"b": 1}), target.location, name, app_id="test")
+
+
+def lose_at_once() -> None:
+    raise PySparkException("the process is gone")
+
+
+def test_a_job_of_another_collection_is_refused(spark: SparkSession, target: Town) -> None:
+    name, other, job = fresh(), fresh(), f"{fresh()}-job"
+    table = frame(spark, {"a": 1})
+    naksha.spark.write(table, target.location, name, app_id="test", job=job)
+    with pytest.raises(Conflict) as caught:
+        naksha.spark.write(table, target.location, other, app_id="test", job=job)
+    assert caught.value.field == "job"
 
 
 def test_an_abort_forgets_all_attempts(spark: SparkSession, target: Town) -> None:

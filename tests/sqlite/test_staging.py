@@ -9,16 +9,20 @@ import sqlite3
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, NotFound
+from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
 from naksha.spi.staging import Applied, StagedPart, StagedWrite, WriteMode
 from naksha.sqlite import SqliteStorage, applying
 from naksha.sqlite.errors import Locked
+from naksha.sqlite.stage_files import StageFiles
+from naksha.sqlite.states import as_json
+from naksha.testing.branch_support import branch_of
 from naksha.testing.given import given_batch
 from naksha.testing.suite_staging import Job, counts
 from naksha.testing.suite_support import Handle, ids_of, log_after, point, published
@@ -209,3 +213,56 @@ async def test_a_dropped_attempt_is_told_so(storage: SqliteStorage) -> None:
     with pytest.raises(NotFound):
         await second.close()
     await second.abort()
+
+
+async def test_a_part_of_a_storage_that_was_here_before_is_refused(
+    storage: SqliteStorage, path: Path
+) -> None:
+    job = Job(storage, INFO)
+    await job.stage([point("x")])
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    made = await SqliteStorage.open(path, "test", number=8)
+    try:
+        with pytest.raises(InvalidArgument, match="another storage") as caught:
+            await job.apply(on=made)
+        assert caught.value.field == "parts"
+    finally:
+        await made.close()
+
+
+async def test_what_cannot_be_removed_was_written_all_the_same(
+    storage: SqliteStorage, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(files: StageFiles, job: str) -> None:
+        raise PermissionError(job)
+
+    job = Job(storage, INFO)
+    await job.stage([point("x")])
+    with monkeypatch.context() as patched:
+        patched.setattr(StageFiles, "drop", refuse)
+        assert counts(await job.apply()) == (1, 0, 0, 0)
+        assert (await job.apply()).repeated
+    assert len(staging(path)) == 1
+    await maintain_later(storage)
+    assert staging(path) == []
+
+
+async def test_what_is_deleted_on_a_branch_is_found_some_at_a_time(
+    storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Handle(storage, "places")
+    await places.create(*(point(f"f{n}") for n in range(100)))
+    branch = await branch_of(storage)
+    sizes: list[int] = []
+
+    def measured(value: Any) -> str:
+        sizes.append(len(value))
+        return as_json(value)
+
+    monkeypatch.setattr(applying, "STAGED_CHUNK_FEATURES", 10)
+    monkeypatch.setattr(applying, "as_json", measured)
+    job = Job(branch.storage, "places")
+    await job.stage([point("f7"), point("new")])
+    assert counts(await job.apply(WriteMode.MIRROR)) == (1, 0, 99, 1)
+    assert max(sizes) == 10

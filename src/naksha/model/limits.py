@@ -182,6 +182,10 @@ As long as the slowest task of a job may take to begin; who stages renews it."""
 STAGED_PARTS_MAX: Final = 20_000
 """Parts of one staged write: the tasks of a large Spark job."""
 
+STAGED_OUTCOME_SECONDS_MAX: Final = 30.0
+"""How long the storage is asked whether a staged write was applied, after the answer to its commit
+was lost; until then a server that was started again should answer."""
+
 STAGED_CHUNK_FEATURES: Final = 25_000
 STAGED_CHUNK_BYTES: Final = 64 * MIB
 """What is in memory at once of staged features that are applied."""
@@ -884,6 +888,10 @@ JOB_ERROR_LINES_MAX: Final = 50
 
 JOB_DESCRIBE_SECONDS_MAX: Final = 60.0
 """How long it may take to learn which jobs there are."""
+
+SPARK_IDLE_STORAGES_MAX: Final = 4
+"""Storages that a process of Spark keeps open although nobody uses them: whoever uses one often
+used few others since. Each may hold some connections to its server."""
 
 SPARK_PUSHED_IDS_MAX: Final = 10_000
 """Ids that a filter of Spark may name to be handed on; every task gets them."""

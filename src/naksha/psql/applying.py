@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import abstractmethod
 from collections import Counter
@@ -19,7 +20,9 @@ from naksha.model.errors import (
     InvalidArgument,
     NakshaError,
     NotFound,
+    OutcomeUnknown,
     Retryable,
+    Unavailable,
 )
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query
@@ -40,7 +43,7 @@ from naksha.spi.staging import (
     StagedPart,
     StagedWrite,
     WriteMode,
-    applied_before,
+    applied_there,
     check_job,
     check_settings,
     check_write,
@@ -62,6 +65,10 @@ _LEAVES: Final = list(range(16))
 
 class _AppliedBefore(Exception):
     """Somebody applied the job already."""
+
+
+class _NotApplied(Exception):
+    """Nobody has applied the job, and nobody is about to."""
 
 
 class Applying(Writing):
@@ -108,23 +115,69 @@ class Applying(Writing):
 
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         check_write(write, parts)
-        applying = _Applying(self, write, parts)
-        applied = await self._applied(write.job)
+        applied = await self._applied(write)
         if applied is None:
-            try:
-                applied = await self.run(applying.work, write.app_id, write.author)
-            except _AppliedBefore:
-                applied = await self._applied(write.job)
-                assert applied is not None
-            finally:
-                await self._tidy_up()
+            applied = await self._apply(write, parts)
         if applied.repeated:
-            await self.drop_staged(write.job)
+            with suppress(NakshaError):  # it is swept in time
+                await self.drop_staged(write.job)
         return applied
 
-    async def _applied(self, job: str) -> Applied | None:
-        kept = await self.kept(JOB, job)
-        return None if kept is None else applied_before(kept.value)
+    async def _apply(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+        applying = _Applying(self, write, parts)
+        try:
+            return await self.run(applying.work, write.app_id, write.author)
+        except _AppliedBefore:
+            applied = await self._applied(write)
+            assert applied is not None
+            return applied
+        except Unavailable as error:
+            if not applying.is_unsure:
+                raise
+            return await self._settled(write, error)
+        finally:
+            await self._tidy_up()
+
+    async def _settled(self, write: StagedWrite, error: Unavailable) -> Applied:
+        """What became of a write after the answer to its commit was lost."""
+        try:
+            async with asyncio.timeout(limits.STAGED_OUTCOME_SECONDS_MAX):
+                applied = await self._outcome(write)
+        except (NakshaError, TimeoutError) as reason:
+            raise OutcomeUnknown(
+                f"{error.message}; the storage does not answer whether the job was applied",
+                field="job",
+                collection_id=write.info.id,
+            ) from reason
+        if applied is None:
+            raise error
+        return msgspec.structs.replace(applied, repeated=False)
+
+    async def _outcome(self, write: StagedWrite) -> Applied | None:
+        """What became of a write that is over, or will be soon; None if it was not applied, and is
+        not about to be."""
+
+        async def ask(session: WriteSession) -> None:
+            # A transaction that is not over yet, though its client is gone, is waited for here.
+            await session.keep(JOB, write.job, {}, expected=0)
+            raise _NotApplied
+
+        while True:
+            try:
+                with suppress(Conflict):
+                    await self.run(ask, write.app_id, write.author)
+                return await self._applied(write)
+            except _NotApplied:
+                return None
+            except Unavailable:
+                await asyncio.sleep(limits.RETRY_DELAY_MS_MAX / 1000)
+
+    async def _applied(self, write: StagedWrite) -> Applied | None:
+        kept = await self.kept(JOB, write.job)
+        if kept is None:
+            return None
+        overlay = self._branch[0].overlay
+        return applied_there(kept.value, write.job, write.info.id, overlay)
 
     async def _tidy_up(self) -> None:
         """Drop what is of no use any more; what cannot be dropped now is swept later."""
@@ -142,9 +195,16 @@ class _Applying:
         self._write = write
         self._given = parts
         self._gathered: str | None = None
+        self._session: PsqlSession | None = None
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it had come to its commit, which may have taken place."""
+        return self._session is not None and self._session.is_committing
 
     async def work(self, session: WriteSession) -> Applied:
         assert isinstance(session, PsqlSession)
+        self._session = session
         write = self._write
         try:
             # Who comes second waits here for the first.
@@ -165,7 +225,8 @@ class _Applying:
         )
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
-        await session.keep(JOB, write.job, record_of(applied, at_ms), expected=1)
+        record = record_of(write, self._storage._branch[0].overlay, applied, at_ms)
+        await session.keep(JOB, write.job, record, expected=1)
         await session.call("staged_release", None, write.job, None)
         return applied
 
@@ -276,30 +337,25 @@ class _Applying:
             values = (tables, key, CHUNK)
             (row,) = await session.call_features("staged_delete", collection, collection, *values)
             return int(row[0])
-        gone = await self._absent(session, tables)
-        for start in range(0, len(gone), CHUNK):
-            ids = gone[start : start + CHUNK]
+        await self._compare(session, tables)
+        deleted, last = 0, ""
+        while rows := await session.call("staged_absent", None, last, CHUNK):
+            ids = [row[0] for row in rows]
             await session._delete(collection, ids, [None] * len(ids), False)
-        return len(gone)
+            deleted, last = deleted + len(ids), ids[-1]
+        return deleted
 
-    async def _absent(self, session: PsqlSession, tables: list[str]) -> list[str]:
-        """The ids of what is to be deleted on a branch, which is read through its layers."""
-        key = self._write.key or ()
-        rows = await session.call("staged_ids", None, tables, key)
-        staged = {row["id"] for row in rows}
-        values = {
-            key_of({"value": msgspec.json.decode(row["value"])}, ("value",))
-            for row in rows
-            if key and row["value"] is not None
-        } - {None}
-        gone: list[str] = []
+    async def _compare(self, session: PsqlSession, tables: list[str]) -> None:
+        """Find what is to be deleted on a branch, which is read through its layers. The database
+        keeps both sides: neither all that is there nor all that is staged need fit here."""
+        key = self._write.key
+        await session.call("staged_note", None, tables, key)
         async for states in session.chunks(self._write.info.id, Query()):
-            gone += [
-                state.id
-                for state in states
-                if state.id not in staged and (not key or key_of(state.feature, key) in values)
-            ]
-        return gone
+            ids, found = [state.id for state in states], None
+            if key is not None:
+                values = (key_of(state.feature, key) for state in states)
+                found = [None if value is None else value.decode() for value in values]
+            await session.call("staged_compare", None, ids, found)
 
 
 def _info_of(row: Any) -> CollectionInfo | None:

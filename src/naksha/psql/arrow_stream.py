@@ -48,16 +48,16 @@ class ArrowServer:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 await stream.step(stream.release)
             if (connection := stream.taken()) is not None:
-                await asyncio.shield(asyncio.to_thread(self._keep, connection))
+                await _apart(lambda: self._keep(connection))
         finally:
-            await asyncio.shield(asyncio.to_thread(stream.close))
+            await _apart(stream.close)
 
     async def close(self) -> None:
         kept, self._spare, self._first = (self._spare, self._first), None, None
         for connection in kept:
             if connection is not None:
                 with suppress(adbc_driver_manager.Error):
-                    await asyncio.to_thread(connection.close)
+                    await _apart(connection.close)
 
     def _keep(self, connection: dbapi.Connection) -> None:
         with self._connecting:
@@ -165,6 +165,17 @@ class _Stream:
             if part is not None:
                 with suppress(adbc_driver_manager.Error, OSError, pa.ArrowException):
                     part.close()
+
+
+async def _apart(work: Callable[[], None]) -> None:
+    """Do what may block in a thread, to its end. What is closed when the process ends finds that
+    no thread takes anything any more; but then nobody else waits for the loop."""
+    try:
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        work()
+        return
+    await asyncio.shield(done)
 
 
 def _execute(connection: dbapi.Connection, statements: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument, NakshaError, Retryable
+from naksha.model.errors import NakshaError, Retryable
 from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.query import Query, SortKey
 from naksha.model.state import Found, State
@@ -153,15 +153,14 @@ class BulkStorage(PsqlReader):
         await self._publish()
         async with self._connection() as connection:
             return await splits.plan(
-                connection, self._storage[0], collection, query, at, hidden=hidden
+                connection, self._storage, collection, query, at, hidden=hidden
             )
 
     async def read(
         self, split: Split, columns: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         schema = STATES if columns is None else schema_of(columns)
-        if split.storage != self._storage[0]:
-            raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
+        split.check_storage(self._storage)
         part = splits.part_of(split)
         await self._check_floor(split, part)
         begun = False

@@ -86,7 +86,7 @@ def part_of(split: Split) -> Part:
 
 async def plan(
     connection: Connection,
-    storage_id: str,
+    storage: tuple[str, int],
     collection: str,
     query: Query,
     at: VersionSelector,
@@ -109,20 +109,20 @@ async def plan(
         whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
         await versions.check_history(connection, collection, whole.at)
     parts = await _parts(connection, collection, whole) if whole.leaves else []
-    return [_split(storage_id, collection, part) for part in parts]
+    return [_split(storage, collection, part) for part in parts]
 
 
-def _split(storage_id: str, collection: str, part: Part) -> Split:
+def _split(storage: tuple[str, int], collection: str, part: Part) -> Split:
     payload = msgspec.msgpack.encode(part)
     if part.sources:
-        return Split(storage_id, collection, payload)
+        return Split(storage, collection, payload)
     leaf = part.leaves if part.source == "" and len(part.leaves) == 1 else None
-    return Split(storage_id, collection, payload, _KINDS[part.source], leaf)
+    return Split(storage, collection, payload, _KINDS[part.source], leaf)
 
 
 async def plan_layers(
     connection: Connection,
-    storage_id: str,
+    storage: tuple[str, int],
     collection: str,
     query: Query,
     at: int,
@@ -137,9 +137,7 @@ async def plan_layers(
     whole = Part("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
     tables = [source.table + suffix for source in sources for suffix in ("", "_del", "_hst")]
     size = await _size(connection, *tables)
-    return [
-        _split(storage_id, collection, part) for part in _by_leaves(whole, size, HEAD_SPLIT_BYTES)
-    ]
+    return [_split(storage, collection, part) for part in _by_leaves(whole, size, HEAD_SPLIT_BYTES)]
 
 
 def _leaves(query: Query) -> str:

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from naksha.model import limits
 from naksha.model.errors import (
     Cancelled,
+    Conflict,
     NakshaError,
     NotFound,
     OutcomeUnknown,
@@ -37,7 +38,7 @@ from naksha.model.outcomes import outward
 from naksha.spark.failures import failure_of
 from naksha.spark.jobs.frame import Access
 from naksha.spark.jobs.registry import Asked
-from naksha.spark.opened import Opened, close_all, end_calls, existing
+from naksha.spark.opened import Opened, Shared, close_all, end_calls, existing
 from naksha.spark.options import Place
 from naksha.spark.sessions import session
 from naksha.spark.telling import LineProgress
@@ -173,7 +174,9 @@ class Run:
             found = Failed(NakshaError.code, UNFORESEEN)
         return found
 
-    def _settled(self, failed: Failed, storage_at: Callable[[Place], Opened]) -> Done | Failed:
+    def _settled(
+        self, failed: Failed, storage_at: Callable[[Place], Opened | Shared]
+    ) -> Done | Failed:
         """How it ended after it broke. What it was to write may have been written before: then it
         is done, whoever wished what. Else what was staged is of no use any more; if it cannot be
         dropped now, it is swept."""
@@ -184,11 +187,11 @@ class Run:
         try:
             storage = storage_at(spec.place)
             is_asked = failed.code in _UNSURE or failed.code == _WRITTEN_BY_ANOTHER
-            applied = applied_job(storage, job_id) if is_asked else None
+            applied = applied_job(storage, job_id, spec.collection) if is_asked else None
             if applied is not None:
                 return Done(msgspec.to_builtins(applied))
-        except NotFound:
-            return failed  # it was not even made
+        except (NotFound, Conflict):
+            return failed  # it was not even made, or the job is another one
         except NakshaError:
             return _unsure(failed)
         with contextlib.suppress(NakshaError):

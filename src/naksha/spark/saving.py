@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument, OutcomeUnknown
+from naksha.model.errors import InvalidArgument, NakshaError, OutcomeUnknown, Unavailable
 from naksha.spark.failures import MARK, ours
 from naksha.spark.given import check_columns
 from naksha.spark.numbers import (
@@ -26,7 +26,7 @@ from naksha.spark.numbers import (
     without_nan,
 )
 from naksha.spark.opened import opened
-from naksha.spark.options import place_of
+from naksha.spark.options import Place, place_of
 from naksha.spark.sessions import set_up
 from naksha.spark.write_options import WriteOptions, options_of
 from naksha.spark.writing import applied_job
@@ -73,7 +73,7 @@ def write(
     )
     check_write(staged, ())
     place = place_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
-    before = applied_job(opened(place), staged.job)
+    before = applied_job(opened(place), staged.job, info.id, branch)
     if before is not None:
         return before
     written = with_json(frame)
@@ -83,10 +83,30 @@ def write(
     try:
         written.write.format("naksha").options(**options).mode("append").save()
     except PySparkException as error:
-        raise ours(error) from error
-    done = applied_job(opened(place), staged.job)
+        return _written(place, staged, branch, ours(error))
+    done = applied_job(opened(place), staged.job, info.id, branch)
     if done is None:
         raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")
+    return msgspec.structs.replace(done, repeated=False)
+
+
+def _written(place: Place, write: StagedWrite, branch: str, error: BaseException) -> Applied:
+    """What became of a write that Spark says has failed: what was lost may be the answer only.
+
+    Raises:
+        BaseException: The error, when nothing was written.
+        OutcomeUnknown: The storage does not say.
+    """
+    try:
+        done = applied_job(opened(place), write.job, write.info.id, branch)
+    except NakshaError as reason:
+        if isinstance(error, NakshaError) and not isinstance(error, Unavailable):
+            raise error from error.__cause__
+        raise OutcomeUnknown(
+            f"{error!s:.500}; the storage does not answer whether it was written", field="job"
+        ) from reason
+    if done is None:
+        raise error from error.__cause__
     return msgspec.structs.replace(done, repeated=False)
 
 

@@ -4,6 +4,7 @@ staged, as one transaction. See `naksha.spi.staging` for why."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -19,11 +20,12 @@ from naksha.model.errors import NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
 from naksha.spark.failures import noting
 from naksha.spark.given import check_columns, given_of
-from naksha.spark.opened import Opened, opened
+from naksha.spark.opened import Opened, Shared, opened
 from naksha.spark.write_options import WriteOptions
-from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_before
+from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_there
 from naksha.spi.storage import Storage
 from naksha.versioning.places import line_of
+from naksha.versioning.refs import MAIN_BRANCH
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -33,9 +35,10 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class Staged(WriterCommitMessage):
-    """What one attempt has staged, on its way to the driver."""
+    """What one attempt has staged for a job, if anything, on its way to the driver."""
 
-    def __init__(self, part: StagedPart) -> None:
+    def __init__(self, job: str, part: StagedPart | None) -> None:
+        self.job = job
         self.part = part
 
 
@@ -47,7 +50,7 @@ class FeatureWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(stage(self._options, iterator))
+        return Staged(self._options.write.job, stage(self._options, iterator))
 
     def commit(self, messages: Messages) -> None:
         apply(self._options, parts_of(messages))
@@ -71,15 +74,16 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
         # another query may have that too, and what has its numbers would count as repeated.
         known_by = [*filter(None, [self._name]), _told(QUERY_ID), _told(BATCH_ID)]
         job = "-".join(known_by)
-        return Staged(stage(self._options.of_job(job), iterator))
+        return Staged(job, stage(self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
-        parts = parts_of(messages)
-        if parts:
-            apply(self._options.of_job(parts[0].job), parts)
+        # One, unless there was no task at all. A batch without features is done, too: a mirror of
+        # nothing deletes, and what is done is not done again.
+        for job in jobs_of(messages):
+            apply(self._options.of_job(job), parts_of(messages))
 
     def abort(self, messages: Messages, batch_id: int) -> None:
-        for job in {part.job for part in parts_of(messages)}:
+        for job in jobs_of(messages):
             drop(self._options.of_job(job))
 
 
@@ -93,28 +97,43 @@ def _told(name: str) -> str:
 
 
 def parts_of(messages: Messages) -> list[StagedPart]:
-    """What was staged; tasks that failed have no message."""
-    return [message.part for message in messages if isinstance(message, Staged)]
+    """What was staged; tasks that failed have no message, and some have staged nothing."""
+    found = [message.part for message in messages if isinstance(message, Staged)]
+    return [part for part in found if part is not None]
 
 
-def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart:
-    """One attempt to stage features, in the process of a task."""
-    storage, write = opened(options.place), options.write
+def jobs_of(messages: Messages) -> set[str]:
+    """The jobs that tasks worked for, with features or without."""
+    return {message.job for message in messages if isinstance(message, Staged)}
+
+
+def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart | None:
+    """One attempt to stage features, in the process of a task. Many tasks have none, and are not
+    worth a table each: then it is None."""
+    write, chunks = options.write, _chunks(batches)
+    first = next(chunks, None)
+    if first is None:
+        return None
 
     async def begin(found: Storage) -> Stage:
         return await (await _line(found, options)).stage(write.job, write.info)
 
-    with noting():
+    with noting(), opened(options.place).using() as storage:
         begun = storage.call(begin)
         try:
-            for batch in batches:
-                for start in range(0, batch.num_rows, STAGED_CHUNK_FEATURES):
-                    some = given_of(batch.slice(start, STAGED_CHUNK_FEATURES))
-                    storage.wait(begun.add(some))
+            for some in chain([first], chunks):
+                storage.wait(begun.add(given_of(some)))
             return storage.wait(begun.close())
         except BaseException:
             storage.wait(begun.abort())
             raise
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows, so many as are staged at once."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, STAGED_CHUNK_FEATURES):
+            yield batch.slice(start, STAGED_CHUNK_FEATURES)
 
 
 def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
@@ -127,10 +146,23 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
         return opened(options.place).call(do)
 
 
-def applied_job(storage: Opened, job: str) -> Applied | None:
-    """What became of a job that was applied, as the storage remembers it; None if it was not."""
-    found = storage.call(lambda s: s.kept(JOB, job))
-    return None if found is None else applied_before(found.value)
+def applied_job(
+    storage: Opened | Shared, job: str, collection: str, branch: str = MAIN_BRANCH
+) -> Applied | None:
+    """What became of a job that was applied, as the storage remembers it; None if it was not.
+
+    Raises:
+        Conflict: It was applied to another collection, or on another branch.
+    """
+
+    async def ask(found: Storage) -> Applied | None:
+        record = await found.kept(JOB, job)
+        if record is None:
+            return None
+        line = await line_of(found, branch)
+        return applied_there(record.value, job, collection, *line.overlays)
+
+    return storage.call(ask)
 
 
 def drop(options: WriteOptions) -> None:

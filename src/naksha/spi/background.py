@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,11 +21,16 @@ class Background:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        # Of our own: to end the loop's would take a thread more, and at the end of a process there
+        # is none to be had.
+        self._threads = ThreadPoolExecutor(thread_name_prefix="naksha-background")
+        self._loop.set_default_executor(self._threads)
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="naksha-background", daemon=True
         )
         self._thread.start()
         self._sources: list[AsyncIterator[Any]] = []
+        self._endings: set[Future[None]] = set()
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_ended = False
 
@@ -80,7 +85,9 @@ class Background:
         finally:
             if not self._loop.is_closed():
                 # Not waited for: it may be the loop itself that collects what was left half-way.
-                asyncio.run_coroutine_threadsafe(self._end(source), self._loop)
+                ending = asyncio.run_coroutine_threadsafe(self._end(source), self._loop)
+                self._endings.add(ending)
+                ending.add_done_callback(self._endings.discard)
 
     async def _end(self, source: AsyncIterator[Any]) -> None:
         if source in self._sources:
@@ -93,6 +100,7 @@ class Background:
         """End what was left half-way."""
         for source in list(self._sources):
             self.call(self._end(source))
+        wait(list(self._endings))
 
     def hold(self, context: AbstractAsyncContextManager[T]) -> Held[T]:
         """Enter a context, to be left by a later call."""
@@ -100,10 +108,12 @@ class Background:
 
     def close(self) -> None:
         """Stop the loop; nothing may be running any more."""
+        # In its own thread: who closes it may have a loop that runs, as a notebook has.
+        ended = asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop)
+        ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._threads.shutdown()
         self._loop.close()
 
 

@@ -120,7 +120,9 @@ class Staging(Protocol):
         InvalidArgument: an id is staged twice, and nobody could say which one counts (it is named);
         a part is of another job or another collection. NotFound: some part is not there any more.
         Conflict: the collection does not take what was staged for it (another prefix of ids, or
-        points only); a `uuid` in the namespace of a feature is not HEAD's.
+        points only); a `uuid` in the namespace of a feature is not HEAD's; the job was applied to
+        another collection, or on another branch.
+        OutcomeUnknown: the answer got lost, and the storage cannot be asked whether it was done.
         On a branch the collection must be there already."""
 
     async def drop_staged(self, job: str) -> None:
@@ -193,16 +195,46 @@ def not_staged(part: StagedPart) -> NotFound:
     )
 
 
-def record_of(applied: Applied, at_ms: int) -> dict[str, object]:
-    """What is kept of a job that was applied, and when it was. A txn is a text in JSON."""
+class _Target(msgspec.Struct):
+    """Where a job was applied: to a collection, on main or on a branch, which is known by its
+    overlay. Records of former versions do not say it."""
+
+    collection: str | None = None
+    overlay: int | None = None
+
+
+def record_of(write: StagedWrite, overlay: int, applied: Applied, at_ms: int) -> dict[str, object]:
+    """What is kept of a job that was applied, where, and when it was. A txn is a text in JSON."""
     txn = None if applied.txn is None else str(applied.txn)
-    return {**msgspec.to_builtins(applied), "txn": txn, "at": at_ms}
+    where = msgspec.to_builtins(_Target(write.info.id, overlay))
+    return {**msgspec.to_builtins(applied), **where, "txn": txn, "at": at_ms}
 
 
 def applied_before(record: object) -> Applied:
     """What a repeated call answers, from what is kept of the first one."""
     first = msgspec.convert(record, Applied, strict=False)
     return msgspec.structs.replace(first, repeated=True)
+
+
+def applied_there(record: object, job: str, collection: str, *overlays: int) -> Applied:
+    """The same for whoever would apply the job to a collection, on main or on a branch.
+
+    Raises:
+        Conflict: Another write has had that id. It would count as done although nothing was.
+    """
+    known = msgspec.convert(record, _Target)
+    place = None
+    if known.collection not in (None, collection):
+        place = f"to the collection {known.collection!r}"
+    elif known.overlay not in (None, *overlays):
+        place = "on another branch"
+    if place is not None:
+        raise Conflict(
+            f"The job {job!r:.100} was applied before, {place}; another write needs another id",
+            field="job",
+            collection_id=collection,
+        )
+    return applied_before(record)
 
 
 def key_of(feature: Mapping[str, Any], key: Sequence[str]) -> bytes | None:

@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, SortKey, States
 from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
@@ -46,18 +47,31 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A part of a bulk read: small, picklable, readable by any process with the same storage.
+    """A part of a bulk read: small, picklable, readable by any process with the same storage, which
+    is known by its id and its number: another one of the same id has other transactions.
 
     `states` and `leaf` say what is in the table that it reads, for those who check it: only states
     of one kind (ALL for the history), only ids whose hash begins with a digit. None where it reads
     something else as well, or where the storage does not keep them apart.
     """
 
-    storage: str
+    storage: tuple[str, int]
     collection: str
     payload: bytes
     states: States | None = None
     leaf: str | None = None
+
+    def check_storage(self, storage: tuple[str, int]) -> None:
+        """Refuse to be read by another storage, or by another one that took its place."""
+        if self.storage == storage:
+            return
+        problem = f"The split is of storage {self.storage[0]!r}"
+        if self.storage[0] == storage[0]:
+            problem = (
+                f"The storage {storage[0]!r} is not the one that the split was planned for: it was"
+                " replaced meanwhile; plan again"
+            )
+        raise InvalidArgument(problem, field="split")
 
 
 class Layer(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from naksha.spi.staging import (
     StagedPart,
     StagedWrite,
     WriteMode,
-    applied_before,
+    applied_there,
     check_settings,
     not_staged,
     record_of,
@@ -48,10 +49,14 @@ Row = tuple[Any, ...]
 DAY_MS: Final = 24 * 3_600_000
 
 
-def find_applied(connection: sqlite3.Connection, job: str) -> Applied | None:
-    """What a job became, if it was applied before."""
-    found = kept.find(connection, JOB, job)
-    return None if found is None else applied_before(found.value)
+def find_applied(
+    connection: sqlite3.Connection, write: StagedWrite, overlay: int
+) -> Applied | None:
+    """What a write became, if it was applied before."""
+    found = kept.find(connection, JOB, write.job)
+    if found is None:
+        return None
+    return applied_there(found.value, write.job, write.info.id, overlay)
 
 
 def forget_applied(connection: sqlite3.Connection, now_ms: int) -> None:
@@ -96,10 +101,17 @@ class StagedLoad:
 
     def _gather(self, part: StagedPart, path: Path) -> None:
         self._ids.execute(queries()["staged_attach"], (_read_only(path),))
-        self._abouts.append(about(self._ids))
-        if self._abouts[-1].id != self._write.info.id:
+        number, info = about(self._ids)
+        self._abouts.append(info)
+        if number != self._storage[1]:
+            # Files of parts stay beside the storage's when that is replaced.
             raise InvalidArgument(
-                f"The part {part.table!r} is for collection {self._abouts[-1].id!r}", field="parts"
+                f"The part {part.table!r} is of another storage, which was here before",
+                field="parts",
+            )
+        if info.id != self._write.info.id:
+            raise InvalidArgument(
+                f"The part {part.table!r} is for collection {info.id!r}", field="parts"
             )
         try:
             count = self._ids.execute(queries()["staged_ids_add"]).rowcount
@@ -124,7 +136,7 @@ class StagedLoad:
     def apply(self, transaction: Transaction) -> Applied:
         """Do it, unless it was done before."""
         connection, write = transaction.connection, self._write
-        before = find_applied(connection, write.job)
+        before = find_applied(connection, write, transaction.overlay)
         if before is not None:
             return before
         known = known_info(connection, transaction.layers, write.info.id)
@@ -144,7 +156,7 @@ class StagedLoad:
             deleted=done["DELETED"],
             retained=done["RETAINED"],
         )
-        record = record_of(applied, transaction.started_ms)
+        record = record_of(write, transaction.overlay, applied, transaction.started_ms)
         kept.keep(connection, JOB, write.job, as_json(record), 0)
         return applied
 
@@ -202,21 +214,21 @@ class StagedLoad:
             path = as_json(self._write.key)
             self._fill_keys(transaction.connection, path)
         if transaction.overlay == MAIN:
-            gone = _on_main(transaction.connection, collection, path)
+            _find_on_main(transaction.connection, collection, path)
         else:
-            gone = _on_branch(transaction, collection, path)
+            _find_on_branch(transaction, collection, path)
         done = Counter[str]()
-        for start in range(0, len(gone), STAGED_CHUNK_FEATURES):
-            ids = gone[start : start + STAGED_CHUNK_FEATURES]
+        for ids in _absent(transaction.connection):
             locks = [None] * len(ids)
             outcomes = writes.delete(transaction, collection.id, ids, locks, want=False)
             done.update(each.action for each in outcomes)
-        transaction.connection.execute(queries()["staged_clear"])
+        _clear_tables(transaction.connection)
         return done
 
     def _fill_tables(self, connection: sqlite3.Connection) -> None:
-        for statement in ("staged_table", "staged_key_table", "staged_clear", "staged_keys_clear"):
+        for statement in ("staged_table", "staged_key_table", "absent_table"):
             connection.execute(queries()[statement])
+        _clear_tables(connection)
         ids = self._ids.execute(queries()["staged_ids"])
         connection.executemany(queries()["staged_insert"], ids)
 
@@ -228,24 +240,39 @@ class StagedLoad:
                 connection.executemany(queries()["staged_keys_insert"], keys)
 
 
-def _on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> list[str]:
+def _clear_tables(connection: sqlite3.Connection) -> None:
+    for statement in ("staged_clear", "staged_keys_clear", "absent_clear"):
+        connection.execute(queries()[statement])
+
+
+def _absent(connection: sqlite3.Connection) -> Iterator[list[str]]:
+    """The ids of what is to be deleted, some at a time."""
+    last = ""
+    while rows := connection.execute(
+        queries()["absent_some"], (last, STAGED_CHUNK_FEATURES)
+    ).fetchall():
+        yield [id_ for (id_,) in rows]
+        (last,) = rows[-1]
+
+
+def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> None:
+    """Note what is to be deleted."""
     if path is None:
-        found = connection.execute(sql("unstaged", **collection.tables))
+        connection.execute(sql("unstaged", **collection.tables))
     else:
-        found = connection.execute(sql("unstaged_of_keys", **collection.tables), (path,))
-    return [id_ for (id_,) in found]
+        connection.execute(sql("unstaged_of_keys", **collection.tables), (path,))
 
 
-def _on_branch(transaction: Transaction, collection: Collection, path: str | None) -> list[str]:
-    """The same of what the layers show together."""
+def _find_on_branch(transaction: Transaction, collection: Collection, path: str | None) -> None:
+    """The same of what the layers show together, some of it at a time."""
     connection = transaction.connection
     request = reading.Request(
         connection, transaction.layers, collection.id, Query(), HEAD, pins_head=False
     )
-    seen = [(s.id, None if path is None else key(s.raw, path)) for s in request.states()]
-    pairs = as_json([pair for pair in seen if path is None or pair[1] is not None])
-    question = "unstaged_among" if path is None else "unstaged_among_keys"
-    return [id_ for (id_,) in connection.execute(queries()[question], (pairs,))]
+    question = queries()["unstaged_among" if path is None else "unstaged_among_keys"]
+    pairs = ((s.id, None if path is None else key(s.raw, path)) for s in request.states())
+    while some := list(islice(pairs, STAGED_CHUNK_FEATURES)):
+        connection.execute(question, (as_json(some),))
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -72,7 +72,7 @@ def part_of(split: Split) -> Part:
 
 def plan(
     connection: sqlite3.Connection,
-    storage_id: str,
+    storage: tuple[str, int],
     seen: Layers,
     collection: str,
     query: Query,
@@ -101,7 +101,7 @@ def plan(
         whole = msgspec.structs.replace(whole, source="layers", layers=seen)
         parts = list(_layered(connection, c, whole))
     return [
-        Split(storage_id, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
+        Split(storage, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
         for part in parts
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
@@ -33,18 +34,23 @@ class StagedStorage(View):
             now_ms = self._time_ms()
             files.renew(job, now_ms)
             files.sweep(now_ms)
-            return SqliteStage(files, job, known or info, self._time_ms)
+            return SqliteStage(files, job, self.number, known or info, self._time_ms)
 
         return await asyncio.to_thread(begin)
 
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         """See `naksha.spi.staging.Staging`."""
         check_write(write, parts)
-        applied = await self._read(lambda c: find_applied(c, write.job))
+        applied = await self._find_applied(write)
         if applied is None:
             applied = await self._applied(write, parts)
-        await self.drop_staged(write.job)
+        with suppress(OSError):  # it is written; what cannot be removed now is swept
+            await self.drop_staged(write.job)
         return applied
+
+    async def _find_applied(self, write: StagedWrite) -> Applied | None:
+        overlay = self._layers[0].overlay
+        return await self._read(lambda c: find_applied(c, write, overlay))
 
     async def _applied(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
         def gather() -> StagedLoad:
@@ -56,7 +62,7 @@ class StagedStorage(View):
             load = await asyncio.to_thread(gather)
         except NakshaError:
             # Whoever applied the job since it was looked for has dropped its files.
-            applied = await self._read(lambda c: find_applied(c, write.job))
+            applied = await self._find_applied(write)
             if applied is None:
                 raise
             return applied

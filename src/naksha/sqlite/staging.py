@@ -27,11 +27,16 @@ RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
 
 
 class SqliteStage:
-    """See `naksha.spi.staging.Stage`. `info` has the settings that features are checked with;
-    `clock` tells the time in ms."""
+    """See `naksha.spi.staging.Stage`. `number` is that of the storage, `info` has the settings that
+    features are checked with; `clock` tells the time in ms."""
 
     def __init__(
-        self, files: StageFiles, job: str, info: CollectionInfo, clock: Callable[[], int]
+        self,
+        files: StageFiles,
+        job: str,
+        number: int,
+        info: CollectionInfo,
+        clock: Callable[[], int],
     ) -> None:
         self._files = files
         self._job = job
@@ -46,7 +51,7 @@ class SqliteStage:
         self._lock: IO[bytes]
         self._path, self._lock = files.new(job)
         try:
-            self._connection = _new_stage(self._path, info)
+            self._connection = _new_stage(self._path, number, info)
         except BaseException:
             self._forget()
             raise
@@ -127,7 +132,7 @@ class SqliteStage:
             raise InvalidArgument(f"The stage takes nothing more: {why}", field="stage")
 
 
-def _new_stage(path: Path, info: CollectionInfo) -> sqlite3.Connection:
+def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connection:
     with translated():
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -135,7 +140,7 @@ def _new_stage(path: Path, info: CollectionInfo) -> sqlite3.Connection:
                 connection.execute(queries()[pragma])
             connection.execute(queries()["staged_create"])
             connection.execute(queries()["staged_about_create"])
-            about = (info.id, info.id_prefix or None, info.points_only)
+            about = (number, info.id, info.id_prefix or None, info.points_only)
             connection.execute(queries()["staged_about_put"], about)
         except BaseException:
             connection.close()
@@ -143,7 +148,8 @@ def _new_stage(path: Path, info: CollectionInfo) -> sqlite3.Connection:
     return connection
 
 
-def about(connection: sqlite3.Connection) -> CollectionInfo:
-    """The collection that features were staged for, with the settings they were checked with."""
-    id_, prefix, points_only = connection.execute(queries()["staged_about"]).fetchone()
-    return CollectionInfo(id=id_, id_prefix=prefix, points_only=bool(points_only))
+def about(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
+    """The number of the storage and the collection that features were staged for, with the settings
+    they were checked with."""
+    number, id_, prefix, points_only = connection.execute(queries()["staged_about"]).fetchone()
+    return number, CollectionInfo(id=id_, id_prefix=prefix, points_only=bool(points_only))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import InvalidArgument, NotSupported, Retryable, VersionNotFound
+from naksha.model.errors import NotSupported, Retryable, VersionNotFound
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.query import Query, SortKey
 from naksha.model.state import Found, State
@@ -224,15 +224,16 @@ class View:
     ) -> list[Split]:
         await self._publish()
         return await self._read(
-            lambda c: splits.plan(c, self.id, self._layers, collection, query, at, hidden=hidden)
+            lambda c: splits.plan(
+                c, self._file.info, self._layers, collection, query, at, hidden=hidden
+            )
         )
 
     async def read(
         self, split: Split, columns: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""
-        if split.storage != self.id:
-            raise InvalidArgument(f"The split is of storage {split.storage!r}", field="split")
+        split.check_storage(self._file.info)
         part = splits.part_of(split)
         names = schema_of(STATES.names if columns is None else columns).names
         async with self._readers.snapshot() as snapshot:

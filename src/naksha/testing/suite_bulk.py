@@ -214,6 +214,16 @@ class TestSplits:
         states = await filled.live(seq(await filled.published()))
         check_rows(await read_all(second, travelled), states)
 
+    async def test_another_storage_of_the_same_id_does_not_read_them(self, filled: Handle) -> None:
+        """It may have been made anew where the first one was: its transactions are others."""
+        storage = filled.storage
+        for split in await storage.plan(filled.name, Query()):
+            assert split.storage == (storage.id, storage.number)
+            foreign = msgspec.structs.replace(split, storage=(storage.id, storage.number ^ 1))
+            with pytest.raises(InvalidArgument) as caught:
+                await rows_of(storage, foreign)
+            assert caught.value.field == "split"
+
     async def test_any_columns_in_any_order(self, filled: Handle) -> None:
         last = await filled.published()
         area = Intersects(shapely.to_wkb(shapely.box(-10, -10, 20, 20)))

@@ -23,7 +23,7 @@ from naksha.model.errors import (
 )
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
-from naksha.spi.staging import Applied, StagedPart, StagedWrite, WriteMode
+from naksha.spi.staging import JOB, Applied, StagedPart, StagedWrite, WriteMode
 from naksha.spi.storage import Feature, Storage
 from naksha.testing.given import given_batch
 from naksha.testing.json_values import same
@@ -402,6 +402,31 @@ class TestStagingOnce:
             again = await job.apply(WriteMode.MIRROR, on=on)
             assert again == msgspec.structs.replace(applied, repeated=True)
         assert values(await job.handle.live()) == {"x": 2}
+
+    async def test_a_job_of_the_same_id_for_another_collection_is_refused(
+        self, storage: Storage
+    ) -> None:
+        job, other = Job(storage, fresh_name()), Job(storage, fresh_name())
+        await job.stage([point("x")])
+        await job.apply()
+        other.id = job.id
+        await other.stage([point("y")])
+        error = await other.refused(Conflict)
+        assert (error.field, error.collection_id) == ("job", other.info.id)
+        # Its own repetition is still one.
+        assert (await job.apply()).repeated
+
+    async def test_what_was_kept_of_a_job_before_it_said_where_still_counts(
+        self, storage: Storage
+    ) -> None:
+        job = Job(storage, fresh_name())
+        await job.stage([point("x")])
+        applied = await job.apply()
+        record = await storage.kept(JOB, job.id)
+        assert record is not None
+        old = {k: v for k, v in record.value.items() if k not in ("collection", "overlay")}
+        await storage.run(lambda s: s.keep(JOB, job.id, old), APP)
+        assert await job.apply() == msgspec.structs.replace(applied, repeated=True)
 
     @pytest.mark.parametrize("is_new", [True, False])
     async def test_two_calls_at_once_do_it_once(

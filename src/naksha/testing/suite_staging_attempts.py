@@ -305,6 +305,42 @@ class TestStagingOnABranch:
         assert counts(applied) == (1, 0, 5, 1)
         assert ids_of(await branch.live()) == [name(0), name(2), name(5), name(8), "x"]
 
+    @pytest.mark.parametrize("key", [None, ("properties", "n")])
+    async def test_much_is_deleted_on_a_branch(
+        self, places: Handle, key: tuple[str, ...] | None
+    ) -> None:
+        """More than is read or deleted at once."""
+        await places.create(*(point(name(n), n=n % 4) for n in range(1200)))
+        branch = (await branch_of(places.storage)).on(places)
+        await branch.delete(*(name(n) for n in range(10)))
+        await branch.create(*(point(f"mine{n}", n=n % 4) for n in range(300)))
+        staged = [point(name(n), n=n % 2) for n in range(0, 1200, 3)]
+        mode = WriteMode.MIRROR if key is None else WriteMode.REPLACE
+        before = values(await branch.live())
+        applied = await written(branch.storage, places.name, staged, mode, key=key)
+        left = {f["id"]: f["properties"]["n"] for f in staged}
+        if key is not None:
+            left |= {id_: n for id_, n in before.items() if id_ not in left and n > 1}
+        assert values(await branch.live()) == left
+        assert applied.deleted == len(before.keys() - left.keys())
+        assert len(await places.live()) == 1200
+
+    async def test_a_job_of_main_is_none_of_a_branch(self, places: Handle) -> None:
+        job = Job(places.storage, places.name)
+        await job.stage([point("x")])
+        await job.apply()
+        first, second = await branch_of(places.storage), await branch_of(places.storage)
+        with pytest.raises(Conflict) as caught:
+            await job.apply(on=first.storage)
+        assert caught.value.field == "job"
+        other = Job(first.storage, places.name)
+        await other.stage([point("y")])
+        await other.apply()
+        assert (await other.apply()).repeated
+        for storage in (second.storage, places.storage):
+            with pytest.raises(Conflict):
+                await other.apply(on=storage)
+
     async def test_a_branch_makes_no_collections(self, places: Handle) -> None:
         branch = (await branch_of(places.storage)).on(places)
         job = Job(branch.storage, fresh_name())

@@ -111,8 +111,7 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
     target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.features_max is not None and spec.features_max < 1:
         raise InvalidArgument("A file has at least one feature", field="features_max")
-    storage = existing(spec.place)
-    at, most, splits = storage.call(lambda it: _plan(it, spec))
+    at, most, splits = existing(spec.place).call(lambda it: _plan(it, spec))
     qrids = table(spark, spec.place, splits, ["qrid"])
     cells = watched(spark, progress, "counting the cells", lambda: cells_of(qrids, most))
     columns = _typed_columns(spark, spec, splits, progress)
@@ -124,7 +123,7 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
         made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
         files = watched(spark, progress, "writing", made.collect)
         told = _arranged(work, parts, sorted(cells), files) or [_nothing(work, writer)]
-        manifest = _manifest(spec, at, storage.storage.id, writer.schema, told)
+        manifest = _manifest(spec, at, at.line.storage.id, writer.schema, told)
         (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         report = msgspec.structs.replace(manifest, files=told[: limits.FILES_TOLD_MAX])
         tell(work, spec.job_id, report)

@@ -19,7 +19,7 @@ from naksha.spark.jobs.loading.records import collection_of, records_of
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import Opened, opened
+from naksha.spark.opened import Shared, opened
 from naksha.spark.writing import applied_job
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
 
@@ -40,7 +40,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     storage = opened(spec.place)
     if spec.history:
         return history.load_history(storage, spec, files_of(spec), progress)
-    before = applied_job(storage, spec.job_id) if spec.job_id else None
+    before = applied_job(storage, spec.job_id, spec.collection) if spec.job_id else None
     if before is not None:
         return _loaded(spec, before)  # Its files may be gone, or others.
     records, crs = records_of(spark, spec)
@@ -56,7 +56,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
 
 def _load(
     spark: SparkSession,
-    storage: Opened,
+    storage: Shared,
     spec: Load,
     staging: Staging,
     records: DataFrame,

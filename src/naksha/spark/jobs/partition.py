@@ -27,7 +27,7 @@ from naksha.spark.jobs.reading import fixed, planned, table
 from naksha.spark.opened import existing
 from naksha.spark.options import HEAD
 from naksha.spi.partitioning import Partitioning, features_max
-from naksha.spi.storage import Storage
+from naksha.spi.storage import Split, Storage
 from naksha.versioning.places import Place
 
 _CELLS: Final = pa.schema([pa.field("qrid", pa.string()), pa.field("features", pa.int64())])
@@ -82,9 +82,8 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
             return made
         target = check_output(spec.output, overwrite=spec.overwrite)
     storage = existing(spec.place)
-    at, size = storage.call(lambda it: _place(it, spec))
+    at, size, splits = storage.call(lambda it: _plan(it, spec))
     most = spec.features_max or features_max(size)
-    splits = storage.call(lambda _: planned(at, spec.collection, Query()))
     progress.phase("counting the cells")
     cells = cells_of(table(spark, spec.place, splits, ["qrid"]), most)
     progress.advance(sum(cells.values()))
@@ -120,11 +119,12 @@ def _save(cells: Mapping[str, int], work: Path, format_: Output) -> None:
     (work / "part-0.jsonl").write_bytes(encoder.encode_lines(lines))
 
 
-async def _place(storage: Storage, spec: Partition) -> tuple[Place, int]:
+async def _plan(storage: Storage, spec: Partition) -> tuple[Place, int, list[Split]]:
     at = await fixed(storage, spec.version)
     if spec.keep and at.line.overlay != MAIN:
         raise InvalidArgument("Nothing is kept for a branch", field="keep")
-    return at, await at.line.storage.feature_size(spec.collection)
+    size = await at.line.storage.feature_size(spec.collection)
+    return at, size, await planned(at, spec.collection, Query())
 
 
 JOB = Job(Partition, partition, "Find the cells that divide a collection into parts of a size.")

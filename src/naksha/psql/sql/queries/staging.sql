@@ -43,8 +43,14 @@ SELECT action, features FROM naksha_staged_put($1, $2, $3, $4, $5, $6)
 -- name: staged_delete
 SELECT naksha_staged_delete($1, $2, $3, $4)
 
--- name: staged_ids
-SELECT id, value FROM naksha_staged_ids($1, $2)
+-- name: staged_note
+SELECT naksha_staged_note($1, $2)
+
+-- name: staged_compare
+SELECT naksha_staged_compare($1, $2::text[]::jsonb[])
+
+-- name: staged_absent
+SELECT naksha_staged_absent($1, $2)
 
 -- name: staged_gather
 SELECT naksha_staged_gather($1, $2)

@@ -300,15 +300,48 @@ BEGIN
     RETURN deleted;
 END $$;
 
--- The ids of what is staged, and what it has at a key, if there is one. For branches, which are
--- read in layers.
-CREATE OR REPLACE FUNCTION naksha_staged_ids(tables text[], key text[])
-RETURNS TABLE (id text, value jsonb)
+-- What is deleted on a branch, which is read in layers, is found in three steps, some features at a
+-- time. The first notes the ids of what is staged for the rest of the transaction, and what it has
+-- at a key, if there is one.
+CREATE OR REPLACE FUNCTION naksha_staged_note(tables text[], key text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    RETURN QUERY EXECUTE format('SELECT id, %s FROM (%s) AS staged',
-        coalesce(naksha_staged_value('naksha_staged_content(head)', key), 'NULL::jsonb'),
-        naksha_staged_rows(tables));
+    CREATE TEMP TABLE naksha_noted (id text COLLATE "C" PRIMARY KEY) ON COMMIT DROP;
+    CREATE TEMP TABLE naksha_noted_value (value jsonb NOT NULL) ON COMMIT DROP;
+    CREATE TEMP TABLE naksha_absent (id text COLLATE "C" PRIMARY KEY) ON COMMIT DROP;
+    EXECUTE format('INSERT INTO pg_temp.naksha_noted SELECT id FROM (%s) AS staged',
+                   naksha_staged_rows(tables));
+    IF key IS NOT NULL THEN
+        EXECUTE format('INSERT INTO pg_temp.naksha_noted_value SELECT DISTINCT k.value '
+                       'FROM (SELECT %s AS value FROM (%s) AS staged) AS k '
+                       'WHERE k.value <> ''null''',
+                       naksha_staged_value('naksha_staged_content(head)', key),
+                       naksha_staged_rows(tables));
+        -- By hash: a value may be larger than what a tree takes.
+        CREATE INDEX ON pg_temp.naksha_noted_value USING hash (value);
+    END IF;
+    ANALYZE pg_temp.naksha_noted, pg_temp.naksha_noted_value;
+END $$;
+
+-- Of some features that the branch has those are noted that are to be deleted: they are not staged,
+-- and have a value at the key that is, if the values are given.
+CREATE OR REPLACE FUNCTION naksha_staged_compare(ids text[], values_there jsonb[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format($sql$INSERT INTO pg_temp.naksha_absent
+        SELECT f.id FROM unnest($1, $2) AS f(id, value)
+         WHERE NOT EXISTS (SELECT FROM pg_temp.naksha_noted n WHERE n.id = f.id) AND %s$sql$,
+        CASE WHEN values_there IS NULL THEN 'true' ELSE
+            'EXISTS (SELECT FROM pg_temp.naksha_noted_value n WHERE n.value = f.value)' END)
+      USING ids, values_there;
+END $$;
+
+-- Some of what is to be deleted, after an id.
+CREATE OR REPLACE FUNCTION naksha_staged_absent(after text, at_most int) RETURNS SETOF text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT id FROM pg_temp.%I WHERE id > $1 ORDER BY id LIMIT $2',
+                                'naksha_absent') USING after, at_most;
 END $$;
 
 -- Puts all rows of some parts into one table, when there are too many tables for one transaction.

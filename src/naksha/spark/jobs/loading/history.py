@@ -23,7 +23,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument
 from naksha.spark.jobs.frame import Progress
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.opened import Opened
+from naksha.spark.opened import Shared
 from naksha.spi.storage import Storage
 from naksha.versioning import Edits, Imported, Signed, Snapshot, import_history
 
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     message: str | None = None
 
 
-def load_history(storage: Opened, spec: Load, files: Sequence[str], progress: Progress) -> Loaded:
+def load_history(storage: Shared, spec: Load, files: Sequence[str], progress: Progress) -> Loaded:
     """Load dated steps. Their files are read here: all steps are needed at once, and Spark would
     take some names for several ones, or for patterns."""
     steps: list[Snapshot | Edits] = []

@@ -43,7 +43,8 @@ class Staging(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the records of a partition."""
-        return _Task(self, opened(self.place)).run(batches)
+        with opened(self.place).using() as storage:
+            yield from _Task(self, storage).run(batches)
 
 
 class _Task:

@@ -15,14 +15,15 @@ CREATE TABLE stage (id TEXT NOT NULL, jsondata BLOB, geo BLOB, geometry TEXT, we
 INSERT INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: staged_about_create
--- The collection and its settings that the features were checked with.
-CREATE TABLE about (collection TEXT NOT NULL, id_prefix TEXT, points_only INTEGER NOT NULL)
+-- The number of the storage, the collection and its settings that the features were checked with.
+CREATE TABLE about (storage INTEGER NOT NULL, collection TEXT NOT NULL, id_prefix TEXT,
+                    points_only INTEGER NOT NULL)
 
 -- name: staged_about_put
-INSERT INTO about VALUES (?, ?, ?)
+INSERT INTO about VALUES (?, ?, ?, ?)
 
 -- name: staged_about
-SELECT collection, id_prefix, points_only FROM about
+SELECT storage, collection, id_prefix, points_only FROM about
 
 -- name: staged_ids_create
 CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID
@@ -65,20 +66,34 @@ DELETE FROM temp.naksha_staged_key
 -- name: staged_keys_insert
 INSERT OR IGNORE INTO temp.naksha_staged_key SELECT ?1 WHERE ?1 IS NOT NULL
 
+-- name: absent_table
+-- The ids of what is to be deleted.
+CREATE TEMP TABLE IF NOT EXISTS naksha_absent (id TEXT PRIMARY KEY) WITHOUT ROWID
+
+-- name: absent_clear
+DELETE FROM temp.naksha_absent
+
+-- name: absent_some
+SELECT id FROM temp.naksha_absent WHERE id > ? ORDER BY id LIMIT ?
+
 -- name: unstaged
+INSERT INTO temp.naksha_absent
 SELECT id FROM {{head}} WHERE id NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_of_keys
+INSERT INTO temp.naksha_absent
 SELECT id FROM {{head}}
  WHERE naksha_key(jsondata, ?) IN (SELECT value FROM temp.naksha_staged_key)
    AND id NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_among
 -- Of pairs of an id and a key.
+INSERT INTO temp.naksha_absent
 SELECT value ->> 0 FROM json_each(?)
  WHERE value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_among_keys
+INSERT INTO temp.naksha_absent
 SELECT value ->> 0 FROM json_each(?)
  WHERE value ->> 1 IN (SELECT value FROM temp.naksha_staged_key)
    AND value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
