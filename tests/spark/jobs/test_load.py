@@ -62,6 +62,15 @@ def wkt(path: Path) -> Path:
     return path
 
 
+def hex_wkb(path: Path) -> Path:
+    """As PostGIS writes it."""
+    points = shapely.set_srid([shapely.Point(lon, lat) for _, lon, lat, _ in ROWS], 4326)
+    digits = shapely.to_wkb(points, hex=True, include_srid=True)
+    rows = [f"{id_};{wkb};{name or ''}" for (id_, *_, name), wkb in zip(ROWS, digits, strict=True)]
+    path.write_text("\n".join(["id ; geom ;name", *rows]))
+    return path
+
+
 def parquet(path: Path) -> Path:
     points = [shapely.to_wkb(shapely.Point(lon, lat)) for _, lon, lat, _ in ROWS]
     ids, names = [row[0] for row in ROWS], [row[3] for row in ROWS]
@@ -95,6 +104,7 @@ FORMATS: dict[str, Callable[[Path], Path]] = {
     "a.geojsonl": lines,
     "a.csv": csv,
     "a.tsv": wkt,
+    "hex.csv": hex_wkb,
     "a.parquet": parquet,
     "geo.parquet": geoparquet,
     "a.gpkg": geopackage,
@@ -329,6 +339,32 @@ def test_a_new_collection_has_the_settings_that_are_wanted(
     with naksha.connect(location, app_id="test") as db:
         (made,) = db.collections()
     assert (made.max_age, made.id_prefix, made.optimal_partitioning) == (7, "p-", True)
+
+
+class Heard(Silent):
+    """Somebody who listens."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
+    location, heard = small_town.place.location, Heard()
+    (tmp_path / "a.csv").write_text("code,shape,lon,lat\na,POINT (1 2),,\nb,POINT (1 2),1,2\n")
+    some = load(spark, spec_of(location, tmp_path / "a.csv"), heard)
+    assert (some.created, some.without_geometry, some.without_id) == (2, 1, 2)
+    assert heard.texts == ["No feature has an id; if a column has them, name it in the mapping"]
+    heard = Heard()
+    (tmp_path / "b.csv").write_text("code,shape\na,POINT (1 2)\n")
+    mapping = Mapping(id="code")
+    none = load(spark, spec_of(location, tmp_path / "b.csv", mapping=mapping), heard)
+    assert (none.created, none.without_geometry, none.without_id) == (1, 1, 0)
+    assert heard.texts == [
+        "No feature has a geometry; if a column has them, name it in the mapping"
+    ]
 
 
 class TooLate(Silent):

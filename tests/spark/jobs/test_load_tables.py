@@ -34,10 +34,11 @@ from tests.spark.jobs.town import Town
 NANOS = 1577934245678901234
 TIMES = pa.struct([pa.field("t", pa.timestamp("ns"), nullable=False)])
 TYPES: dict[str, tuple[pa.Array, Any]] = {
-    "ns": (pa.array([NANOS], pa.timestamp("ns")), "2020-01-02T03:04:05.678"),
-    "ns_utc": (pa.array([NANOS], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.678Z"),
-    "deep_ns": (pa.array([[{"t": NANOS}]], pa.list_(TIMES)), [{"t": "2020-01-02T03:04:05.678"}]),
-    "us": (pa.array([NANOS // 1000], pa.timestamp("us")), "2020-01-02T03:04:05.678"),
+    "ns": (pa.array([NANOS], pa.timestamp("ns")), "2020-01-02T03:04:05.678901"),
+    "ns_utc": (pa.array([NANOS], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.678901Z"),
+    "deep_ns": (pa.array([[{"t": NANOS}]], pa.list_(TIMES)), [{"t": "2020-01-02T03:04:05.678901"}]),
+    "us": (pa.array([NANOS // 1000], pa.timestamp("us")), "2020-01-02T03:04:05.678901"),
+    "ms": (pa.array([1577934245600], pa.timestamp("ms")), "2020-01-02T03:04:05.600"),
     "zone": (pa.array([0], pa.timestamp("ms", "Europe/Berlin")), "1970-01-01T00:00:00.000Z"),
     "time": (pa.array([dt.time(1, 2, 3)], pa.time32("ms")), "01:02:03.000"),
     "time_us": (pa.array([dt.time(1, 2, 3, 4)], pa.time64("us")), "01:02:03.000004"),
@@ -128,7 +129,7 @@ def test_files_for_either_reader_go_together(spark: SparkSession, tmp_path: Path
         (
             str(tmp_path / "b.parquet"),
             1,
-            '{"n":1099511627776,"box":null,"at":"2020-01-02T03:04:05.678"}',
+            '{"n":1099511627776,"box":null,"at":"2020-01-02T03:04:05.678901"}',
         ),
     ]
 
@@ -159,6 +160,28 @@ def test_a_type_that_cannot_be_read_is_told_with_its_column(
     pq.write_table(pa.table({"id": ["a"], "odd": pa.nulls(1, type_)}), path)
     with pytest.raises(InvalidArgument, match=r"a\.parquet: the column 'odd'") as error:
         records_of(spark, spec_of("file:x", path))
+    assert error.value.field == "files"
+
+
+@pytest.mark.parametrize(
+    "geo",
+    [
+        {},
+        [],
+        {"primary_column": "g", "columns": {"g": {"encoding": "WKB"}}},
+        {"primary_column": "geometry", "columns": {}},
+        {"primary_column": "geometry", "columns": {"geometry": {"covering": {"bbox": {}}}}},
+        {"primary_column": "geometry", "columns": {"geometry": {"encoding": "point"}}},
+    ],
+    ids=str,
+)
+def test_what_a_file_says_of_its_geometries_is_right_or_told(tmp_path: Path, geo: Any) -> None:
+    rows = pa.table({"id": ["a"], "geometry": [shapely.to_wkb(shapely.Point(1, 1))]})
+    rows = rows.replace_schema_metadata({"geo": json.dumps(geo)})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    spark: Any = None
+    with pytest.raises(InvalidArgument, match=r"a\.parquet") as error:
+        records_of(spark, spec_of("file:x", tmp_path / "a.parquet"))
     assert error.value.field == "files"
 
 
@@ -265,6 +288,58 @@ def test_a_batch_of_large_features_is_small(tmp_path: Path) -> None:
     assert sum(batch.num_rows for batch in batches) == 600
     assert max(batch.nbytes for batch in batches) < limits.LOAD_BATCH_BYTES
     assert len(batches) < 10
+
+
+def latin(path: Path, column: str = "name") -> Path:
+    """A Shapefile that does not say how its texts are encoded."""
+    cities = {"id": ["a", "b"], column: ["Köln", "Bonn"]}
+    points = shapely.points([7, 7.1], [50.9, 50.7])
+    geopandas.GeoDataFrame(cities, geometry=points, crs="EPSG:4326").to_file(
+        path, encoding="ISO-8859-1"
+    )
+    path.with_suffix(".cpg").unlink()
+    table = bytearray(path.with_suffix(".dbf").read_bytes())
+    table[29] = 0
+    path.with_suffix(".dbf").write_bytes(table)
+    return path
+
+
+def read_vector(path: Path, encoding: str | None = None) -> list[dict[str, Any]]:
+    layout = tables._vector_columns(str(path), path.stem, encoding)
+    (piece,) = tables._vector_pieces(str(path), 2, path.stem, encoding)
+    batches = tables._read_vector(tables.with_own_fields(layout), piece)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_texts_of_a_shapefile_are_as_they_were_or_rejected(tmp_path: Path) -> None:
+    path = latin(tmp_path / "a.shp")
+    cologne, bonn = sorted(read_vector(path), key=lambda row: int(row[tables.LINE]))
+    assert (bonn["id"], bonn["name"], bonn[tables.PROBLEM]) == ("b", "Bonn", None)
+    assert (cologne["id"], cologne[tables.LINE]) == (None, 1)
+    assert cologne[tables.PROBLEM].startswith("name: cannot be read, name the `encoding`: 'utf-8'")
+    shown = json.loads(cologne[tables.RECORD])
+    assert (shown["id"], shown["name"]) == ("a", "K\ufffdln")
+    assert shapely.from_wkb(shown["geometry"]) == shapely.Point(7, 50.9)
+    for encoding in ("cp1252", "iso8859-1"):
+        assert [row["name"] for row in read_vector(path, encoding)] == ["Köln", "Bonn"]
+    named = latin(tmp_path / "b.shp", "größe")
+    with pytest.raises(InvalidArgument, match=r"b\.shp.*name the `encoding`"):
+        read_vector(named)
+    assert read_vector(named, "cp1252")[0]["größe"] == "Köln"
+
+
+def test_an_encoding_is_one_of_texts_and_of_files_that_do_not_say_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id")
+    (tmp_path / "a.json").write_text("{}")
+    shapes(1).to_file(tmp_path / "a.gpkg")
+    spark: Any = None
+    for name, encoding in (
+        *(("a.csv", each) for each in ("klingon", "base64", "utf-16", "utf-16-le", "\0")),
+        *((each, "cp1252") for each in ("a.json", "a.gpkg")),
+    ):
+        with pytest.raises(InvalidArgument) as error:
+            records_of(spark, spec_of("file:x", tmp_path / name, encoding=encoding))
+        assert error.value.field == "encoding", (name, encoding)
 
 
 # ---- Files and layers ----------------------------------------------------------------------------

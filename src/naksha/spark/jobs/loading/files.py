@@ -51,6 +51,8 @@ class Piece(msgspec.Struct, frozen=True):
     end: int | None = None
     line: int = 1
     layer: str | None = None
+    encoding: str | None = None
+    """Of its texts, where somebody says it."""
     size: int = PIECE_BYTES
     """About how many bytes it takes to read it: small ones are read by one task."""
     batch_rows: int = 1

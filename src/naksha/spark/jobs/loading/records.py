@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 from functools import partial
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -12,6 +14,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.geoparquet import holds_features
 from naksha.spark.jobs.loading import delimited, geojson, parquet, references, tables
+from naksha.spark.jobs.loading.checking import check_place
 from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
 from naksha.spark.jobs.loading.layouts import Layout, crs_of
 from naksha.spark.jobs.loading.mapping import (
@@ -22,6 +25,8 @@ from naksha.spark.jobs.loading.mapping import (
 from naksha.spark.jobs.loading.spec import Format, Mapping, Source
 from naksha.spi.storage import Storage
 
+_PLAIN: Final = "".join(map(chr, range(128)))
+
 
 def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None]:
     """The records of the files, and the reference system of their coordinates, where somebody
@@ -29,7 +34,9 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
     if spec.mapping.crs is not None:
         references.check_known(spec.mapping.crs, whose="The reference system", field="mapping.crs")
     files = files_of(spec)
+    check_place(spec, files)
     format_ = format_of(spec, files)
+    encoding = _encoding_of(spec, format_)
     if format_ in (Format.GEOJSON, Format.LINES):
         return _of_geojson(spark, spec, files, format_)
     if format_ is Format.PARQUET:
@@ -37,10 +44,29 @@ def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None
         if spec.mapping == Mapping() and _are_exported(files):
             return records_of_features(table), None
     elif format_ is Format.CSV:
-        table = delimited.of_csv(spark, files)
+        table = delimited.of_csv(spark, files, encoding)
     else:
-        table = tables.of_vector(spark, files, spec.layer)
+        table = tables.of_vector(spark, files, spec.layer, encoding)
     return records_of_table(table, spec.mapping), spec.mapping.crs or crs_of(table.layouts)
+
+
+def _encoding_of(spec: Source, format_: Format) -> str | None:
+    """The encoding of texts by the name that most others know, too."""
+    if spec.encoding is None:
+        return None
+    if format_ not in (Format.CSV, Format.VECTOR):
+        raise InvalidArgument("Texts of GeoJSON and Parquet are always UTF-8", field="encoding")
+    try:
+        # Files are cut at commas and ends of lines before their texts are looked at.
+        is_alike = _PLAIN.encode().decode(spec.encoding) == _PLAIN
+    except (LookupError, ValueError):
+        is_alike = False
+    if not is_alike:
+        raise InvalidArgument(
+            f"{spec.encoding!r:.64} is no encoding of texts that has those of ASCII as they are",
+            field="encoding",
+        )
+    return codecs.lookup(spec.encoding).name
 
 
 def _of_geojson(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,9 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.limits import REJECTS_MAX
 from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
 from naksha.spi.staging import WriteMode
+
+RejectsMax: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""How many records may be rejected."""
 
 
 class Format(StrEnum):
@@ -36,7 +39,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str | None = None
     geometry: str | None = None
-    """A column with WKB or WKT."""
+    """A column with WKB, in texts as hexadecimal digits, or WKT."""
     lon: str | None = None
     lat: str | None = None
     crs: str | None = None
@@ -65,6 +68,8 @@ class Source(Protocol):
     @property
     def layer(self) -> str | None: ...
     @property
+    def encoding(self) -> str | None: ...
+    @property
     def mapping(self) -> Mapping: ...
     @property
     def rejects(self) -> str | None: ...
@@ -87,12 +92,15 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     message: str | None = None
     format: Format = Format.AUTO
     layer: str | None = None
+    encoding: str | None = None
+    """How the texts of CSV files and Shapefiles are encoded, for example `cp1252`; UTF-8, or what a
+    Shapefile says of itself, unless given."""
     mapping: Mapping = Mapping()
     mode: WriteMode = WriteMode.UPSERT
     key: tuple[str, ...] | None = None
     rejects: OutputFile | None = None
     """The file that rejected records go to; beside the first file that is loaded unless given."""
-    rejects_max: int = REJECTS_MAX
+    rejects_max: RejectsMax = REJECTS_MAX
     """More than so many rejected records end the load, and nothing is written."""
     delete_rejected: bool = False
     """Write although records were rejected, in a mode that deletes what is not loaded, hence
@@ -117,6 +125,10 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """The file with the rejected records and their reasons."""
     adjusted: int = 0
     """Geometries that were wrapped or split at the date line."""
+    without_geometry: int = 0
+    """Features that are nowhere: their records had nothing that says where."""
+    without_id: int = 0
+    """Features whose ids the storage has made, so that a repeated load makes them again."""
     txn: int | None = None
     """Of the (last) transaction; None when nothing changed."""
     created: int = 0
