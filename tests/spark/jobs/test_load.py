@@ -28,7 +28,7 @@ from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
 from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
 from naksha.spi.staging import WriteMode
-from tests.spark.jobs.loads import content, feature, loaded, rejects_of, spec_of
+from tests.spark.jobs.loads import Heard, content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
@@ -339,16 +339,6 @@ def test_a_new_collection_has_the_settings_that_are_wanted(
     with naksha.connect(location, app_id="test") as db:
         (made,) = db.collections()
     assert (made.max_age, made.id_prefix, made.optimal_partitioning) == (7, "p-", True)
-
-
-class Heard(Silent):
-    """Somebody who listens."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.texts.append(text)
 
 
 def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 import shapely
+import shapely.geometry
 from pyspark.sql import Row, SparkSession
 
 from naksha.model import limits
@@ -20,6 +21,7 @@ from naksha.spark.jobs.diff import Diff
 from naksha.spark.jobs.frame import AnyJob, Silent, Spec
 from naksha.spark.jobs.load import JOB as LOAD
 from naksha.spark.jobs.load import _check_all_told
+from naksha.spark.jobs.loading import geojson
 from naksha.spark.jobs.loading.checking import REJECTED, Checked, Checker, keep_rejected
 from naksha.spark.jobs.loading.files import files_of
 from naksha.spark.jobs.loading.geojson import RECORDS
@@ -131,6 +133,36 @@ def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None
     degrees = shapely.to_wkb(shapely.set_srid(shapely.Point(1, 2), 4326), include_srid=True)
     (given,) = checked({"geometry": degrees}, {"wkt": degrees.hex()}).given
     assert given.column("geometry").to_pylist() == [shapely.to_wkb(shapely.Point(1, 2))] * 2
+
+
+WIDE = shapely.box(-170, -60, 170, 60, ccw=False)
+OVER = shapely.Polygon([(170, 0), (170, 10), (-170, 10), (-170, 0), (170, 0)])
+"""Both are clockwise, the second one on the globe, where it is 20 degrees wide."""
+BEYOND = shapely.LineString([(170, 0), (190, 0)])
+
+
+def test_rings_of_shapefiles_are_clockwise() -> None:
+    rows = [{"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND)]
+    found = Checker(CollectionInfo(id="places"), None, frozenset("x")).check(batch_of(*rows))
+    wide, over, beyond = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
+    assert shapely.equals_exact(wide, WIDE)
+    assert (over.geom_type, over.area, found.adjusted) == ("MultiPolygon", 200, 2)
+    assert shapely.get_coordinates(beyond).tolist() == [[170, 0], [180, 0], [-180, 0], [-170, 0]]
+    # By RFC 7946 they are meant the other way round.
+    wide, over, _ = shapely.from_wkb(checked(*rows).given[0].column("geometry").to_pylist())
+    assert (wide.area, shapely.equals_exact(over, OVER)) == (20 * 120, True)
+
+
+def test_geometries_stay_as_they_are_at_the_date_line_if_that_is_wanted() -> None:
+    checker = Checker(CollectionInfo(id="places"), None, is_cut=False)
+    found = checker.check(batch_of(*({"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND))))
+    kept = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
+    assert (found.adjusted, shapely.equals_exact(kept, [WIDE, OVER]).all()) == (0, True)
+    assert found.rejected.column("line").to_pylist() == [3]
+    line = json.dumps({"type": "Feature", "geometry": shapely.geometry.mapping(BEYOND)}).encode()
+    for is_cut, problems in ((True, 0), (False, 1)):
+        records = geojson.records_of("x", [(1, line)], is_cut=is_cut)
+        assert records.num_rows - records.column("problem").null_count == problems
 
 
 def test_many_that_are_wrong_are_told_each() -> None:

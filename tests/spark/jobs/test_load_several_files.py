@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.files import Piece
 from naksha.spark.jobs.loading.records import records_of
-from naksha.spark.jobs.loading.spec import Mapping
+from naksha.spark.jobs.loading.spec import Dateline, Mapping
 from naksha.spark.jobs.loading.tables import _info, _stream
 from tests.spark.jobs.loads import content, loaded, spec_of
 from tests.spark.jobs.town import Town
@@ -147,6 +147,13 @@ def test_types_that_do_not_go_together_are_refused(spark: SparkSession, tmp_path
         said = refused(spark, tmp_path, pattern)
         for each in ("a.", "b.", "'n'", *types):
             assert each in said, said
+
+
+def test_it_is_known_which_files_have_clockwise_rings(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("a.gpkg", "b.shp"):
+        frame("a", "EPSG:4326").to_file(tmp_path / name)
+    found = records_of(spark, spec_of("file:x", tmp_path, dateline=Dateline.KEEP))
+    assert found.clockwise == {str(tmp_path / "b.shp")}
 
 
 READ = """

@@ -26,9 +26,9 @@ from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.loading import files, parquet, tables
 from naksha.spark.jobs.loading.files import Piece
-from naksha.spark.jobs.loading.records import records_of
+from naksha.spark.jobs.loading.records import records_of, tell_left_out
 from naksha.spark.jobs.loading.spec import Mapping
-from tests.spark.jobs.loads import content, loaded, rejects_of, spec_of
+from tests.spark.jobs.loads import Heard, content, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
 NANOS = 1577934245678901234
@@ -105,7 +105,7 @@ def test_the_oldest_type_of_times_has_moments(spark: SparkSession, tmp_path: Pat
     old = pa.table({"id": ["a"], "at": times})
     pq.write_table(old, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     pq.write_table(old.set_column(1, "plain", times), tmp_path / "new.parquet")
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "*.parquet")).rows
     found = sorted(row.properties for row in records.select("properties").collect())
     assert found == [
         '{"plain":"1066-10-14T00:00:00.000","at":null}',
@@ -122,7 +122,7 @@ def test_files_for_either_reader_go_together(spark: SparkSession, tmp_path: Path
     with pq.ParquetFile(tmp_path / "a.parquet") as a, pq.ParquetFile(tmp_path / "b.parquet") as b:
         given = [parquet._is_for_spark("/x.parquet", file) for file in (a, b)]
         assert [*given, parquet._is_for_spark("/x[1].parquet", a)] == [True, False, False]
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "*.parquet")).rows
     rows = records.select("source", "line", "properties").collect()
     assert sorted((row.source, row.line, row.properties) for row in rows) == [
         (str(tmp_path / "a.parquet"), 1, '{"n":1,"box":{"xmin":1.5},"at":null}'),
@@ -145,7 +145,7 @@ def test_columns_that_spark_reads_are_the_same_by_pyarrow(
     pq.write_table(pa.table(columns), tmp_path / "types.parquet")
     with pq.ParquetFile(tmp_path / "types.parquet") as file:
         assert parquet._is_for_spark("/types.parquet", file) is not others
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "types.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "types.parquet")).rows
     (row,) = records.select("properties").collect()
     assert json.loads(row.properties) == {name: expected for name, (_, expected) in known.items()}
 
@@ -229,7 +229,7 @@ def test_row_groups_are_read_in_pieces_and_no_row_is_lost(
     for name, group in (("a", 7), ("b", 100), ("c", 1)):
         rows = pa.table({"id": [f"{name}{n:04}" for n in range(100)]})
         pq.write_table(rows, tmp_path / f"{name}.parquet", row_group_size=group)
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "*.parquet")).rows
     found = {(Path(row.source).stem, row.line): row.id for row in records.collect()}
     assert found == {(name, n + 1): f"{name}{n:04}" for name in "abc" for n in range(100)}
     assert records.rdd.getNumPartitions() > 3
@@ -273,7 +273,7 @@ def test_vector_files_are_read_in_small_batches_and_no_feature_is_lost(
     monkeypatch.setattr(limits, "LOAD_BATCH_ROWS_MAX", 7)
     path = tmp_path / f"a.{suffix}"
     shapes(100).to_file(path)
-    records, _ = records_of(spark, spec_of("file:x", path))
+    records = records_of(spark, spec_of("file:x", path)).rows
     rows = records.select("id", "line").collect()
     expected = geopandas.read_file(path)["id"].tolist()  # Some formats have an order of their own.
     assert sorted((row.line, row.id) for row in rows) == list(enumerate(expected, 1))
@@ -351,8 +351,37 @@ def test_files_of_a_directory_are_known_whatever_letters_their_endings_have(
     (tmp_path / "in").mkdir()
     (tmp_path / "in/A.CSV").write_text("id,lon,lat\na,1,2\n")
     (tmp_path / "in/b.csv").write_text("id,lon,lat\nb,1,2\n")
-    loaded(spark, small_town.place.location, tmp_path / "in")
+    (tmp_path / "in/c.csv.gz").write_text("x")
+    done = loaded(spark, small_town.place.location, tmp_path / "in")
     assert content(small_town.place.location).keys() == {"a", "b"}
+    assert (done.file_count, done.left_out_count) == (2, 1)
+    assert done.files == (str(tmp_path / "in/A.CSV"), str(tmp_path / "in/b.csv"))
+    assert done.left_out == (str(tmp_path / "in/c.csv.gz"),)
+
+
+def test_files_of_a_directory_that_are_left_out_are_told(tmp_path: Path) -> None:
+    told = ["_b.csv", "_old/c.csv", "c.csv.gz", "d.CSV.txt", "lone.dbf"]
+    beside = ["_SUCCESS", ".a.csv.crc", "_report.json", "a.csv.rejects.jsonl"]
+    beside += ["s.dbf", "s.shp.xml", "s.cpg", "g.gfs"]
+    for name in (*told, *beside, "a.csv", "deep/a.csv", "s.shp", "g.gml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = files.found_files(spec_of("file:x", tmp_path))
+    assert [str(Path(each).relative_to(tmp_path)) for each in found.files] == [
+        *("a.csv", "deep/a.csv", "g.gml", "s.shp")
+    ]
+    assert [str(Path(each).relative_to(tmp_path)) for each in found.left_out] == told
+    heard = Heard()
+    tell_left_out(found, heard)
+    (said,) = heard.texts
+    assert said.startswith("5 files were left out")
+    assert str(tmp_path / "c.csv.gz") in said
+    # A pattern means files.
+    assert files.files_of(spec_of("file:x", tmp_path / "**")) == [
+        str(each)
+        for each in sorted(tmp_path.rglob("*"))
+        if each.is_file() and each.name[0] != "." and not each.name.endswith("rejects.jsonl")
+    ]
 
 
 def test_one_of_several_layers_must_be_named(

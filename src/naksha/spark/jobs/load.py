@@ -9,13 +9,20 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from naksha.model import limits
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError
 from naksha.model.names import check_app_id, check_author, check_collection_id
 from naksha.spark.jobs.frame import Access, Job, Progress
 from naksha.spark.jobs.loading import history
-from naksha.spark.jobs.loading.checking import Checker, check_rejects, keep_rejected
-from naksha.spark.jobs.loading.files import files_of
-from naksha.spark.jobs.loading.records import collection_of, records_of
+from naksha.spark.jobs.loading.checking import check_rejects, keep_rejected
+from naksha.spark.jobs.loading.files import Found, found_files
+from naksha.spark.jobs.loading.records import (
+    Records,
+    checker_of,
+    collection_of,
+    records_of,
+    tell_left_out,
+)
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
@@ -39,17 +46,20 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
             f"The settings are those of {spec.info.id!r}, not of {spec.collection!r}", field="info"
         )
     storage = opened(spec.place)
-    if spec.history:
-        return history.load_history(storage, spec, files_of(spec), progress)
-    before = applied_job(storage, spec.job_id) if spec.job_id else None
+    before = applied_job(storage, spec.job_id) if spec.job_id and not spec.history else None
     if before is not None:
         return _loaded(spec, before)  # Its files may be gone, or others.
-    records, crs = records_of(spark, spec)
+    found = found_files(spec)
+    tell_left_out(found, progress)
+    if spec.history:
+        return _with_files(history.load_history(storage, spec, found.files, progress), found)
+    records = records_of(spark, spec, found.files)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
     job = spec.job_id or uuid.uuid4().hex
-    staging = Staging(spec.place, job, Checker(info, crs), spec.rejects_max)
+    staging = Staging(spec.place, job, checker_of(spec, info, records), spec.rejects_max)
     try:
-        return _load(spark, storage, spec, staging, records, progress)
+        done = _load(spark, storage, spec, staging, records, progress)
+        return _with_files(done, found)
     except BaseException:
         storage.call(lambda s: s.drop_staged(staging.job))
         raise
@@ -60,10 +70,10 @@ def _load(
     storage: Opened,
     spec: Load,
     staging: Staging,
-    records: DataFrame,
+    records: Records,
     progress: Progress,
 ) -> Loaded:
-    outcomes = records.mapInArrow(staging, OUTCOME_ROWS)
+    outcomes = records.rows.mapInArrow(staging, OUTCOME_ROWS)
     rows = watched(spark, progress, "read and check", lambda: _limited(outcomes, spec))
     rejected = [row for row in rows if row.reason is not None]
     file = keep_rejected(spec, rejected, progress)
@@ -105,6 +115,18 @@ def _load(
         adjusted=_sum(rows, "adjusted"),
         without_geometry=_sum(rows, "without_geometry"),
         without_id=_sum(rows, "without_id"),
+    )
+
+
+def _with_files(done: Loaded, found: Found) -> Loaded:
+    """The report with what was read."""
+    count_max = limits.LOAD_FILES_TOLD_MAX
+    return msgspec.structs.replace(
+        done,
+        files=tuple(found.files[:count_max]),
+        file_count=len(found.files),
+        left_out=tuple(found.left_out[:count_max]),
+        left_out_count=len(found.left_out),
     )
 
 

@@ -54,10 +54,14 @@ class Checker(msgspec.Struct, frozen=True):
 
     info: CollectionInfo
     crs: str | None
+    clockwise: frozenset[str] = frozenset()
+    """Sources whose outer rings are clockwise."""
+    is_cut: bool = True
+    """Whether geometries are cut at the date line."""
 
     def check(self, batch: pa.RecordBatch) -> Checked:
         """Tell features from what is none."""
-        shapes = shapes_of(batch, self.crs)
+        shapes = shapes_of(batch, self.crs, self.clockwise, is_cut=self.is_cut)
         problems = dict(enumerate(batch.column("problem").to_pylist()))
         problems = {n: text for n, text in problems.items() if text is not None}
         problems = shapes.problems | problems

@@ -15,7 +15,7 @@ import pyproj
 import shapely
 
 from naksha.model.dateline import mended_geometry
-from naksha.model.geometry import encode_geometries, geojson_of
+from naksha.model.geometry import encode_geometries, geojson_of, wkb_of
 from naksha.model.geometry_rules import geometry_problem
 from naksha.model.shapes import CURVED, MEASURED, SRIDS, read_shapes
 from naksha.spark.jobs.loading.references import LON_LAT, are_same, reference_system
@@ -37,8 +37,15 @@ class Shapes(NamedTuple):
     problems: dict[int, str]
 
 
-def shapes_of(batch: pa.RecordBatch, crs: str | None) -> Shapes:
-    """The geometries of a batch of records."""
+def shapes_of(
+    batch: pa.RecordBatch,
+    crs: str | None,
+    clockwise: frozenset[str] = frozenset(),
+    *,
+    is_cut: bool = True,
+) -> Shapes:
+    """The geometries of a batch of records, cut at the date line if `is_cut`. Records from the
+    sources `clockwise` have rings in the direction of Shapefiles."""
     problems: dict[int, str] = {}
     shapes = _parsed(batch, problems)
     _check_measures(shapes, problems)
@@ -51,9 +58,12 @@ def shapes_of(batch: pa.RecordBatch, crs: str | None) -> Shapes:
         shapes, output_dimension=3, byte_order=1, include_srid=False, flavor="iso"
     ).tolist()
     adjusted = np.zeros(len(found), dtype=np.bool_)
+    if not is_cut:
+        return Shapes(found, adjusted, problems)
     may_adjust = batch.column("adjusted").is_valid().to_numpy(zero_copy_only=False)
     for n in np.flatnonzero(_looks_over(shapes) & may_adjust):
-        _mend(int(n), found, adjusted, problems)
+        is_clockwise = batch.column("source")[int(n)].as_py() in clockwise
+        _mend(int(n), found, adjusted, problems, is_clockwise=is_clockwise)
     return Shapes(found, adjusted, problems)
 
 
@@ -171,11 +181,16 @@ def _looks_over(shapes: Objects) -> npt.NDArray[np.bool_]:
 
 
 def _mend(
-    n: int, wkbs: list[bytes | None], adjusted: npt.NDArray[np.bool_], problems: dict[int, str]
+    n: int,
+    wkbs: list[bytes | None],
+    adjusted: npt.NDArray[np.bool_],
+    problems: dict[int, str],
+    *,
+    is_clockwise: bool,
 ) -> None:
     wkb = wkbs[n]
     assert wkb is not None
-    geometry: Any = geojson_of(wkb)
+    geometry: Any = geojson_of(_turned(wkb) if is_clockwise else wkb)
     mended, change = mended_geometry(geometry)
     problem = geometry_problem(mended)
     if problem is not None:
@@ -184,3 +199,14 @@ def _mend(
     elif change is not None:
         wkbs[n] = encode_geometries([{"geometry": mended}]).wkb[0]
         adjusted[n] = True
+
+
+def _turned(wkb: bytes) -> bytes:
+    """A polygon with its rings in the other direction. By it is known whether one that is wide is
+    meant like that, or reaches over the date line; a line has the one that it has."""
+    shape = shapely.from_wkb(wkb)
+    if shape.geom_type not in ("Polygon", "MultiPolygon"):
+        return wkb
+    (turned,) = wkb_of(np.array([shapely.reverse(shape)], dtype=object))
+    assert turned is not None
+    return turned

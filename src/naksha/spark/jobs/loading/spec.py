@@ -29,6 +29,15 @@ class Format(StrEnum):
     """What pyogrio reads: Shapefile, GeoPackage and others."""
 
 
+class Dateline(StrEnum):
+    """What becomes of geometries that reach over the date line."""
+
+    CUT = "cut"
+    """They are wrapped or split there."""
+    KEEP = "keep"
+    """They stay as they are; longitudes beyond 180 degrees are rejected."""
+
+
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """How a record becomes a feature. Columns are those of a table, or the properties of GeoJSON.
 
@@ -72,6 +81,8 @@ class Source(Protocol):
     @property
     def mapping(self) -> Mapping: ...
     @property
+    def dateline(self) -> Dateline: ...
+    @property
     def rejects(self) -> str | None: ...
     @property
     def rejects_max(self) -> int: ...
@@ -96,6 +107,7 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     """How the texts of CSV files and Shapefiles are encoded, for example `cp1252`; UTF-8, or what a
     Shapefile says of itself, unless given."""
     mapping: Mapping = Mapping()
+    dateline: Dateline = Dateline.CUT
     mode: WriteMode = WriteMode.UPSERT
     key: tuple[str, ...] | None = None
     rejects: OutputFile | None = None
@@ -123,6 +135,12 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     rejects: str | None = None
     """The file with the rejected records and their reasons."""
+    files: tuple[str, ...] = ()
+    """Those that were read, the first ones of many."""
+    file_count: int = 0
+    left_out: tuple[str, ...] = ()
+    """Files in the directories that were not read, for their names; the first ones of many."""
+    left_out_count: int = 0
     adjusted: int = 0
     """Geometries that were wrapped or split at the date line."""
     without_geometry: int = 0

@@ -158,12 +158,13 @@ def of_vector(
     pieces: list[Piece] = []
     for path in files:
         info = _info(path, layer)
-        if encoding is not None and info["driver"] != _SHAPEFILE:
+        is_shapefile = info["driver"] == _SHAPEFILE
+        if encoding is not None and not is_shapefile:
             raise InvalidArgument(f"{path} says itself how it is encoded", field="encoding")
         chosen = str(info["layer_name"])
         geometry = _GEOMETRY if info["geometry_type"] else None
         columns = _vector_columns(path, chosen, encoding)
-        layouts.append(Layout(path, columns, geometry, info["crs"]))
+        layouts.append(Layout(path, columns, geometry, info["crs"], is_clockwise=is_shapefile))
         pieces += _vector_pieces(path, int(info["features"]), chosen, encoding)
     schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
