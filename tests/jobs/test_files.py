@@ -68,6 +68,19 @@ def test_what_stays_inside_may_be_named(mine: Path, name: str) -> None:
     assert placed(mine, name) == str(mine / name)
 
 
+@pytest.mark.parametrize("name", [".", "./", "./.", "round", "plain/up"])
+def test_the_directory_of_a_realm_itself_is_no_name(mine: Path, name: str) -> None:
+    """A result of that name would replace all of its files."""
+    (mine / "link").unlink()
+    (mine / "later.json").unlink()
+    (mine / "roads" / "north" / "deep").unlink()
+    (mine / "round").symlink_to(mine)
+    (mine / "plain" / "up").symlink_to("..")
+    with pytest.raises(Forbidden, match="not below the directory"):
+        placed(mine, name)
+    assert placed(mine, "*") == str(mine / "*")
+
+
 def test_more_files_than_can_be_looked_at_are_refused(
     mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

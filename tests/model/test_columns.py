@@ -206,6 +206,11 @@ GEOMETRIES = {
     ),
     "measures": (wkb("POINT M (1 2 3)"), "geometry", "measures"),
     "heights and measures": (wkb("POINT ZM (1 2 3 4)"), "geometry", "measures"),
+    "a curve": (
+        struct.pack("<BII", 1, 8, 3) + struct.pack("<6d", 0, 0, 1, 1, 2, 0),
+        "geometry",
+        "is a curve",
+    ),
     "another system": (
         shapely.to_wkb(shapely.set_srid(shapely.Point(1, 2), 3857), include_srid=True),
         "geometry",

@@ -813,6 +813,9 @@ EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 REJECTS_MAX: Final = 10_000
 """How many records of a load may be rejected before it is given up, unless told otherwise."""
 
+LOAD_FILES_TOLD_MAX: Final = 100
+"""Files that the report of a load names; it counts all."""
+
 LOAD_CHUNK_BYTES: Final = 16 * MIB
 """About how much of a file of GeoJSON is in the hands of a task at once; what is made of it is
 several times as much."""

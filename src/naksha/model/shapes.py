@@ -5,7 +5,7 @@ Whatever is not plainly right is left to those rules themselves, which say where
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,8 @@ from naksha.model.problems import Broken
 SRIDS: Final = (0, 4326)
 """Reference systems that a geometry may name: none, or the one that all have."""
 
+CURVED: Final = "is a curve or surface that GeoJSON has not; make lines or polygons of it"
+MEASURED: Final = "has measures (M); a position has 2 or 3 numbers"
 _POLYGONS: Final = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
 _FIRST_MULTI: Final = shapely.GeometryType.MULTIPOINT
 _RING_POSITIONS_MIN: Final = 4
@@ -27,12 +29,24 @@ Mask = npt.NDArray[np.bool_]
 _Index = npt.NDArray[np.int64]
 
 
+def read_shapes(given: Shapes, read: Callable[..., Any] = shapely.from_wkb) -> Shapes:
+    """The shapes of WKB, or of WKT by `shapely.from_wkt`; None for what is none, and for curves,
+    of which one alone would have all others refused."""
+    try:
+        with np.errstate(invalid="ignore"):
+            shapes: Shapes = read(given, on_invalid="ignore")
+        return shapes
+    except NotImplementedError:
+        if len(given) == 1:
+            return np.array([None], dtype=object)
+    middle = len(given) // 2
+    return np.concatenate([read_shapes(half, read) for half in (given[:middle], given[middle:])])
+
+
 def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
     """The shapes, and which of them are plainly right. One that is neither a shape nor was None
     cannot be read; collections are never plain."""
-    given = np.array(wkbs, dtype=object)
-    with np.errstate(invalid="ignore"):
-        shapes: Shapes = shapely.from_wkb(given, on_invalid="ignore")
+    shapes = read_shapes(np.array(wkbs, dtype=object))
     kinds = shapely.get_type_id(shapes)
     missing = np.array([wkb is None for wkb in wkbs], dtype=np.bool_)
     plain: Mask = np.array(
@@ -58,11 +72,13 @@ def geojson_like(wkb: bytes) -> dict[str, Any]:
             shape = shapely.from_wkb(wkb)
     except shapely.errors.GEOSException as error:
         raise Broken("", f"is no WKB: {error}") from None
+    except NotImplementedError:
+        raise Broken("", CURVED) from None
     srid = shapely.get_srid(shape)
     if srid not in SRIDS:
         raise Broken("", f"is in the reference system {srid}, not in {SRIDS[-1]}")
     if shapely.has_m(shape):
-        raise Broken("", "has measures (M); a position has 2 or 3 numbers")
+        raise Broken("", MEASURED)
     try:
         found: dict[str, Any] = mapping(shape)
     except IndexError:  # an empty point among others

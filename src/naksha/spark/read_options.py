@@ -204,7 +204,7 @@ def _wkb(text: str) -> bytes:
             assert wkb is not None
             return wkb
         return bytes(shapely.to_wkb(shapely.from_wkt(text), flavor="iso"))
-    except (msgspec.DecodeError, shapely.errors.GEOSException) as error:
+    except (msgspec.DecodeError, shapely.errors.GEOSException, NotImplementedError) as error:
         raise InvalidArgument(
             f"No geometry as GeoJSON or WKT: {error}", field="intersects"
         ) from None

@@ -130,7 +130,7 @@ def geometry_of(spatial: Intersects) -> Any:
         raise InvalidArgument("The radius must not be negative", field="spatial.radius")
     try:
         return shapely.from_wkb(spatial.wkb)
-    except shapely.errors.GEOSException as error:
+    except (shapely.errors.GEOSException, NotImplementedError) as error:
         raise InvalidArgument(f"Not a geometry: {error}", field="spatial.wkb") from None
 
 

@@ -17,6 +17,16 @@ from naksha.spark.options import Place
 Feature = dict[str, Any]
 
 
+class Heard(Silent):
+    """Somebody who listens."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.texts.append(text)
+
+
 def feature(id_: str, lon: float, lat: float, **properties: Any) -> Feature:
     point = {"type": "Point", "coordinates": [lon, lat]}
     return {"type": "Feature", "id": id_, "geometry": point, "properties": properties}

@@ -28,7 +28,7 @@ from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
 from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
 from naksha.spi.staging import WriteMode
-from tests.spark.jobs.loads import content, feature, loaded, rejects_of, spec_of
+from tests.spark.jobs.loads import Heard, content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
@@ -59,6 +59,15 @@ def csv(path: Path) -> Path:
 def wkt(path: Path) -> Path:
     rows = [f"{id_}\tPOINT ({lon} {lat})\t{name or ''}" for id_, lon, lat, name in ROWS]
     path.write_text("\n".join(["id\twkt\tname", *rows]))
+    return path
+
+
+def hex_wkb(path: Path) -> Path:
+    """As PostGIS writes it."""
+    points = shapely.set_srid([shapely.Point(lon, lat) for _, lon, lat, _ in ROWS], 4326)
+    digits = shapely.to_wkb(points, hex=True, include_srid=True)
+    rows = [f"{id_};{wkb};{name or ''}" for (id_, *_, name), wkb in zip(ROWS, digits, strict=True)]
+    path.write_text("\n".join(["id ; geom ;name", *rows]))
     return path
 
 
@@ -95,6 +104,7 @@ FORMATS: dict[str, Callable[[Path], Path]] = {
     "a.geojsonl": lines,
     "a.csv": csv,
     "a.tsv": wkt,
+    "hex.csv": hex_wkb,
     "a.parquet": parquet,
     "geo.parquet": geoparquet,
     "a.gpkg": geopackage,
@@ -329,6 +339,22 @@ def test_a_new_collection_has_the_settings_that_are_wanted(
     with naksha.connect(location, app_id="test") as db:
         (made,) = db.collections()
     assert (made.max_age, made.id_prefix, made.optimal_partitioning) == (7, "p-", True)
+
+
+def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
+    location, heard = small_town.place.location, Heard()
+    (tmp_path / "a.csv").write_text("code,shape,lon,lat\na,POINT (1 2),,\nb,POINT (1 2),1,2\n")
+    some = load(spark, spec_of(location, tmp_path / "a.csv"), heard)
+    assert (some.created, some.without_geometry, some.without_id) == (2, 1, 2)
+    assert heard.texts == ["No feature has an id; if a column has them, name it in the mapping"]
+    heard = Heard()
+    (tmp_path / "b.csv").write_text("code,shape\na,POINT (1 2)\n")
+    mapping = Mapping(id="code")
+    none = load(spark, spec_of(location, tmp_path / "b.csv", mapping=mapping), heard)
+    assert (none.created, none.without_geometry, none.without_id) == (1, 1, 0)
+    assert heard.texts == [
+        "No feature has a geometry; if a column has them, name it in the mapping"
+    ]
 
 
 class TooLate(Silent):

@@ -56,6 +56,28 @@ def test_bytes_that_are_no_text_are_rejected_with_their_lines(tmp_path: Path) ->
     ]
 
 
+def test_texts_are_read_in_the_encoding_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('id;größe\na;Köln\nb;"ä;\n"\n'.encode("cp1252") + b"c;\x81\n")
+    piece = Piece(str(path), encoding="cp1252")
+    names = delimited._names_in(piece)
+    assert names == ["id", "größe"]
+    schema = with_own_fields(StructType([StructField(name, StringType()) for name in names]))
+    rows = [row for batch in delimited.read_rows(schema, piece) for row in batch.to_pylist()]
+    assert [(row[LINE], row["größe"]) for row in rows] == [(2, "Köln"), (3, "ä;\n"), (5, None)]
+    assert rows[2][PROBLEM].startswith("cannot be read: 'charmap' codec can't decode byte 0x81")
+
+
+def test_blanks_around_names_are_no_part_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id , lon,"lat " , the name\na,1,2,x\n')
+    assert delimited._names_in(Piece(str(path))) == ["id", "lon", "lat", "the name"]
+    assert read(path, "id", "the name")[0]["the name"] == "x"
+    path.write_text("id, id\n")
+    with pytest.raises(InvalidArgument, match="the column 'id' twice"):
+        delimited._names_in(Piece(str(path)))
+
+
 def test_a_row_may_be_long(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     long = "x" * (2 * delimited._BLOCK)

@@ -154,6 +154,37 @@ def test_numbers_that_json_has_not(spark: SparkSession, tmp_path: Path, small_to
     }
 
 
+def test_ids_of_floating_numbers_are_whole_or_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    """Programs have them where some ids are missing."""
+    doubles = [12345678.0, 2.0, float("nan"), None, -0.0, 2.0**53 - 1, 2.0**53, 1.5, float("inf")]
+    floats = pa.array([1.0, 2.0**24], pa.float32())
+    pyarrow.parquet.write_table(pa.table({"id": doubles, "n": [1.5] * 9}), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pa.table({"id": floats}), tmp_path / "b.parquet")
+    told = []
+    for name in ("a", "b"):
+        rows = records_of(spark, spec_of("file:x", tmp_path / f"{name}.parquet"))[0].collect()
+        told += [row.problem or row.id for row in rows]
+    said = "id: no id is made of {}; give it as a text".format
+    assert told == [
+        *("12345678", "2", None, None, "0", "9007199254740991"),
+        *(said(number) for number in ("9.007199254740992E15", "1.5", "Infinity")),
+        *("1", said("1.6777216E7")),
+    ]
+
+
+def test_types_that_spark_does_not_know_are_refused_by_their_names(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,p\na,1\n")
+    (tmp_path / "a.geojsonl").write_text(bare("a", '{"p": 1}'))
+    for name in ("a.csv", "a.geojsonl"):
+        for type_ in ("foo", "", "array<"):
+            mapping = Mapping(types={"p": type_})
+            with pytest.raises(InvalidArgument, match="'p' cannot be read as") as error:
+                records_of(spark, spec_of("file:x", tmp_path / name, mapping=mapping))
+            assert error.value.field == "mapping.types.p"
+
+
 def test_texts_that_are_read_as_such_numbers(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,x\na,NaN\nb,-Infinity\nc,2.5\n")
     texts = [json.dumps(feature(x, 1, 2, x=x)) for x in ("NaN", "Infinity", "2.5")]

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
+import pytest
 import shapely
-from pyspark.sql import Row
+import shapely.geometry
+from pyspark.sql import Row, SparkSession
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.spark.jobs.frame import Silent
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.spark.jobs.diff import JOB as DIFF
+from naksha.spark.jobs.diff import Diff
+from naksha.spark.jobs.frame import AnyJob, Silent, Spec
+from naksha.spark.jobs.load import JOB as LOAD
+from naksha.spark.jobs.load import _check_all_told
+from naksha.spark.jobs.loading import geojson
 from naksha.spark.jobs.loading.checking import REJECTED, Checked, Checker, keep_rejected
 from naksha.spark.jobs.loading.files import files_of
 from naksha.spark.jobs.loading.geojson import RECORDS
+from naksha.spark.jobs.loading.records import records_of
+from naksha.spark.jobs.loading.spec import Load
 from naksha.spark.jobs.loading.staging import Staging
+from naksha.spark.jobs.registry import read_spec
 from tests.spark.jobs.loads import spec_of
 from tests.spark.jobs.town import Town
 
@@ -71,6 +83,88 @@ def test_what_is_told_of_a_record_has_an_end() -> None:
     assert told["record"] == long[:length_max]
 
 
+CURVE = bytes.fromhex("010A00000001000000010800000003000000") + bytes(48)
+"""A polygon with a circle for its ring."""
+
+
+def test_curves_are_rejected_each_by_itself() -> None:
+    rows = [
+        {"id": "a", "geometry": shapely.to_wkb(shapely.Point(1, 2))},
+        {"id": "b", "geometry": CURVE},
+        {"id": "c", "wkt": "POINT (3 4)"},
+        {"id": "d", "wkt": "CIRCULARSTRING (0 0, 1 1, 2 0)"},
+        {"id": "e", "wkt": CURVE.hex()},
+        {"id": "f", "wkt": "COMPOUNDCURVE (CIRCULARSTRING (0 0, 1 1, 2 0), (2 0, 3 3))"},
+        {"id": "g", "wkt": "CIRCLE (0 0, 1)"},
+    ]
+    found = checked(*rows)
+    assert found.given[0].column("id").to_pylist() == ["a", "c"]
+    told = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
+    curved = "geometry: is a curve or surface that GeoJSON has not; make lines or polygons of it"
+    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry: is no WKT"}
+    (record,) = checked({"geometry": CURVE}).rejected.column("record").to_pylist()
+    assert json.loads(record)["wkb"] == CURVE.hex()
+
+
+def test_measures_are_rejected_unless_there_are_none() -> None:
+    texts = ["POINT M (1 2 3)", "POINT ZM (1 2 3 4)", "POINT M (1 2 NaN)", "POINT ZM (1 2 3 NaN)"]
+    found = checked(*({"id": f"f{n}", "wkt": text} for n, text in enumerate(texts)))
+    assert {row["reason"] for row in found.rejected.to_pylist()} == {
+        "geometry: has measures (M); a position has 2 or 3 numbers"
+    }
+    assert found.rejected.column("id").to_pylist() == ["f0", "f1"]
+    kept = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
+    assert shapely.to_wkt(kept).tolist() == ["POINT (1 2)", "POINT Z (1 2 3)"]
+
+
+def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None:
+    """As those of PostGIS do, in bytes or in digits."""
+    point = shapely.Point(500000, 5600000)
+    named = shapely.to_wkb(shapely.set_srid(point, 25832), include_srid=True)
+    rows = [{"wkt": named.hex()}, {"geometry": named}]
+    for row in checked(*rows).rejected.to_pylist():
+        assert row["reason"] == (
+            "geometry: is in the reference system 25832; name that of all features in the mapping"
+        )
+    metres = Checker(CollectionInfo(id="places"), "EPSG:25832")
+    (given,) = metres.check(batch_of(*rows, {"wkt": shapely.to_wkb(point, hex=True)})).given
+    assert len(set(given.column("geometry").to_pylist())) == 1
+    assert shapely.from_wkb(given.column("geometry")[0].as_py()).x == pytest.approx(9)
+    degrees = shapely.to_wkb(shapely.set_srid(shapely.Point(1, 2), 4326), include_srid=True)
+    (given,) = checked({"geometry": degrees}, {"wkt": degrees.hex()}).given
+    assert given.column("geometry").to_pylist() == [shapely.to_wkb(shapely.Point(1, 2))] * 2
+
+
+WIDE = shapely.box(-170, -60, 170, 60, ccw=False)
+OVER = shapely.Polygon([(170, 0), (170, 10), (-170, 10), (-170, 0), (170, 0)])
+"""Both are clockwise, the second one on the globe, where it is 20 degrees wide."""
+BEYOND = shapely.LineString([(170, 0), (190, 0)])
+
+
+def test_rings_of_shapefiles_are_clockwise() -> None:
+    rows = [{"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND)]
+    found = Checker(CollectionInfo(id="places"), None, frozenset("x")).check(batch_of(*rows))
+    wide, over, beyond = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
+    assert shapely.equals_exact(wide, WIDE)
+    assert (over.geom_type, over.area, found.adjusted) == ("MultiPolygon", 200, 2)
+    assert shapely.get_coordinates(beyond).tolist() == [[170, 0], [180, 0], [-180, 0], [-170, 0]]
+    # By RFC 7946 they are meant the other way round.
+    wide, over, _ = shapely.from_wkb(checked(*rows).given[0].column("geometry").to_pylist())
+    assert (wide.area, shapely.equals_exact(over, OVER)) == (20 * 120, True)
+
+
+def test_geometries_stay_as_they_are_at_the_date_line_if_that_is_wanted() -> None:
+    checker = Checker(CollectionInfo(id="places"), None, is_cut=False)
+    found = checker.check(batch_of(*({"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND))))
+    kept = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
+    assert (found.adjusted, shapely.equals_exact(kept, [WIDE, OVER]).all()) == (0, True)
+    assert found.rejected.column("line").to_pylist() == [3]
+    line = json.dumps({"type": "Feature", "geometry": shapely.geometry.mapping(BEYOND)}).encode()
+    for is_cut, problems in ((True, 0), (False, 1)):
+        records = geojson.records_of("x", [(1, line)], is_cut=is_cut)
+        assert records.num_rows - records.column("problem").null_count == problems
+
+
 def test_many_that_are_wrong_are_told_each() -> None:
     rows = [{"id": f"f{n}", "properties": "{" if n % 3 else "{}"} for n in range(700)]
     found = checked(*rows)
@@ -102,6 +196,27 @@ def test_rejected_records_are_kept_where_no_later_load_takes_them_for_features(
     assert files_of(spec_of("file:x", named)) == [str(named)]
 
 
+def test_rejected_records_replace_nothing_but_others_of_their_kind(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,lon,lat\na,8,95\n")
+    (tmp_path / "same.csv").symlink_to(path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.json").write_text('{"source": "mine"}')
+    (tmp_path / "a.csv.rejects.jsonl").write_text("[]")
+    spark: Any = None
+    for name in ("a.csv", "same.csv", "notes.txt", "notes.json", "", None):
+        rejects = None if name is None else str(tmp_path / name)
+        with pytest.raises(InvalidArgument, match=r"is read|not overwritten") as error:
+            records_of(spark, spec_of("file:x", path, rejects=rejects))
+        assert error.value.field == "rejects"
+        with pytest.raises(InvalidArgument):
+            kept(path=path, rejects=rejects)
+    assert path.read_text() == "id,lon,lat\na,8,95\n"
+    (tmp_path / "empty").touch()
+    for _ in range(2):
+        assert kept(path=path, rejects=str(tmp_path / "empty")) == tmp_path / "empty"
+
+
 def test_a_task_that_has_rejected_too_many_reads_no_more(small_town: Town) -> None:
     checker = Checker(CollectionInfo(id="places"), None)
     left = iter([batch_of({"id": f"f{n}"}, {"properties": "{"}) for n in range(9)])
@@ -109,3 +224,41 @@ def test_a_task_that_has_rejected_too_many_reads_no_more(small_town: Town) -> No
     reasons = [reason for batch in told for reason in batch.column("reason").to_pylist()]
     assert len(list(filter(None, reasons))) == 3
     assert len(list(left)) == 6
+    # It does not know how many there were, so nobody takes it for the end.
+    (end,) = told[-1].to_pylist()
+    assert (end["records"], end["features"]) == (None, 3)
+
+
+def test_a_task_tells_how_many_records_it_has_read(small_town: Town) -> None:
+    checker = Checker(CollectionInfo(id="places"), None)
+    batches = [batch_of({"id": f"f{n}"}, {"properties": "{"}) for n in range(3)]
+    (*_, end) = Staging(small_town.place, "j", checker, 9)(iter(batches))
+    assert end.select(["records", "features"]).to_pylist() == [{"records": 6, "features": 3}]
+    (end,) = Staging(small_town.place, "j", checker, 0)(iter([]))
+    assert end.select(["records", "table"]).to_pylist() == [{"records": 0, "table": None}]
+
+
+@pytest.mark.parametrize("ends", [[3, 2], [5, None]])
+def test_records_that_got_lost_on_the_way_are_noticed(ends: list[int | None]) -> None:
+    rows = [Row(records=records, reason=None) for records in ends]
+    with pytest.raises(NakshaError, match="5 records were read, but 4 were staged or rejected"):
+        _check_all_told([*rows, Row(records=None, reason="r")], 4)
+
+
+def test_a_number_of_rejected_records_is_not_negative(small_town: Town) -> None:
+    """It would be exceeded before anything is read, and nobody would be told of any record."""
+    place, spark = small_town.place, cast("SparkSession", None)
+    files = ("a.csv",)
+    jobs: list[tuple[AnyJob, Spec]] = [
+        (LOAD, Load(place=place, collection="c", files=files, app_id="test", rejects_max=-1)),
+        (DIFF, Diff(place=place, collection="c", files=files, rejects_max=-1)),
+    ]
+    for job, spec in jobs:
+        with pytest.raises(InvalidArgument, match="0 or more") as error:
+            job.run(spark, spec, Silent())
+        assert error.value.field == "rejects_max"
+        with pytest.raises(InvalidArgument) as error:
+            read_spec(msgspec.json.encode(spec))
+        assert error.value.field == "rejects_max"
+        schema = msgspec.json.schema(job.spec)["$defs"][job.spec.__name__]["properties"]
+        assert schema["rejects_max"]["minimum"] == 0

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import geopandas
 import pyarrow as pa
 import pyarrow.parquet
+import pyogrio
 import pytest
 import shapely
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import InvalidArgument
+from naksha.spark.jobs.loading.files import Piece
 from naksha.spark.jobs.loading.records import records_of
-from naksha.spark.jobs.loading.spec import Mapping
+from naksha.spark.jobs.loading.spec import Dateline, Mapping
+from naksha.spark.jobs.loading.tables import _info, _stream
 from tests.spark.jobs.loads import content, loaded, spec_of
 from tests.spark.jobs.town import Town
 
@@ -145,6 +149,13 @@ def test_types_that_do_not_go_together_are_refused(spark: SparkSession, tmp_path
             assert each in said, said
 
 
+def test_it_is_known_which_files_have_clockwise_rings(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("a.gpkg", "b.shp"):
+        frame("a", "EPSG:4326").to_file(tmp_path / name)
+    found = records_of(spark, spec_of("file:x", tmp_path, dateline=Dateline.KEEP))
+    assert found.clockwise == {str(tmp_path / "b.shp")}
+
+
 READ = """
 import sys
 from naksha.spark.jobs.loading.tables import _info
@@ -152,17 +163,8 @@ _info(sys.argv[1], None)
 """
 
 
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        (READ, "not recognized as being in a supported file format"),
-        # Somebody else has started GDAL, with all that it has.
-        (f"import pyogrio\n{READ}", "it leads to others (OGR_VRT)"),
-    ],
-)
-def test_a_file_that_leads_to_another_one_is_refused(
-    tmp_path: Path, program: str, said: str
-) -> None:
+@pytest.mark.parametrize("start", ["", "import pyogrio; pyogrio.list_drivers()"])
+def test_a_file_that_leads_to_another_one_is_refused(tmp_path: Path, start: str) -> None:
     """GDAL knows it by what is in it, whatever its name is."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "secret.csv").write_text("id,lon,lat\na,1,2\n")
@@ -170,9 +172,57 @@ def test_a_file_that_leads_to_another_one_is_refused(
         '<OGRVRTDataSource><OGRVRTLayer name="secret"><SrcDataSource>'
         f"{tmp_path}/elsewhere/secret.csv</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "a.gpkg")]
-    # Loads in this process have told GDAL already.
-    told = {name: text for name, text in os.environ.items() if name != "GDAL_SKIP"}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=told)
+    # Perhaps somebody else has started GDAL, with all that it has.
+    command = [sys.executable, "-c", f"{start}\n{READ}", str(tmp_path / "a.gpkg")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert said in ended.stderr
+    assert "a.gpkg is no Shapefile, GeoPackage, FlatGeobuf, GML or KML file" in ended.stderr
+
+
+def test_kinds_of_files_are_known_to_others_in_the_same_process(tmp_path: Path) -> None:
+    frame("a", "EPSG:4326").to_file(tmp_path / "a.geojson", driver="GeoJSON")
+    known = pyogrio.list_drivers()
+    with pytest.raises(InvalidArgument, match="is no Shapefile"):
+        _info(str(tmp_path / "a.geojson"), None)
+    assert pyogrio.list_drivers() == known
+    assert pyogrio.get_gdal_config_option("GML_DOWNLOAD_SCHEMA") is None
+    assert len(pyogrio.read_dataframe(tmp_path / "a.geojson")) == 1
+
+
+class Asked(BaseHTTPRequestHandler):
+    """A server that nobody should ask."""
+
+    paths: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.paths.append(self.path)
+        self.send_error(404)
+
+
+def test_no_file_leads_to_a_server(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Asked)
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    (tmp_path / "a.gml").write_text(
+        '<wfs:FeatureCollection xmlns:wfs="http://www.opengis.net/wfs" xmlns:n="http://n"'
+        ' xmlns:gml="http://www.opengis.net/gml"'
+        ' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="http://n '
+        f"{url}/?SERVICE=WFS&amp;VERSION=1.1.0&amp;REQUEST=DescribeFeatureType&amp;TYPENAME=n:a"
+        f' http://www.opengis.net/wfs {url}/wfs.xsd"><gml:featureMember><n:a><n:id>a</n:id>'
+        "<n:g><gml:Point><gml:pos>1 2</gml:pos></gml:Point></n:g></n:a></gml:featureMember>"
+        "</wfs:FeatureCollection>"
+    )
+    (tmp_path / "a.kml").write_text(
+        '<kml xmlns="http://www.opengis.net/kml/2.2"><Document><name>d</name><NetworkLink><Link>'
+        f"<href>{url}/a</href></Link></NetworkLink><Placemark><name>a</name><Point><coordinates>"
+        "1,2</coordinates></Point></Placemark></Document></kml>"
+    )
+    try:
+        for name in ("a.gml", "a.kml"):
+            assert _info(str(tmp_path / name), None)["features"] == 1
+            with _stream(Piece(str(tmp_path / name))) as (_, reader):
+                assert sum(batch.num_rows for batch in reader) == 1
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert Asked.paths == []

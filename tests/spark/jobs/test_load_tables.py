@@ -26,18 +26,19 @@ from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.loading import files, parquet, tables
 from naksha.spark.jobs.loading.files import Piece
-from naksha.spark.jobs.loading.records import records_of
+from naksha.spark.jobs.loading.records import records_of, tell_left_out
 from naksha.spark.jobs.loading.spec import Mapping
-from tests.spark.jobs.loads import content, loaded, rejects_of, spec_of
+from tests.spark.jobs.loads import Heard, content, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
 NANOS = 1577934245678901234
 TIMES = pa.struct([pa.field("t", pa.timestamp("ns"), nullable=False)])
 TYPES: dict[str, tuple[pa.Array, Any]] = {
-    "ns": (pa.array([NANOS], pa.timestamp("ns")), "2020-01-02T03:04:05.678"),
-    "ns_utc": (pa.array([NANOS], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.678Z"),
-    "deep_ns": (pa.array([[{"t": NANOS}]], pa.list_(TIMES)), [{"t": "2020-01-02T03:04:05.678"}]),
-    "us": (pa.array([NANOS // 1000], pa.timestamp("us")), "2020-01-02T03:04:05.678"),
+    "ns": (pa.array([NANOS], pa.timestamp("ns")), "2020-01-02T03:04:05.678901"),
+    "ns_utc": (pa.array([NANOS], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.678901Z"),
+    "deep_ns": (pa.array([[{"t": NANOS}]], pa.list_(TIMES)), [{"t": "2020-01-02T03:04:05.678901"}]),
+    "us": (pa.array([NANOS // 1000], pa.timestamp("us")), "2020-01-02T03:04:05.678901"),
+    "ms": (pa.array([1577934245600], pa.timestamp("ms")), "2020-01-02T03:04:05.600"),
     "zone": (pa.array([0], pa.timestamp("ms", "Europe/Berlin")), "1970-01-01T00:00:00.000Z"),
     "time": (pa.array([dt.time(1, 2, 3)], pa.time32("ms")), "01:02:03.000"),
     "time_us": (pa.array([dt.time(1, 2, 3, 4)], pa.time64("us")), "01:02:03.000004"),
@@ -104,7 +105,7 @@ def test_the_oldest_type_of_times_has_moments(spark: SparkSession, tmp_path: Pat
     old = pa.table({"id": ["a"], "at": times})
     pq.write_table(old, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     pq.write_table(old.set_column(1, "plain", times), tmp_path / "new.parquet")
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "*.parquet")).rows
     found = sorted(row.properties for row in records.select("properties").collect())
     assert found == [
         '{"plain":"1066-10-14T00:00:00.000","at":null}',
@@ -121,14 +122,14 @@ def test_files_for_either_reader_go_together(spark: SparkSession, tmp_path: Path
     with pq.ParquetFile(tmp_path / "a.parquet") as a, pq.ParquetFile(tmp_path / "b.parquet") as b:
         given = [parquet._is_for_spark("/x.parquet", file) for file in (a, b)]
         assert [*given, parquet._is_for_spark("/x[1].parquet", a)] == [True, False, False]
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "*.parquet")).rows
     rows = records.select("source", "line", "properties").collect()
     assert sorted((row.source, row.line, row.properties) for row in rows) == [
         (str(tmp_path / "a.parquet"), 1, '{"n":1,"box":{"xmin":1.5},"at":null}'),
         (
             str(tmp_path / "b.parquet"),
             1,
-            '{"n":1099511627776,"box":null,"at":"2020-01-02T03:04:05.678"}',
+            '{"n":1099511627776,"box":null,"at":"2020-01-02T03:04:05.678901"}',
         ),
     ]
 
@@ -144,7 +145,7 @@ def test_columns_that_spark_reads_are_the_same_by_pyarrow(
     pq.write_table(pa.table(columns), tmp_path / "types.parquet")
     with pq.ParquetFile(tmp_path / "types.parquet") as file:
         assert parquet._is_for_spark("/types.parquet", file) is not others
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "types.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "types.parquet")).rows
     (row,) = records.select("properties").collect()
     assert json.loads(row.properties) == {name: expected for name, (_, expected) in known.items()}
 
@@ -159,6 +160,28 @@ def test_a_type_that_cannot_be_read_is_told_with_its_column(
     pq.write_table(pa.table({"id": ["a"], "odd": pa.nulls(1, type_)}), path)
     with pytest.raises(InvalidArgument, match=r"a\.parquet: the column 'odd'") as error:
         records_of(spark, spec_of("file:x", path))
+    assert error.value.field == "files"
+
+
+@pytest.mark.parametrize(
+    "geo",
+    [
+        {},
+        [],
+        {"primary_column": "g", "columns": {"g": {"encoding": "WKB"}}},
+        {"primary_column": "geometry", "columns": {}},
+        {"primary_column": "geometry", "columns": {"geometry": {"covering": {"bbox": {}}}}},
+        {"primary_column": "geometry", "columns": {"geometry": {"encoding": "point"}}},
+    ],
+    ids=str,
+)
+def test_what_a_file_says_of_its_geometries_is_right_or_told(tmp_path: Path, geo: Any) -> None:
+    rows = pa.table({"id": ["a"], "geometry": [shapely.to_wkb(shapely.Point(1, 1))]})
+    rows = rows.replace_schema_metadata({"geo": json.dumps(geo)})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    spark: Any = None
+    with pytest.raises(InvalidArgument, match=r"a\.parquet") as error:
+        records_of(spark, spec_of("file:x", tmp_path / "a.parquet"))
     assert error.value.field == "files"
 
 
@@ -206,7 +229,7 @@ def test_row_groups_are_read_in_pieces_and_no_row_is_lost(
     for name, group in (("a", 7), ("b", 100), ("c", 1)):
         rows = pa.table({"id": [f"{name}{n:04}" for n in range(100)]})
         pq.write_table(rows, tmp_path / f"{name}.parquet", row_group_size=group)
-    records, _ = records_of(spark, spec_of("file:x", tmp_path / "*.parquet"))
+    records = records_of(spark, spec_of("file:x", tmp_path / "*.parquet")).rows
     found = {(Path(row.source).stem, row.line): row.id for row in records.collect()}
     assert found == {(name, n + 1): f"{name}{n:04}" for name in "abc" for n in range(100)}
     assert records.rdd.getNumPartitions() > 3
@@ -250,7 +273,7 @@ def test_vector_files_are_read_in_small_batches_and_no_feature_is_lost(
     monkeypatch.setattr(limits, "LOAD_BATCH_ROWS_MAX", 7)
     path = tmp_path / f"a.{suffix}"
     shapes(100).to_file(path)
-    records, _ = records_of(spark, spec_of("file:x", path))
+    records = records_of(spark, spec_of("file:x", path)).rows
     rows = records.select("id", "line").collect()
     expected = geopandas.read_file(path)["id"].tolist()  # Some formats have an order of their own.
     assert sorted((row.line, row.id) for row in rows) == list(enumerate(expected, 1))
@@ -267,6 +290,58 @@ def test_a_batch_of_large_features_is_small(tmp_path: Path) -> None:
     assert len(batches) < 10
 
 
+def latin(path: Path, column: str = "name") -> Path:
+    """A Shapefile that does not say how its texts are encoded."""
+    cities = {"id": ["a", "b"], column: ["Köln", "Bonn"]}
+    points = shapely.points([7, 7.1], [50.9, 50.7])
+    geopandas.GeoDataFrame(cities, geometry=points, crs="EPSG:4326").to_file(
+        path, encoding="ISO-8859-1"
+    )
+    path.with_suffix(".cpg").unlink()
+    table = bytearray(path.with_suffix(".dbf").read_bytes())
+    table[29] = 0
+    path.with_suffix(".dbf").write_bytes(table)
+    return path
+
+
+def read_vector(path: Path, encoding: str | None = None) -> list[dict[str, Any]]:
+    layout = tables._vector_columns(str(path), path.stem, encoding)
+    (piece,) = tables._vector_pieces(str(path), 2, path.stem, encoding)
+    batches = tables._read_vector(tables.with_own_fields(layout), piece)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_texts_of_a_shapefile_are_as_they_were_or_rejected(tmp_path: Path) -> None:
+    path = latin(tmp_path / "a.shp")
+    cologne, bonn = sorted(read_vector(path), key=lambda row: int(row[tables.LINE]))
+    assert (bonn["id"], bonn["name"], bonn[tables.PROBLEM]) == ("b", "Bonn", None)
+    assert (cologne["id"], cologne[tables.LINE]) == (None, 1)
+    assert cologne[tables.PROBLEM].startswith("name: cannot be read, name the `encoding`: 'utf-8'")
+    shown = json.loads(cologne[tables.RECORD])
+    assert (shown["id"], shown["name"]) == ("a", "K\ufffdln")
+    assert shapely.from_wkb(shown["geometry"]) == shapely.Point(7, 50.9)
+    for encoding in ("cp1252", "iso8859-1"):
+        assert [row["name"] for row in read_vector(path, encoding)] == ["Köln", "Bonn"]
+    named = latin(tmp_path / "b.shp", "größe")
+    with pytest.raises(InvalidArgument, match=r"b\.shp.*name the `encoding`"):
+        read_vector(named)
+    assert read_vector(named, "cp1252")[0]["größe"] == "Köln"
+
+
+def test_an_encoding_is_one_of_texts_and_of_files_that_do_not_say_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id")
+    (tmp_path / "a.json").write_text("{}")
+    shapes(1).to_file(tmp_path / "a.gpkg")
+    spark: Any = None
+    for name, encoding in (
+        *(("a.csv", each) for each in ("klingon", "base64", "utf-16", "utf-16-le", "\0")),
+        *((each, "cp1252") for each in ("a.json", "a.gpkg")),
+    ):
+        with pytest.raises(InvalidArgument) as error:
+            records_of(spark, spec_of("file:x", tmp_path / name, encoding=encoding))
+        assert error.value.field == "encoding", (name, encoding)
+
+
 # ---- Files and layers ----------------------------------------------------------------------------
 
 
@@ -276,8 +351,37 @@ def test_files_of_a_directory_are_known_whatever_letters_their_endings_have(
     (tmp_path / "in").mkdir()
     (tmp_path / "in/A.CSV").write_text("id,lon,lat\na,1,2\n")
     (tmp_path / "in/b.csv").write_text("id,lon,lat\nb,1,2\n")
-    loaded(spark, small_town.place.location, tmp_path / "in")
+    (tmp_path / "in/c.csv.gz").write_text("x")
+    done = loaded(spark, small_town.place.location, tmp_path / "in")
     assert content(small_town.place.location).keys() == {"a", "b"}
+    assert (done.file_count, done.left_out_count) == (2, 1)
+    assert done.files == (str(tmp_path / "in/A.CSV"), str(tmp_path / "in/b.csv"))
+    assert done.left_out == (str(tmp_path / "in/c.csv.gz"),)
+
+
+def test_files_of_a_directory_that_are_left_out_are_told(tmp_path: Path) -> None:
+    told = ["_b.csv", "_old/c.csv", "c.csv.gz", "d.CSV.txt", "lone.dbf"]
+    beside = ["_SUCCESS", ".a.csv.crc", "_report.json", "a.csv.rejects.jsonl"]
+    beside += ["s.dbf", "s.shp.xml", "s.cpg", "g.gfs"]
+    for name in (*told, *beside, "a.csv", "deep/a.csv", "s.shp", "g.gml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = files.found_files(spec_of("file:x", tmp_path))
+    assert [str(Path(each).relative_to(tmp_path)) for each in found.files] == [
+        *("a.csv", "deep/a.csv", "g.gml", "s.shp")
+    ]
+    assert [str(Path(each).relative_to(tmp_path)) for each in found.left_out] == told
+    heard = Heard()
+    tell_left_out(found, heard)
+    (said,) = heard.texts
+    assert said.startswith("5 files were left out")
+    assert str(tmp_path / "c.csv.gz") in said
+    # A pattern means files.
+    assert files.files_of(spec_of("file:x", tmp_path / "**")) == [
+        str(each)
+        for each in sorted(tmp_path.rglob("*"))
+        if each.is_file() and each.name[0] != "." and not each.name.endswith("rejects.jsonl")
+    ]
 
 
 def test_one_of_several_layers_must_be_named(

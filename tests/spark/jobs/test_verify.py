@@ -12,8 +12,10 @@ from typing import Any
 
 import asyncpg
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 from pyspark.sql import SparkSession
 
 from naksha.model import limits
@@ -22,9 +24,10 @@ from naksha.model.errors import StorageCorrupt
 from naksha.model.outcomes import outward
 from naksha.model.query import Query, States, id_hash
 from naksha.spark.jobs.frame import Silent
-from naksha.spark.jobs.invariants import Invariant
+from naksha.spark.jobs.invariants import READ, Invariant, Line, looked_at
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
-from naksha.spi.storage import Storage, WriteSession
+from naksha.spi.arrow import COLUMNS
+from naksha.spi.storage import Split, Storage, WriteSession
 from naksha.versioning import Policy, Signed, branches, rebase
 from naksha.versioning.refs import MAIN_BRANCH as MAIN
 from tests.cli.command import naksha as naksha_command
@@ -32,6 +35,15 @@ from tests.spark.jobs.town import Town, point
 
 XYZ = "@ns:com:here:xyz"
 IDS = [f"f{n}" for n in range(9)]
+
+
+def test_a_curve_is_no_shape_and_hides_no_others() -> None:
+    curve = bytes.fromhex("010800000003000000") + bytes(48)
+    schema = pa.schema([COLUMNS.field(name).with_nullable(True) for name in READ])
+    rows = [{"geometry": wkb} for wkb in (curve, shapely.to_wkb(shapely.Point(1, 2)), None)]
+    states = pa.RecordBatch.from_pylist(rows, schema=schema)
+    seen = looked_at(Line(None, 0, 0, 0), Split("s", "places", b""), states)
+    assert seen.column("is_shape").to_pylist() == [False, True, True]
 
 
 def checked(spark: SparkSession, town: Town, **settings: Any) -> Verified:

@@ -31,7 +31,8 @@ class JobFiles:
 
         Raises:
             InvalidArgument: It is no name.
-            Forbidden: It is not below the directory of the realm, or a link leads elsewhere.
+            Forbidden: It is not below the directory of the realm, but that directory itself, for
+                example, or a link leads elsewhere.
             LimitExceeded: There is too much to be looked at.
         """
         if value is None:
@@ -100,7 +101,10 @@ class _Look:
 
     def at(self, base: Path, name: str) -> None:
         """As it is, and as a pattern, step by step; then at what is in the directories found."""
-        self._real(base / name)
+        if self._real(base / name) == self._inside:
+            # Results would replace all files of the realm, and rejected records of all of them
+            # would lie beside the directory, not in it.
+            raise _Outside
         found = {self._inside}
         for part in PurePath(name).parts:
             found = self._fitting(found, part)

@@ -23,9 +23,15 @@ from naksha.model.query import Query, States
 from naksha.spark.jobs import external
 from naksha.spark.jobs.comparing import STATE, Comparer
 from naksha.spark.jobs.frame import InputFile, Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.loading.checking import Checker, keep_rejected
-from naksha.spark.jobs.loading.records import collection_of, records_of
-from naksha.spark.jobs.loading.spec import Format, Mapping
+from naksha.spark.jobs.loading.checking import check_rejects, keep_rejected
+from naksha.spark.jobs.loading.files import found_files
+from naksha.spark.jobs.loading.records import (
+    checker_of,
+    collection_of,
+    records_of,
+    tell_left_out,
+)
+from naksha.spark.jobs.loading.spec import Dateline, Format, Mapping, RejectsMax
 from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
@@ -54,16 +60,19 @@ class Diff(Spec, frozen=True, kw_only=True, tag="diff"):
     query: Query = Query()
     """Only features that it finds, in one of the two versions or at any time in between."""
     files: tuple[InputFile, ...] = ()
-    """Features to compare the old version with. `format`, `layer`, `mapping` and `rejects` are
-    those of a load. Tags and `crid` that they do not have are taken to be as they are."""
+    """Features to compare the old version with. `format`, `layer`, `encoding`, `mapping`,
+    `dateline` and `rejects` are those of a load. Tags and `crid` that they do not have are taken to
+    be as they are."""
     format: Format = Format.AUTO
     layer: str | None = None
+    encoding: str | None = None
     mapping: Mapping = Mapping()
+    dateline: Dateline = Dateline.CUT
     mode: WriteMode = WriteMode.MIRROR
     """Of the load: with `mirror` what is not in the files is deleted, with `upsert` it is not."""
     rejects: OutputFile | None = None
     """The file that rejected records go to; beside the first file that is read unless given."""
-    rejects_max: int = REJECTS_MAX
+    rejects_max: RejectsMax = REJECTS_MAX
     output: OutputFile | None = None
     """A directory for the changes; without it they are only counted."""
     output_format: Output = Output.PARQUET
@@ -145,6 +154,7 @@ def _check(spec: Diff) -> None:
         raise InvalidArgument("Files are compared with one version, as a whole", field="files")
     if spec.mode not in (WriteMode.MIRROR, WriteMode.UPSERT):
         raise InvalidArgument("Files are compared as `mirror` or `upsert`", field="mode")
+    check_rejects(spec)
 
 
 # ---- Files ---------------------------------------------------------------------------------------
@@ -156,8 +166,11 @@ def _diff_files(
     storage = existing(spec.place)
     info = storage.call(lambda s: collection_of(s, spec.collection))
     at, splits = storage.call(lambda s: _whole(s, spec))
-    records, crs = records_of(spark, spec)
-    read = records.mapInArrow(external.Reading(Checker(info, crs)), external.READ_ROWS).persist()
+    found = found_files(spec)
+    tell_left_out(found, progress)
+    records = records_of(spark, spec, found.files)
+    reading = external.Reading(checker_of(spec, info, records))
+    read = records.rows.mapInArrow(reading, external.READ_ROWS).persist()
     try:
         wrong = read.where("reason IS NOT NULL").limit(spec.rejects_max + 1)
         rejected = watched(spark, progress, "read and check", wrong.collect)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 
 from naksha.model.quadkey import qrids
 from naksha.model.query import States
+from naksha.model.shapes import read_shapes
 from naksha.model.state import XYZ
 from naksha.model.transaction import MAIN
 from naksha.model.txn import DAY_FACTOR, MONTH_FACTOR, YEAR_FACTOR
@@ -127,7 +128,7 @@ class Rule(NamedTuple):
 def looked_at(line: Line, split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of states as `SEEN`: the geometries are looked at where they are read."""
     wkb = batch.column("geometry")
-    shapes = shapely.from_wkb(wkb.to_numpy(zero_copy_only=False), on_invalid="ignore")
+    shapes = read_shapes(wkb.to_numpy(zero_copy_only=False))
     nothing = np.array(wkb.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
     bounds = shapely.bounds(shapes)
     on_earth = (np.abs(bounds) <= np.array([180.0, 90.0, 180.0, 90.0])).all(axis=1)

@@ -9,13 +9,20 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from naksha.model.errors import Cancelled, InvalidArgument
+from naksha.model import limits
+from naksha.model.errors import Cancelled, InvalidArgument, NakshaError
 from naksha.model.names import check_app_id, check_author, check_collection_id
 from naksha.spark.jobs.frame import Access, Job, Progress
 from naksha.spark.jobs.loading import history
-from naksha.spark.jobs.loading.checking import Checker, keep_rejected
-from naksha.spark.jobs.loading.files import files_of
-from naksha.spark.jobs.loading.records import collection_of, records_of
+from naksha.spark.jobs.loading.checking import check_rejects, keep_rejected
+from naksha.spark.jobs.loading.files import Found, found_files
+from naksha.spark.jobs.loading.records import (
+    Records,
+    checker_of,
+    collection_of,
+    records_of,
+    tell_left_out,
+)
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
@@ -33,22 +40,27 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     check_author(spec.author)
     if spec.key is not None:
         check_key(spec.key)
+    check_rejects(spec)
     if spec.info is not None and spec.info.id != spec.collection:
         raise InvalidArgument(
             f"The settings are those of {spec.info.id!r}, not of {spec.collection!r}", field="info"
         )
     storage = opened(spec.place)
-    if spec.history:
-        return history.load_history(storage, spec, files_of(spec), progress)
-    before = applied_job(storage, spec.job_id, spec.collection) if spec.job_id else None
+    is_staged = bool(spec.job_id) and not spec.history
+    before = applied_job(storage, spec.job_id, spec.collection) if is_staged else None
     if before is not None:
         return _loaded(spec, before)  # Its files may be gone, or others.
-    records, crs = records_of(spark, spec)
+    found = found_files(spec)
+    tell_left_out(found, progress)
+    if spec.history:
+        return _with_files(history.load_history(storage, spec, found.files, progress), found)
+    records = records_of(spark, spec, found.files)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
     job = spec.job_id or uuid.uuid4().hex
-    staging = Staging(spec.place, job, Checker(info, crs), spec.rejects_max)
+    staging = Staging(spec.place, job, checker_of(spec, info, records), spec.rejects_max)
     try:
-        return _load(spark, storage, spec, staging, records, progress)
+        done = _load(spark, storage, spec, staging, records, progress)
+        return _with_files(done, found)
     except BaseException:
         storage.call(lambda s: s.drop_staged(staging.job))
         raise
@@ -59,10 +71,10 @@ def _load(
     storage: Shared,
     spec: Load,
     staging: Staging,
-    records: DataFrame,
+    records: Records,
     progress: Progress,
 ) -> Loaded:
-    outcomes = records.mapInArrow(staging, OUTCOME_ROWS)
+    outcomes = records.rows.mapInArrow(staging, OUTCOME_ROWS)
     rows = watched(spark, progress, "read and check", lambda: _limited(outcomes, spec))
     rejected = [row for row in rows if row.reason is not None]
     file = keep_rejected(spec, rejected, progress)
@@ -75,6 +87,8 @@ def _load(
         )
     parts = parts_of(staging.job, rows)
     staged = sum(part.features for part in parts)
+    _check_all_told(rows, staged + len(rejected))
+    _tell_what_all_lack(rows, staged, progress)
     if not staged and spec.mode is WriteMode.MIRROR and not spec.delete_all:
         raise InvalidArgument(
             f"The files have no feature, and the mode {spec.mode.value!r} would delete all that "
@@ -99,8 +113,33 @@ def _load(
         records=staged + len(rejected),
         rejected=len(rejected),
         rejects=file,
-        adjusted=sum(row.adjusted or 0 for row in rows),
+        adjusted=_sum(rows, "adjusted"),
+        without_geometry=_sum(rows, "without_geometry"),
+        without_id=_sum(rows, "without_id"),
     )
+
+
+def _with_files(done: Loaded, found: Found) -> Loaded:
+    """The report with what was read."""
+    count_max = limits.LOAD_FILES_TOLD_MAX
+    return msgspec.structs.replace(
+        done,
+        files=tuple(found.files[:count_max]),
+        file_count=len(found.files),
+        left_out=tuple(found.left_out[:count_max]),
+        left_out_count=len(found.left_out),
+    )
+
+
+def _sum(rows: list[Any], count: str) -> int:
+    return sum(row[count] or 0 for row in rows)
+
+
+def _tell_what_all_lack(rows: list[Any], staged: int, progress: Progress) -> None:
+    """Say what no feature has: most likely there is a column that nobody has found."""
+    for count, what in (("without_geometry", "a geometry"), ("without_id", "an id")):
+        if staged and _sum(rows, count) == staged:
+            progress.say(f"No feature has {what}; if a column has them, name it in the mapping")
 
 
 def _loaded(spec: Load, applied: Applied) -> Loaded:
@@ -122,10 +161,21 @@ def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
     """What the tasks tell; of too many rejected records only the first ones."""
     kept = outcomes.persist()
     try:
-        staged = kept.filter("table IS NOT NULL").collect()
-        return staged + kept.filter("reason IS NOT NULL").limit(spec.rejects_max + 1).collect()
+        ends = kept.filter("reason IS NULL").collect()
+        return ends + kept.filter("reason IS NOT NULL").limit(spec.rejects_max + 1).collect()
     finally:
         kept.unpersist()
+
+
+def _check_all_told(rows: list[Any], told: int) -> None:
+    """Refuse to write what is not all: nothing but the number of records that tasks have read says
+    that none of them got lost on the way."""
+    ends = [row for row in rows if row.reason is None]
+    read = sum(row.records or 0 for row in ends)
+    if read != told or any(row.records is None for row in ends):
+        raise NakshaError(
+            f"{read} records were read, but {told} were staged or rejected; nothing was written"
+        )
 
 
 def _takes_spark(spec: Load) -> bool:

@@ -33,6 +33,7 @@ REJECTED: Final = pa.schema(
     ]
 )
 """A record that is no feature: where it is from, and what is wrong with it."""
+_LINE_BYTES_MAX: Final = 32 * limits.REJECT_LENGTH_MAX
 _SMALL: Final = 256
 """Records of which those that are right are put together again when one of them is wrong."""
 
@@ -53,10 +54,14 @@ class Checker(msgspec.Struct, frozen=True):
 
     info: CollectionInfo
     crs: str | None
+    clockwise: frozenset[str] = frozenset()
+    """Sources whose outer rings are clockwise."""
+    is_cut: bool = True
+    """Whether geometries are cut at the date line."""
 
     def check(self, batch: pa.RecordBatch) -> Checked:
         """Tell features from what is none."""
-        shapes = shapes_of(batch, self.crs)
+        shapes = shapes_of(batch, self.crs, self.clockwise, is_cut=self.is_cut)
         problems = dict(enumerate(batch.column("problem").to_pylist()))
         problems = {n: text for n, text in problems.items() if text is not None}
         problems = shapes.problems | problems
@@ -188,8 +193,8 @@ def _geometry(wkb: bytes | None) -> Any:
     try:
         text = shapely.to_geojson(shapely.from_wkb(wkb, on_invalid="ignore"))
         return None if text is None else _json(text)
-    except shapely.errors.ShapelyError:
-        return None
+    except (shapely.errors.ShapelyError, NotImplementedError):
+        return None  # No WKB, or a curve.
 
 
 def _json(text: str | None) -> Any:
@@ -198,6 +203,45 @@ def _json(text: str | None) -> Any:
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return text
+
+
+def check_rejects(spec: Source) -> None:
+    """Refuse what nobody can mean of rejected records, before anything is read."""
+    if spec.rejects_max < 0:
+        raise InvalidArgument("It is a number of records, 0 or more", field="rejects_max")
+
+
+def check_place(spec: Source, files: Sequence[str]) -> Path:
+    """The file for rejected records.
+
+    Raises:
+        InvalidArgument: Something else is there, one of the files that are read above all.
+    """
+    path = Path(spec.rejects or f"{_first_of(spec, files)}{REJECTS_SUFFIX}").absolute()
+    if not path.exists():
+        return path
+    if any(path.samefile(file) for file in files):
+        raise InvalidArgument(f"{path} is a file that is read", field="rejects")
+    if not _holds_rejected(path):
+        raise InvalidArgument(
+            f"{path} is there already, and has no rejected records in it; it is not overwritten",
+            field="rejects",
+        )
+    return path
+
+
+def _holds_rejected(path: Path) -> bool:
+    """Whether it is a file of rejected records, or has nothing in it."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        # Of a record, its id and the reason so much is told at the most; signs may be escaped.
+        line = file.readline(_LINE_BYTES_MAX)
+    try:
+        first = msgspec.json.decode(line) if line else dict.fromkeys(REJECTED.names)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.keys() == set(REJECTED.names)
 
 
 def keep_rejected(spec: Source, rejected: Sequence[Any], progress: Progress) -> str | None:
@@ -219,15 +263,15 @@ def keep_rejected(spec: Source, rejected: Sequence[Any], progress: Progress) -> 
     return file
 
 
-def _first_of(spec: Source) -> Path:
+def _first_of(spec: Source, files: Sequence[str]) -> Path:
     """The first file or directory that is named, or that fits a pattern."""
     first = Path(spec.files[0])
-    return first if first.exists() else Path(files_of(spec)[0])
+    return first if first.exists() else Path(files[0])
 
 
 def _write(spec: Source, rejected: Sequence[Any]) -> str:
     """A line for each rejected record."""
-    path = Path(spec.rejects or f"{_first_of(spec)}{REJECTS_SUFFIX}").absolute()
+    path = check_place(spec, files_of(spec))
     path.parent.mkdir(parents=True, exist_ok=True)
     ordered = sorted(rejected, key=lambda row: (row.source, row.line or 0))
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")

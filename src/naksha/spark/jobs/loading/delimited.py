@@ -39,36 +39,39 @@ _DELIMITERS: Final = (",", ";", "\t", "|")
 _MARK: Final = b"\xef\xbb\xbf"
 """What some programs begin texts with."""
 _RETURN: Final = b"\r"
+_UTF_8: Final = "utf-8"
 _NEWLINES: Final = b"\r\n"
 
 Records = list[tuple[int, bytes]]
 """Records with the lines that they begin in."""
 
 
-def of_csv(spark: SparkSession, files: list[str]) -> Table:
+def of_csv(spark: SparkSession, files: list[str], encoding: str | None = None) -> Table:
     """Rows of texts; the first line has the names of the columns."""
+    pieces = [Piece(path, encoding=encoding) for path in files]
     layouts = [
-        Layout(path, StructType([StructField(name, StringType()) for name in _names_in(path)]))
-        for path in files
+        Layout(
+            piece.path, StructType([StructField(name, StringType()) for name in _names_in(piece)])
+        )
+        for piece in pieces
     ]
     schema = with_own_fields(columns_of(layouts))
     read = partial(read_rows, schema)
-    pieces = [Piece(path) for path in files]
     return Table(in_pieces(spark, pieces, from_arrow_schema(schema), read), layouts)
 
 
 def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
     """The rows of a file, with null in the columns that it does not have, and what is no row."""
-    path = piece.path
+    path, encoding = piece.path, piece.encoding or _UTF_8
     delimiter = _delimiter(path)
     names: list[str] | None = None
     with _opened(path) as file:
         for found in _records(file, delimiter, path):
             if names is None:
-                names = _names_of(path, found, delimiter)
+                names = _names_of(piece, found, delimiter)
                 del found[0]
             broken: Broken = []
-            texts = _texts(found, broken)
+            texts = _texts(found, broken, encoding)
             if texts:
                 yield from _rows(schema, path, names, delimiter, texts)
             yield from told(schema, path, broken)
@@ -151,19 +154,22 @@ def _delimiter(path: str) -> str:
     return max(_DELIMITERS, key=lambda sign: first.count(sign.encode()))
 
 
-def _names_in(path: str) -> list[str]:
+def _names_in(piece: Piece) -> list[str]:
+    path = piece.path
     delimiter = _delimiter(path)
     with _opened(path) as file:
-        return _names_of(path, next(_records(file, delimiter, path), []), delimiter)
+        return _names_of(piece, next(_records(file, delimiter, path), []), delimiter)
 
 
-def _names_of(path: str, records: Records, delimiter: str) -> list[str]:
+def _names_of(piece: Piece, records: Records, delimiter: str) -> list[str]:
     """The names of the columns: what the first record has."""
+    path = piece.path
     try:
-        text = records[0][1].decode() if records else ""
-        names = next(csv.reader([text.strip("\r\n")], delimiter=delimiter), [])
+        text = records[0][1].decode(piece.encoding or _UTF_8) if records else ""
+        found = next(csv.reader([text.strip("\r\n")], delimiter=delimiter), [])
     except (csv.Error, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
+    names = [name.strip() for name in found]
     doubled = [name for name in names if names.count(name) > 1]
     if doubled or not names:
         problem = f"the column {doubled[0]!r} twice" if doubled else "no names of columns"
@@ -174,18 +180,18 @@ def _names_of(path: str, records: Records, delimiter: str) -> list[str]:
 # ---- Rows ----------------------------------------------------------------------------------------
 
 
-def _texts(records: Records, broken: Broken) -> Records:
-    """Those of the records that are texts; Arrow could not even tell of others."""
-    with suppress(UnicodeDecodeError):
-        b"".join(record for _, record in records).decode()
-        return records
+def _texts(records: Records, broken: Broken, encoding: str) -> Records:
+    """Those of the records that are texts, in UTF-8; Arrow could not even tell of others."""
+    if encoding == _UTF_8:
+        with suppress(UnicodeDecodeError):
+            b"".join(record for _, record in records).decode()
+            return records
     texts: Records = []
     for line, record in records:
         try:
-            record.decode()
-            texts.append((line, record))
+            texts.append((line, record.decode(encoding).encode()))
         except UnicodeDecodeError as error:
-            broken.append((line, f"cannot be read: {error}", _shown(record)))
+            broken.append((line, f"cannot be read: {error}", _shown(record, encoding)))
     return texts
 
 
@@ -237,5 +243,5 @@ def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]
     )
 
 
-def _shown(record: bytes) -> str:
-    return record.decode(errors="replace").strip("\r\n")
+def _shown(record: bytes, encoding: str = _UTF_8) -> str:
+    return record.decode(encoding, errors="replace").strip("\r\n")

@@ -6,12 +6,13 @@ import codecs
 import glob
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.spark.jobs.loading.spec import Format, Source
+from naksha.spark.jobs.publishing import REPORT
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
 """About how much of a file with lines one task reads."""
@@ -20,6 +21,7 @@ PIECE_FEATURES: Final = 50_000
 REJECTS_SUFFIX: Final = ".rejects.jsonl"
 """Records that were rejected are kept in files of such names unless told otherwise; they are loaded
 only by those who name them."""
+_HIDDEN: Final = ("_", ".")
 _BLOCK: Final = 1024 * 1024
 _SUFFIXES: Final = {
     ".geojson": Format.GEOJSON,
@@ -51,44 +53,95 @@ class Piece(msgspec.Struct, frozen=True):
     end: int | None = None
     line: int = 1
     layer: str | None = None
+    encoding: str | None = None
+    """Of its texts, where somebody says it."""
     size: int = PIECE_BYTES
     """About how many bytes it takes to read it: small ones are read by one task."""
     batch_rows: int = 1
     """How many of the records of a vector file are read at once."""
 
 
+class Found(NamedTuple):
+    """The files that are meant, and those of their directories that are not, whose owner may wonder
+    about that."""
+
+    files: list[str]
+    left_out: list[str]
+
+
 def files_of(spec: Source) -> list[str]:
-    """The files that are meant: paths, directories, or patterns, in order.
+    """The files that are meant, see `found_files`."""
+    return found_files(spec).files
+
+
+def found_files(spec: Source) -> Found:
+    """The files that are meant by paths, directories, or patterns, in order.
 
     Raises:
         NotFound: There is none.
     """
-    found: list[str] = []
+    found = Found([], [])
     for pattern in spec.files:
         path = Path(pattern)
         if path.is_dir():
-            named = [each for each in sorted(path.rglob("*")) if each.suffix.lower() in _SUFFIXES]
-            matches = [str(each) for each in named if not _is_hidden(each.relative_to(path))]
+            files, left_out = _files_in(path)
+            found.left_out.extend(str(each.absolute()) for each in left_out)
+        elif path.exists():
+            files = [path]
         else:
-            matches = [pattern] if path.exists() else sorted(_matches(pattern))
-        if not path.is_file():
-            matches = [match for match in matches if not match.endswith(REJECTS_SUFFIX)]
-        if not matches:
+            files = [each for each in _matches(pattern) if not _is_rejects(each)]
+        if not files:
             raise NotFound(f"There is no file {pattern!r}", field="files")
-        found += [str(Path(match).absolute()) for match in matches]
-    if not found:
+        found.files.extend(str(each.absolute()) for each in files)
+    if not found.files:
         raise InvalidArgument("Name at least one file", field="files")
     return found
 
 
-def _matches(pattern: str) -> list[str]:
-    """Paths that fit a pattern, whatever of it is absolute."""
-    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute one
+def _matches(pattern: str) -> list[Path]:
+    """Files that fit a pattern, whatever of it is absolute."""
+    # Path.glob takes no absolute one.
+    paths = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
+    return [path for path in paths if not path.is_dir()]
+
+
+def _files_in(directory: Path) -> tuple[list[Path], list[Path]]:
+    """Those in a directory, by their endings, and what else is there."""
+    taken: list[Path] = []
+    others: list[Path] = []
+    for each in sorted(directory.rglob("*")):
+        if not each.is_dir():
+            is_meant = _is_known(each) and not _is_hidden(each.relative_to(directory))
+            (taken if is_meant else others).append(each)
+    wholes = {each.with_suffix("") for each in taken if _is_vector(each)}
+    return taken, [each for each in others if not _is_beside(each, wholes)]
+
+
+def _is_beside(path: Path, wholes: set[Path]) -> bool:
+    """Whether nobody would miss it: a part of another file, as `.dbf` of `.shp`, what was rejected,
+    or what programs leave on their way."""
+    stem = path.with_suffix("")
+    if stem in wholes or stem.with_suffix("") in wholes:
+        return True
+    is_left = path.name.startswith(_HIDDEN) and not _is_known(path)
+    return is_left or _is_rejects(path) or path.name == REPORT
+
+
+def _is_known(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES and not _is_rejects(path)
+
+
+def _is_vector(path: Path) -> bool:
+    return _SUFFIXES[path.suffix.lower()] is Format.VECTOR
+
+
+def _is_rejects(path: Path) -> bool:
+    return path.name.endswith(REJECTS_SUFFIX)
 
 
 def _is_hidden(path: Path) -> bool:
     """Whether others left it there on the way: `_temporary`, `.crc`."""
-    return any(part.startswith(("_", ".")) for part in path.parts)
+    return any(part.startswith(_HIDDEN) for part in path.parts)
 
 
 def format_of(spec: Source, files: list[str]) -> Format:

@@ -78,10 +78,12 @@ _all_members = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_lines(piece: Piece, crs: str | None = None) -> Iterator[pa.RecordBatch]:
+def read_lines(
+    piece: Piece, crs: str | None = None, *, is_cut: bool = True
+) -> Iterator[pa.RecordBatch]:
     """The features of a piece of a file that has one in each line."""
     for texts in _together(_lines(piece)):
-        yield records_of(piece.path, texts, crs)
+        yield records_of(piece.path, texts, crs, is_cut=is_cut)
 
 
 def _lines(piece: Piece) -> Iterator[Text]:
@@ -99,21 +101,23 @@ def _lines(piece: Piece) -> Iterator[Text]:
             number += 1
 
 
-def read_document(piece: Piece, crs: str | None = None) -> Iterator[pa.RecordBatch]:
+def read_document(
+    piece: Piece, crs: str | None = None, *, is_cut: bool = True
+) -> Iterator[pa.RecordBatch]:
     """The features of a file that is one GeoJSON document. It stays on the disk: what is in memory
     is where each feature begins and ends."""
     path = piece.path
     text = _mapped(path)
     document = _decoded(path, text, _Document)
     if document.type == "Feature":
-        yield records_of(path, [(1, bytes(_body(text)))], crs)
+        yield records_of(path, [(1, bytes(_body(text)))], crs, is_cut=is_cut)
         return
     if document.type != "FeatureCollection" or document.features is None:
         raise InvalidArgument(
             f"{path} is no FeatureCollection, but {document.type!r:.64}", field="files"
         )
     for texts in _together(_found(text, document.features)):
-        yield records_of(path, texts, crs)
+        yield records_of(path, texts, crs, is_cut=is_cut)
 
 
 def _found(text: mmap.mmap, features: Sequence[msgspec.Raw]) -> Iterator[Text]:
@@ -181,9 +185,11 @@ def _decoded(path: str, text: mmap.mmap, type_: type[_Part]) -> _Part:
         raise InvalidArgument(f"{path} is no GeoJSON: {error}", field="files") from error
 
 
-def records_of(source: str, texts: Sequence[Text], crs: str | None = None) -> pa.RecordBatch:
+def records_of(
+    source: str, texts: Sequence[Text], crs: str | None = None, *, is_cut: bool = True
+) -> pa.RecordBatch:
     """Features, given as JSON with their lines, as records. `crs` is the reference system of all,
-    where somebody names it."""
+    where somebody names it; what is beyond the date line is brought back if `is_cut`."""
     bodies = [text for _, text in texts]
     problems: list[str | None] = [None] * len(texts)
     try:
@@ -201,7 +207,7 @@ def records_of(source: str, texts: Sequence[Text], crs: str | None = None) -> pa
                 _misread(feature, extra[n]) if crs is None else None
             )
     if is_lon_lat(crs):
-        geometry, adjusted = _geometries(features, problems)
+        geometry, adjusted = _geometries(features, problems, is_cut=is_cut)
     else:
         geometry, adjusted = _elsewhere(features, problems), [False] * len(texts)
     columns: list[Any] = [
@@ -237,7 +243,7 @@ def _one_by_one(
 
 
 def _geometries(
-    features: Sequence[_Feature], problems: list[str | None]
+    features: Sequence[_Feature], problems: list[str | None], *, is_cut: bool
 ) -> tuple[list[bytes | None], list[bool]]:
     """The geometries as WKB, by the rules of every write, and which ones had to be changed: a
     longitude beyond the date line is a mistake to the storage, but not to a loader."""
@@ -248,7 +254,8 @@ def _geometries(
         found: list[bytes | None] = [None] * len(features)
         adjusted = [False] * len(features)
     for n, feature in enumerate(features):
-        geometry, change = mended_geometry(feature.geometry)
+        as_it_is = (feature.geometry, None)
+        geometry, change = mended_geometry(feature.geometry) if is_cut else as_it_is
         adjusted[n] = change is not None
         problem = None if feature.geometry is None else geometry_problem(geometry)
         if problem is None:

@@ -30,12 +30,13 @@ _EXACT: Final = (ByteType, ShortType, IntegerType, FloatType, DoubleType)
 
 class Layout(msgspec.Struct, frozen=True):
     """A file: its columns, which of them has the geometry (WKB), and the reference system, where
-    the file says so."""
+    the file says so; and whether its outer rings are clockwise, against RFC 7946."""
 
     path: str
     columns: StructType
     geometry: str | None = None
     crs: str | None = None
+    is_clockwise: bool = False
 
 
 def columns_of(layouts: Sequence[Layout]) -> StructType:

@@ -3,13 +3,22 @@ goes through Python one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructType,
+)
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.geojson import EXACT_MAX
@@ -25,12 +34,17 @@ from naksha.spark.jobs.loading.tables import (
     column_of,
 )
 from naksha.spark.numbers import INFINITE, is_infinite, without_nan
+from naksha.spark.times import with_texts_of_times
 from naksha.spi.arrow import GIVEN
 
 _ID: Final = "id"
+_FLOATING: Final = (FloatType, DoubleType)
+_EXACT_FLOAT_MAX: Final = 2**24 - 1
+"""As `EXACT_MAX`, of floats with single precision."""
 _NO_OBJECT: Final = "properties: is no JSON object in which every name is there once"
 _WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
-_WKT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt")
+_TEXT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt", "wkb", "wkb_geometry")
+"""Of columns with WKT, or with WKB in hexadecimal digits."""
 _LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
 _LAT_NAMES: Final = ("lat", "latitude", "y")
 
@@ -51,6 +65,7 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     rows = table.rows
     columns = [name for name in rows.columns if name not in OWN]
     _check_names(mapping, columns)
+    _check_types(mapping, rows, lambda name, to: column_of(name).try_cast(to))
     places = _places_of(table, columns, mapping)
     id_name = mapping.id or _find(columns, (_ID,))
     check_everywhere(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
@@ -62,13 +77,14 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         column_of(PROBLEM),
         *_cast_problems(casts | _numbers(places)),
         *_number_problems(rows, members),
+        *_id_number_problems(rows.schema, id_name),
     )
     # Made for those that need it only: what is found out later is told of the feature.
     record = F.when(problem.isNotNull(), _row(rows.schema, columns))
     return rows.select(
         column_of(SOURCE).alias("source"),
         column_of(LINE).alias("line"),
-        _text(id_name).alias("id"),
+        _id_of(rows.schema, id_name).alias("id"),
         _maybe(places.wkb, "binary").alias("geometry"),
         _properties(rows, mapping, members).alias("properties"),
         F.lit(None).cast("string").alias("members"),
@@ -108,6 +124,7 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
     if mapping == Mapping(crs=mapping.crs):
         return records.select(*records.columns, *nowhere)
     _check_renames(mapping)
+    _check_types(mapping, records, lambda _, to: _read(F.parse_json(F.lit("null")), to))
     parsed = F.try_parse_json(F.coalesce("properties", F.lit("{}")))
     members = F.try_variant_get(parsed, "$", "map<string,variant>")
     casts = {
@@ -150,7 +167,7 @@ def _places_of(table: Table, columns: Sequence[str], mapping: Mapping) -> _Place
         return _Places(wkt=named) if is_text else _Places(wkb=named)
     binary = [name for name in columns if isinstance(schema[name].dataType, BinaryType)]
     texts = [name for name in columns if isinstance(schema[name].dataType, StringType)]
-    wkb, wkt = _find(binary, _WKB_NAMES), _find(texts, _WKT_NAMES)
+    wkb, wkt = _find(binary, _WKB_NAMES), _find(texts, _TEXT_NAMES)
     lon, lat = _find(columns, _LON_NAMES), _find(columns, _LAT_NAMES)
     if wkb is not None:
         return _Places(wkb=wkb)
@@ -167,6 +184,19 @@ def _check_names(mapping: Mapping, columns: Sequence[str]) -> None:
         raise InvalidArgument(
             f"There is no column {unknown[0]!r}; there are: {', '.join(columns)}", field="mapping"
         )
+
+
+def _check_types(mapping: Mapping, rows: DataFrame, cast: Callable[[str, str], Column]) -> None:
+    """Refuse types that Spark does not know, or that such a column cannot be read as."""
+    for name, to in mapping.types.items():
+        try:
+            _ = rows.select(cast(name, to)).schema
+        except AnalysisException as error:
+            raise InvalidArgument(
+                f"{name!r} cannot be read as {to!r:.64}: types are those of Spark, as int, double "
+                "or timestamp",
+                field=f"mapping.types.{name}",
+            ) from error
 
 
 def _find(columns: Sequence[str], names: Sequence[str]) -> str | None:
@@ -199,7 +229,7 @@ def _number_problems(rows: DataFrame, values: dict[str, Column]) -> list[Column]
 
 def _properties(rows: DataFrame, mapping: Mapping, values: dict[str, Column]) -> Column:
     members = [
-        without_nan(value, type_).alias(mapping.rename.get(name, name))
+        with_texts_of_times(without_nan(value, type_), type_).alias(mapping.rename.get(name, name))
         for name, value, type_ in _types(rows, values)
     ]
     members += [
@@ -269,6 +299,26 @@ def _text(name: str | None) -> Column:
 
 def _maybe(name: str | None, type_: str) -> Column:
     return F.lit(None).cast(type_) if name is None else column_of(name).cast(type_)
+
+
+def _id_of(schema: StructType, name: str | None) -> Column:
+    """The column with the ids as texts. Programs have whole numbers as floating ones when some are
+    missing, which are NaN then."""
+    if name is None or not isinstance(schema[name].dataType, _FLOATING):
+        return _text(name)
+    return F.when(~F.isnan(column_of(name)), column_of(name).try_cast("bigint").cast("string"))
+
+
+def _id_number_problems(schema: StructType, name: str | None) -> list[Column]:
+    """Of an id that is no whole number, or one that stands for several."""
+    type_ = None if name is None else schema[name].dataType
+    if name is None or not isinstance(type_, _FLOATING):
+        return []
+    number = column_of(name).cast("double")
+    exact_max = EXACT_MAX if isinstance(type_, DoubleType) else _EXACT_FLOAT_MAX
+    is_exact = (number == F.rint(number)) & (F.abs(number) <= exact_max)
+    said = F.concat(F.lit(f"{name}: no id is made of "), number.cast("string"))
+    return [F.when(~F.isnan(number) & ~is_exact, F.concat(said, F.lit("; give it as a text")))]
 
 
 def _number(name: str | None) -> Column:

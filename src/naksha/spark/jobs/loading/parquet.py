@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import accumulate
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -83,6 +83,27 @@ class _Geo(msgspec.Struct, frozen=True):
     crs: str | None = None
     covering: str | None = None
     """The column with the boxes of geometries, which is no property."""
+
+
+class _Box(msgspec.Struct, frozen=True):
+    xmin: Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class _Covering(msgspec.Struct, frozen=True):
+    bbox: _Box | None = None
+
+
+class _Column(msgspec.Struct, frozen=True):
+    encoding: str | None = None
+    crs: Any = LON_LAT
+    covering: _Covering | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    """The value of the key `geo`, as far as it matters."""
+
+    primary_column: str
+    columns: dict[str, _Column]
 
 
 def of_parquet(spark: SparkSession, files: list[str]) -> Table:
@@ -306,17 +327,26 @@ def _geo(path: str, schema: pa.Schema) -> _Geo:
     found = (schema.metadata or {}).get(b"geo")
     if found is None:
         return _Geo()
-    geo: dict[str, Any] = msgspec.json.decode(found)
-    primary = str(geo["primary_column"])
-    column = geo["columns"][primary]
-    if column.get("encoding") != "WKB":
+    try:
+        geo = msgspec.json.decode(found, type=_Metadata)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"{path}: geometries are encoded as {column.get('encoding')!r}, not as WKB",
+            f"{path}: what it says of its geometries (`geo`) cannot be read: {error}", field="files"
+        ) from error
+    column = geo.columns.get(geo.primary_column)
+    if column is None or geo.primary_column not in schema.names:
+        raise InvalidArgument(
+            f"{path}: its geometries shall be in the column {geo.primary_column!r:.64}, which is "
+            "not there, or not told of",
             field="files",
         )
-    covering = (column.get("covering") or {}).get("bbox")
-    crs = _projection(column.get("crs", LON_LAT))
-    return _Geo(primary, crs, None if covering is None else covering["xmin"][0])
+    if column.encoding != "WKB":
+        raise InvalidArgument(
+            f"{path}: geometries are encoded as {column.encoding!r:.64}, not as WKB", field="files"
+        )
+    covering = None if column.covering is None else column.covering.bbox
+    crs = _projection(column.crs)
+    return _Geo(geo.primary_column, crs, None if covering is None else covering.xmin[0])
 
 
 def _projection(crs: object) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 from functools import partial
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -10,42 +12,94 @@ from pyspark.sql.types import StructType
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.spark.jobs.frame import Progress
 from naksha.spark.jobs.geoparquet import holds_features
 from naksha.spark.jobs.loading import delimited, geojson, parquet, references, tables
-from naksha.spark.jobs.loading.files import Piece, files_of, format_of, pieces_of
+from naksha.spark.jobs.loading.checking import Checker, check_place
+from naksha.spark.jobs.loading.files import Found, Piece, files_of, format_of, pieces_of
 from naksha.spark.jobs.loading.layouts import Layout, crs_of
 from naksha.spark.jobs.loading.mapping import (
     mapped_features,
     records_of_features,
     records_of_table,
 )
-from naksha.spark.jobs.loading.spec import Format, Mapping, Source
+from naksha.spark.jobs.loading.spec import Dateline, Format, Mapping, Source
 from naksha.spi.storage import Storage
 
+_SAID: Final = 5
+"""How many files are named in a sentence."""
+_PLAIN: Final = "".join(map(chr, range(128)))
 
-def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None]:
-    """The records of the files, and the reference system of their coordinates, where somebody
-    names it."""
+
+class Records(NamedTuple):
+    """The records of files, the reference system of their coordinates, where somebody names it, and
+    those of the files whose outer rings are clockwise."""
+
+    rows: DataFrame
+    crs: str | None
+    clockwise: frozenset[str] = frozenset()
+
+
+def tell_left_out(found: Found, progress: Progress) -> None:
+    """Say which files of directories are not read."""
+    if found.left_out:
+        first = ", ".join(found.left_out[:_SAID])
+        more = ", …" if len(found.left_out) > _SAID else ""
+        progress.say(
+            f"{len(found.left_out)} files were left out, since their names have no known ending, "
+            f"or begin with _ or a dot: {first}{more}"
+        )
+
+
+def checker_of(spec: Source, info: CollectionInfo, records: Records) -> Checker:
+    """What tells features among the records."""
+    is_cut = spec.dateline is Dateline.CUT
+    return Checker(info, records.crs, records.clockwise, is_cut=is_cut)
+
+
+def records_of(spark: SparkSession, spec: Source, files: list[str] | None = None) -> Records:
+    """The records of the files, which are looked for unless given."""
     if spec.mapping.crs is not None:
         references.check_known(spec.mapping.crs, whose="The reference system", field="mapping.crs")
-    files = files_of(spec)
+    files = files if files is not None else files_of(spec)
+    check_place(spec, files)
     format_ = format_of(spec, files)
+    encoding = _encoding_of(spec, format_)
     if format_ in (Format.GEOJSON, Format.LINES):
         return _of_geojson(spark, spec, files, format_)
     if format_ is Format.PARQUET:
         table = parquet.of_parquet(spark, files)
         if spec.mapping == Mapping() and _are_exported(files):
-            return records_of_features(table), None
+            return Records(records_of_features(table), None)
     elif format_ is Format.CSV:
-        table = delimited.of_csv(spark, files)
+        table = delimited.of_csv(spark, files, encoding)
     else:
-        table = tables.of_vector(spark, files, spec.layer)
-    return records_of_table(table, spec.mapping), spec.mapping.crs or crs_of(table.layouts)
+        table = tables.of_vector(spark, files, spec.layer, encoding)
+    crs = spec.mapping.crs or crs_of(table.layouts)
+    clockwise = frozenset(layout.path for layout in table.layouts if layout.is_clockwise)
+    return Records(records_of_table(table, spec.mapping), crs, clockwise)
 
 
-def _of_geojson(
-    spark: SparkSession, spec: Source, files: list[str], format_: Format
-) -> tuple[DataFrame, str | None]:
+def _encoding_of(spec: Source, format_: Format) -> str | None:
+    """The encoding of texts by the name that most others know, too."""
+    if spec.encoding is None:
+        return None
+    if format_ not in (Format.CSV, Format.VECTOR):
+        raise InvalidArgument("Texts of GeoJSON and Parquet are always UTF-8", field="encoding")
+    try:
+        # Files are cut at commas and ends of lines before their texts are looked at.
+        is_alike = _PLAIN.encode().decode(spec.encoding) == _PLAIN
+    except (LookupError, ValueError):
+        is_alike = False
+    if not is_alike:
+        raise InvalidArgument(
+            f"{spec.encoding!r:.64} is no encoding of texts that has those of ASCII as they are",
+            field="encoding",
+        )
+    return codecs.lookup(spec.encoding).name
+
+
+def _of_geojson(spark: SparkSession, spec: Source, files: list[str], format_: Format) -> Records:
     crs = spec.mapping.crs
     if format_ is Format.LINES:
         pieces = [piece for path in files for piece in _pieces_of(path)]
@@ -57,8 +111,9 @@ def _of_geojson(
             [Layout(path, StructType(), crs=geojson.crs_in(path)) for path in files]
         )
     rows = from_arrow_schema(geojson.RECORDS)
-    reading = partial(read, crs=crs)
-    return mapped_features(tables.in_pieces(spark, pieces, rows, reading), spec.mapping), crs
+    reading = partial(read, crs=crs, is_cut=spec.dateline is Dateline.CUT)
+    found = tables.in_pieces(spark, pieces, rows, reading)
+    return Records(mapped_features(found, spec.mapping), crs)
 
 
 def _pieces_of(path: str) -> list[Piece]:

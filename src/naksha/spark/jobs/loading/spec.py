@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,9 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.limits import REJECTS_MAX
 from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
 from naksha.spi.staging import WriteMode
+
+RejectsMax: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""How many records may be rejected."""
 
 
 class Format(StrEnum):
@@ -26,6 +29,15 @@ class Format(StrEnum):
     """What pyogrio reads: Shapefile, GeoPackage and others."""
 
 
+class Dateline(StrEnum):
+    """What becomes of geometries that reach over the date line."""
+
+    CUT = "cut"
+    """They are wrapped or split there."""
+    KEEP = "keep"
+    """They stay as they are; longitudes beyond 180 degrees are rejected."""
+
+
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """How a record becomes a feature. Columns are those of a table, or the properties of GeoJSON.
 
@@ -36,7 +48,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str | None = None
     geometry: str | None = None
-    """A column with WKB or WKT."""
+    """A column with WKB, in texts as hexadecimal digits, or WKT."""
     lon: str | None = None
     lat: str | None = None
     crs: str | None = None
@@ -65,7 +77,11 @@ class Source(Protocol):
     @property
     def layer(self) -> str | None: ...
     @property
+    def encoding(self) -> str | None: ...
+    @property
     def mapping(self) -> Mapping: ...
+    @property
+    def dateline(self) -> Dateline: ...
     @property
     def rejects(self) -> str | None: ...
     @property
@@ -87,12 +103,16 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     message: str | None = None
     format: Format = Format.AUTO
     layer: str | None = None
+    encoding: str | None = None
+    """How the texts of CSV files and Shapefiles are encoded, for example `cp1252`; UTF-8, or what a
+    Shapefile says of itself, unless given."""
     mapping: Mapping = Mapping()
+    dateline: Dateline = Dateline.CUT
     mode: WriteMode = WriteMode.UPSERT
     key: tuple[str, ...] | None = None
     rejects: OutputFile | None = None
     """The file that rejected records go to; beside the first file that is loaded unless given."""
-    rejects_max: int = REJECTS_MAX
+    rejects_max: RejectsMax = REJECTS_MAX
     """More than so many rejected records end the load, and nothing is written."""
     delete_rejected: bool = False
     """Write although records were rejected, in a mode that deletes what is not loaded, hence
@@ -115,8 +135,18 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     rejects: str | None = None
     """The file with the rejected records and their reasons."""
+    files: tuple[str, ...] = ()
+    """Those that were read, the first ones of many."""
+    file_count: int = 0
+    left_out: tuple[str, ...] = ()
+    """Files in the directories that were not read, for their names; the first ones of many."""
+    left_out_count: int = 0
     adjusted: int = 0
     """Geometries that were wrapped or split at the date line."""
+    without_geometry: int = 0
+    """Features that are nowhere: their records had nothing that says where."""
+    without_id: int = 0
+    """Features whose ids the storage has made, so that a repeated load makes them again."""
     txn: int | None = None
     """Of the (last) transaction; None when nothing changed."""
     created: int = 0

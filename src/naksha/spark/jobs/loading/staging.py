@@ -1,11 +1,13 @@
 """What a task of a load does: records are checked and staged; what is wrong is told, not lost.
 
-What comes out of a task is its only trace that counts: a row for what it staged, and one for each
-record that it rejected. A task that is repeated stages anew, and its former rows are not seen.
+What comes out of a task is its only trace that counts: a row for each record that it rejected, and
+one at its end for what it read and staged. A task that is repeated stages anew, and its former rows
+are not seen.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,13 +24,18 @@ from naksha.spi.staging import Stage, StagedPart
 
 OUTCOMES: Final = pa.schema(
     [
+        pa.field("records", pa.int64()),
         pa.field("table", pa.string()),
         pa.field("features", pa.int64()),
         pa.field("adjusted", pa.int64()),
+        pa.field("without_geometry", pa.int64()),
+        pa.field("without_id", pa.int64()),
         *REJECTED,
     ]
 )
-"""What a task tells: a table with features, or a record that was rejected."""
+"""What a task tells: at its end, how many records it read, and the table with their features, if
+there are some; or a record that was rejected. One that ended before its records did does not know
+how many there are."""
 OUTCOME_ROWS: Final[StructType] = from_arrow_schema(OUTCOMES)
 
 
@@ -51,32 +58,44 @@ class _Task:
     def __init__(self, staging: Staging, storage: Opened) -> None:
         self._staging = staging
         self._storage = storage
-        self._adjusted = 0
+        self._read = 0
+        self._counts: Counter[str] = Counter()
         self._rejected = 0
         self._stage: Stage | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        is_whole = True
         try:
             for batch in batches:
                 yield from self._add(batch)
                 if self._rejected > self._staging.rejects_max:
+                    is_whole = False
                     break
         except BaseException:
             if self._stage is not None:
                 stage = self._stage
                 self._storage.call(lambda _: stage.abort())
             raise
+        yield self._end(is_whole=is_whole)
+
+    def _end(self, *, is_whole: bool) -> pa.RecordBatch:
+        row: dict[str, Any] = {"records": self._read if is_whole else None, **self._counts}
         if self._stage is not None:
             stage = self._stage
             part = self._storage.call(lambda _: stage.close())
-            yield _told(part, self._adjusted)
+            row |= {"table": part.table, "features": part.features}
+        return pa.RecordBatch.from_pylist([row], schema=OUTCOMES)
 
     def _add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._read += batch.num_rows
         found = self._staging.checker.check(batch)
         self._rejected += found.rejected.num_rows
         if found.rejected.num_rows:
             yield _aligned(found.rejected)
-        self._adjusted += found.adjusted
+        self._counts["adjusted"] += found.adjusted
+        for part in found.given:
+            self._counts["without_geometry"] += part.column("geometry").null_count
+            self._counts["without_id"] += part.column("id").null_count
         for features in found.features:
             self._put(features)
 
@@ -93,11 +112,7 @@ def parts_of(job: str, rows: list[Any]) -> list[StagedPart]:
     return [StagedPart(job, row.table, row.features) for row in rows if row.table is not None]
 
 
-def _told(part: StagedPart, adjusted: int) -> pa.RecordBatch:
-    row = {"table": part.table, "features": part.features, "adjusted": adjusted}
-    return pa.RecordBatch.from_pylist([row], schema=OUTCOMES)
-
-
 def _aligned(rejected: pa.RecordBatch) -> pa.RecordBatch:
-    nothing = [pa.nulls(len(rejected), field.type) for field in OUTCOMES if field not in REJECTED]
+    own = [field for field in OUTCOMES if field.name not in REJECTED.names]
+    nothing = [pa.nulls(len(rejected), field.type) for field in own]
     return pa.RecordBatch.from_arrays([*nothing, *rejected.columns], schema=OUTCOMES)

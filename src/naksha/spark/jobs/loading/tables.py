@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spark.failures import noting
+from naksha.spark.jobs.loading import gdal
 from naksha.spark.jobs.loading.files import PIECE_BYTES, PIECE_FEATURES, Piece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
 
@@ -36,12 +36,7 @@ _OWN_FIELDS: Final = [
     pa.field(RECORD, pa.string()),
 ]
 _GEOMETRY: Final = "geometry"
-_ELSEWHERE: Final = (
-    *("ADBC", "AmigoCloud", "CSW", "Carto", "EEDA", "Elasticsearch", "GDALG", "GPSBabel", "HTTP"),
-    *("NGW", "OAPIF", "OGCAPI", "OGR_VRT", "PLSCENES", "WFS"),
-)
-"""Drivers of GDAL whose files only lead to other files, or to servers: whoever may name a file of a
-directory has no right to those."""
+_SHAPEFILE: Final = "ESRI Shapefile"
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -155,60 +150,56 @@ def column_of(name: str) -> Column:
 # ---- What pyogrio reads --------------------------------------------------------------------------
 
 
-def of_vector(spark: SparkSession, files: list[str], layer: str | None) -> Table:
-    """Shapefile, GeoPackage and whatever else GDAL reads, a number of features at a time."""
+def of_vector(
+    spark: SparkSession, files: list[str], layer: str | None, encoding: str | None = None
+) -> Table:
+    """Shapefile, GeoPackage and a few more, a number of features at a time."""
     layouts: list[Layout] = []
     pieces: list[Piece] = []
     for path in files:
         info = _info(path, layer)
+        is_shapefile = info["driver"] == _SHAPEFILE
+        if encoding is not None and not is_shapefile:
+            raise InvalidArgument(f"{path} says itself how it is encoded", field="encoding")
         chosen = str(info["layer_name"])
         geometry = _GEOMETRY if info["geometry_type"] else None
-        layouts.append(Layout(path, _vector_columns(path, chosen), geometry, info["crs"]))
-        pieces += _vector_pieces(path, int(info["features"]), chosen)
+        columns = _vector_columns(path, chosen, encoding)
+        layouts.append(Layout(path, columns, geometry, info["crs"], is_clockwise=is_shapefile))
+        pieces += _vector_pieces(path, int(info["features"]), chosen, encoding)
     schema = with_own_fields(columns_of(layouts))
     rows = in_pieces(spark, pieces, from_arrow_schema(schema), partial(_read_vector, schema))
     return Table(rows, layouts)
 
 
-def _vector_pieces(path: str, count: int, layer: str) -> Iterator[Piece]:
+def _vector_pieces(
+    path: str, count: int, layer: str, encoding: str | None = None
+) -> Iterator[Piece]:
     # Features take about as much in memory as in the file.
     batch_rows = batch_rows_of(count, Path(path).stat().st_size)
     for start in range(0, max(count, 1), PIECE_FEATURES):
         end = start + PIECE_FEATURES
         # The last one ends with the file, whatever that says of its length.
         last = end if end < count else None
-        yield Piece(path, start, last, start + 1, layer, batch_rows=batch_rows)
-
-
-def _gdal() -> Any:
-    """The package that reads them. It takes longer to load than all the rest, and most loads go
-    without it. GDAL knows a file by what is in it, whatever its name is, so drivers that lead
-    elsewhere are left out when it starts."""
-    os.environ.setdefault("GDAL_SKIP", ",".join(_ELSEWHERE))
-    import pyogrio  # noqa: PLC0415
-
-    return pyogrio
+        yield Piece(path, start, last, start + 1, layer, encoding, batch_rows=batch_rows)
 
 
 def _info(path: str, layer: str | None) -> dict[str, Any]:
-    errors = _gdal().errors
-    try:
-        chosen = layer or _only_layer(path)
-        info: dict[str, Any] = _gdal().read_info(path, layer=chosen, force_feature_count=True)
-    except (errors.DataSourceError, errors.DataLayerError) as error:
-        raise InvalidArgument(f"{path}: {error}", field="files") from error
-    if info["driver"] in _ELSEWHERE:  # Somebody else has started GDAL before us.
-        raise InvalidArgument(
-            f"{path} has no features in it, it leads to others ({info['driver']}); name those",
-            field="files",
-        )
+    with gdal.opening() as pyogrio:
+        try:
+            chosen = layer or _only_layer(path, pyogrio.list_layers(path))
+            info: dict[str, Any] = pyogrio.read_info(path, layer=chosen, force_feature_count=True)
+        except pyogrio.errors.DataLayerError as error:
+            raise InvalidArgument(f"{path}: {error}", field="files") from error
+        except pyogrio.errors.DataSourceError as error:
+            raise InvalidArgument(
+                f"{path} is no {gdal.KINDS} file, or it is damaged", field="files"
+            ) from error
     return info
 
 
-def _only_layer(path: str) -> str | int:
+def _only_layer(path: str, layers: Any) -> str | int:
     """The layer of a file that has one. Tables without places, as other programs put their styles
     beside it, are meant only when there is nothing else."""
-    layers = _gdal().list_layers(path)
     placed = [str(name) for name, geometry in layers if geometry is not None]
     names = placed or [str(name) for name, _ in layers]
     if len(names) > 1:
@@ -218,8 +209,8 @@ def _only_layer(path: str) -> str | int:
     return names[0] if names else 0
 
 
-def _vector_columns(path: str, layer: str) -> StructType:
-    with _stream(path, layer, 0, 1) as (names, reader):
+def _vector_columns(path: str, layer: str, encoding: str | None = None) -> StructType:
+    with _stream(Piece(path, layer=layer, encoding=encoding)) as (names, reader):
         types = [pa.string() if _is_odd(type_) else type_ for type_ in reader.schema.types]
     return from_arrow_schema(pa.schema(zip(names, types, strict=True)))
 
@@ -231,30 +222,93 @@ def _is_odd(type_: pa.DataType) -> bool:
 
 
 @contextmanager
-def _stream(
-    path: str, layer: str | None, start: int, batch_rows: int
-) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
+def _stream(piece: Piece) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
     """Features from one on, and the names of their columns, of which the geometry is `geometry`."""
-    with _gdal().open_arrow(
-        path,
-        layer=layer,
-        skip_features=start,
-        batch_size=batch_rows,
-        datetime_as_string=True,
-        use_pyarrow=True,
-    ) as (meta, reader):
+    with ExitStack() as stack:
+        with gdal.opening() as pyogrio:
+            opened = pyogrio.open_arrow(
+                piece.path,
+                layer=piece.layer,
+                encoding=piece.encoding,
+                skip_features=piece.start,
+                batch_size=piece.batch_rows,
+                datetime_as_string=True,
+                use_pyarrow=True,
+            )
+            meta, reader = stack.enter_context(opened)
         name = meta["geometry_name"] or "wkb_geometry"
-        yield [_GEOMETRY if each == name else each for each in reader.schema.names], reader
+        yield [_GEOMETRY if each == name else each for each in _names_in(piece, reader)], reader
+
+
+def _names_in(piece: Piece, reader: pa.RecordBatchReader) -> list[str]:
+    try:
+        names: list[str] = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"{piece.path}: the names of its columns cannot be read, name the `encoding`: {error}",
+            field="encoding",
+        ) from error
+    return names
 
 
 def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
     line, end = piece.line, piece.end
     left = sys.maxsize if end is None else end - piece.start
-    with _stream(piece.path, piece.layer, piece.start, piece.batch_rows) as (names, reader):
+    with _stream(piece) as (names, reader):
         for batch in reader:
             table = pa.table(batch.columns, names=names).slice(0, left)
-            yield from rows_of(schema, table, piece.path, range(line, line + table.num_rows))
+            yield from _vector_rows(schema, table, piece, range(line, line + table.num_rows))
             line += table.num_rows
             left -= table.num_rows
             if left == 0:
                 break
+
+
+def _vector_rows(
+    schema: pa.Schema, table: pa.Table, piece: Piece, lines: range
+) -> Iterator[pa.RecordBatch]:
+    """The rows, and those whose texts are none: who gets these would put other signs into them."""
+    unfit = _unfit_texts(table)
+    if not unfit:
+        yield from rows_of(schema, table, piece.path, lines)
+        return
+    fit = [n for n in range(table.num_rows) if n not in unfit]
+    yield from rows_of(schema, table.take(fit), piece.path, [lines[n] for n in fit])
+    broken = [(lines[n], problem, _shown(table, n)) for n, problem in unfit.items()]
+    yield from told(schema, piece.path, broken)
+
+
+def _unfit_texts(table: pa.Table) -> dict[int, str]:
+    """What is wrong with rows that have bytes which are no text. GDAL gives those of a Shapefile on
+    as they are if nothing says how it is encoded."""
+    found: dict[int, str] = {}
+    for name, column in _texts_in(table):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            for n, text in enumerate(_bytes_of(column)):
+                try:
+                    text.decode()
+                except UnicodeDecodeError as error:
+                    found.setdefault(n, f"{name}: cannot be read, name the `encoding`: {error}")
+    return found
+
+
+def _texts_in(table: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            yield name, column
+
+
+def _bytes_of(column: pa.ChunkedArray) -> list[bytes]:
+    return [each or b"" for each in column.cast(pa.large_binary()).to_pylist()]
+
+
+def _shown(table: pa.Table, n: int) -> str:
+    """A row as a person can read it, with a sign for what is no text."""
+    row = table.slice(n, 1)
+    texts = {name: _bytes_of(column)[0].decode(errors="replace") for name, column in _texts_in(row)}
+    others = row.drop_columns(list(texts)).to_pylist()[0]
+    if _GEOMETRY in others:
+        others[_GEOMETRY] = None if others[_GEOMETRY] is None else others[_GEOMETRY].hex()
+    return msgspec.json.encode(texts | others, enc_hook=str).decode()
