@@ -138,6 +138,12 @@ def load(spark: SparkSession | None, spec: Load, progress: Progress) -> Counted:
     return Counted(applied.created, os.getpid(), spec.job_id, by, repeated=applied.repeated)
 
 
+def wipe(spark: SparkSession | None, spec: Wipe, progress: Progress) -> Counted:
+    """Counts when it is too late to cancel it."""
+    progress.too_late()
+    return count(spark, spec, progress)
+
+
 def sleep(spark: SparkSession, spec: Sleep, progress: Progress) -> Counted:
     """Lets a task of Spark sleep, in a process of Python that Java has started."""
     _begin(spec, progress)
@@ -167,6 +173,6 @@ count_job = Job(Count, count, "Count the features of a collection, slowly.", nee
 once_job = Job(Once, count, "Count them once.", is_repeatable=False, needs_spark=False)
 load_job = Job(Load, load, "Make some features.", Access.WRITE, needs_spark=False)
 wipe_job = Job(
-    Wipe, count, "Count them, with the rights of who drops.", Access.MANAGE, needs_spark=False
+    Wipe, wipe, "Count them, with the rights of who drops.", Access.MANAGE, needs_spark=False
 )
 sleep_job = Job(Sleep, sleep, "Let Spark sleep.")
