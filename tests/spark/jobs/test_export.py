@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from naksha.model import limits
 from naksha.model.errors import Cancelled, Conflict, InvalidArgument
 from naksha.model.quadkey import QRID_DIGITS
-from naksha.model.query import Bbox, Query
+from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
 from naksha.spark.jobs.diff import Diff, diff
@@ -135,6 +135,18 @@ def check_files(output: Path, report: Exported) -> None:
         assert geo["columns"]["geometry"].get("bbox") == file.bbox
     raised = [file.bbox for file in report.files if file.bbox and len(file.bbox) == 6]
     assert [(box[2], box[5]) for box in raised] == [(-7.25, -7.25)]
+
+
+@pytest.mark.parametrize("states", [States.DELETED, States.ALL])
+def test_what_was_deleted_is_not_exported(
+    spark: SparkSession, small_town: Town, tmp_path: Path, states: States
+) -> None:
+    """A load of the files would bring it back to life."""
+    small_town.put(point("a", 1, 1))
+    small_town.delete("a")
+    with pytest.raises(InvalidArgument, match="deleted") as error:
+        done(spark, small_town, tmp_path / "out", query=Query(states=states))
+    assert error.value.field == "query"
 
 
 def test_properties_become_columns(spark: SparkSession, small_town: Town, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Query
+from naksha.model.query import Query, States
 from naksha.spark.jobs import typed
 from naksha.spark.jobs.cells import CellFinder, cells_of
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
@@ -106,6 +106,9 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
     """See `Export`."""
+    if spec.query.states is not States.LIVE:
+        # Whoever loads the files would bring back to life what was deleted.
+        raise InvalidArgument("Files cannot tell deleted features from others", field="query")
     if (before := made_before(spec.output, spec.job_id, Exported)) is not None:
         return before
     target = check_output(spec.output, overwrite=spec.overwrite)
