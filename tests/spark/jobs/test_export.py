@@ -125,7 +125,7 @@ def check_files(output: Path, report: Exported) -> None:
     cut = [file.features for file in report.files if file.qrid and len(file.qrid) < QRID_DIGITS]
     assert max(cut) <= 9 < report.features
     for file in report.files:
-        folder = f"qrid={file.qrid or 'none'}"
+        folder = f"cell=q{file.qrid}" if file.qrid else "cell=none"
         assert file.path == f"{folder}/part-0.parquet"
         parquet = pq.ParquetFile(output / file.path)
         assert parquet.metadata.num_rows == file.features
@@ -135,6 +135,27 @@ def check_files(output: Path, report: Exported) -> None:
         assert geo["columns"]["geometry"].get("bbox") == file.bbox
     raised = [file.bbox for file in report.files if file.bbox and len(file.bbox) == 6]
     assert [(box[2], box[5]) for box in raised] == [(-7.25, -7.25)]
+
+
+def test_readers_take_cells_for_texts(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    """With their leading zeros, also where all of them look like numbers."""
+    small_town.put(point("a", -179, 89), point("b", -179, -89), point("c", 179, 89, cell="own"))
+    report = done(spark, small_town, tmp_path / "out", features_max=1)
+    cells = {f"q{file.qrid}" for file in report.files}
+    assert any(cell.startswith("q0") for cell in cells)
+    assert set(geopandas.read_parquet(tmp_path / "out")["cell"].astype(str)) == cells
+    with duckdb.connect() as connection:
+        found = connection.sql(f"SELECT DISTINCT cell FROM '{tmp_path}/out/*/*.parquet'").fetchall()
+    assert {cell for (cell,) in found} == cells
+    rows = spark.read.parquet(str(tmp_path / "out")).select("cell").distinct().collect()
+    assert {row.cell for row in rows} == cells
+    columns = done(spark, small_town, tmp_path / "typed", properties=Properties.COLUMNS).columns
+    assert "properties.cell" in columns
+    same_again = Diff(place=small_town.place, collection="places", files=(str(tmp_path / "out"),))
+    compared = diff(spark, same_again, Silent())
+    assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("states", [States.DELETED, States.ALL])

@@ -1,8 +1,10 @@
 """The job `export`: a version of a collection as GeoParquet 1.1, cut by the optimal partitioning.
 
-Each cell is a file in a directory of its own (`qrid=0213/…`), in which features lie in the order
-of their places. Tasks write under names that no other attempt has; those of the attempts that
-succeeded are what is put together at the end, and then the whole directory appears at once.
+Each cell is a file in a directory of its own (`cell=q0213/…`), in which features lie in the order
+of their places. Readers take such a name for a column: a text, because of the letter before the
+quad key, which else would be a number without its leading zeros. Tasks write under names that no
+other attempt has; those of the attempts that succeeded are what is put together at the end, and
+then the whole directory appears at once.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ from naksha.versioning.places import Place
 
 MANIFEST: Final = "_manifest.json"
 SUCCESS: Final = "_SUCCESS"
+CELL: Final = "cell"
+"""What readers call the column that they make of the names of directories."""
 NO_CELL: Final = "none"
 """In the name of a directory, for features without geometry. (What Hive writes for null breaks
 readers that take such names for texts.)"""
@@ -149,7 +153,7 @@ def _typed_columns(
     if spec.properties is Properties.JSON:
         return None
     properties = table(spark, spec.place, splits, ["properties"])
-    taken = {*_BEFORE, BBOX, *_AFTER, "qrid"}
+    taken = {*_BEFORE, BBOX, *_AFTER, CELL}
     return watched(
         spark,
         progress,
@@ -278,7 +282,7 @@ def _nothing(work: Path, writer: _Writer) -> ExportedFile:
 
 
 def _path_of(cell: str) -> Path:
-    return Path(f"qrid={cell or NO_CELL}") / "part-0.parquet"
+    return Path(f"{CELL}={f'q{cell}' if cell else NO_CELL}") / "part-0.parquet"
 
 
 def _manifest(
