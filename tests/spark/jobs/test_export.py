@@ -170,6 +170,23 @@ def test_what_was_deleted_is_not_exported(
     assert error.value.field == "query"
 
 
+def test_integers_stay_what_they_are(spark: SparkSession, small_town: Town, tmp_path: Path) -> None:
+    """No double holds them, and Spark's integers not all."""
+    most = 2**63 - 1
+    small_town.put(
+        point(
+            "a", 1, 1, huge=2**64 + 1, mixed=2**53 + 1, long=most, small=2**53, size=-(2**60) - 1
+        ),
+        point("b", 2, 2, huge=1, mixed=0.5, long=1, small=0.5, size=2**60 + 0.5),
+    )
+    done(spark, small_town, tmp_path / "out", properties=Properties.COLUMNS)
+    names = ("huge", "mixed", "long", "small")
+    by_id = {row["id"]: row for row in query("SELECT * FROM FILES", tmp_path / "out")}
+    told = [by_id[i][name] for name in names for i in "ab"]
+    assert told == [str(2**64 + 1), "1", str(2**53 + 1), "0.5", most, 1, 2.0**53, 0.5]
+    assert by_id["a"]["size"] == str(-(2**60) - 1)
+
+
 def test_properties_become_columns(spark: SparkSession, small_town: Town, tmp_path: Path) -> None:
     small_town.put(
         point("a", 1, 1, name="x", speed=50, size=1, ok=True, any=1, id="own", Name="upper"),
@@ -341,6 +358,9 @@ def test_a_column_has_a_type_that_all_values_fit_into() -> None:
     assert one_kind({Kind.INTEGER, Kind.NUMBER}) is Kind.NUMBER
     assert one_kind({Kind.INTEGER, Kind.TEXT}) is Kind.JSON
     assert one_kind({Kind.NOTHING}) is Kind.JSON
+    assert one_kind({Kind.LONG, Kind.NOTHING}) is Kind.INTEGER
+    assert one_kind({Kind.LONG, Kind.INTEGER}) is Kind.INTEGER
+    assert one_kind({Kind.LONG, Kind.INTEGER, Kind.NUMBER}) is Kind.JSON
 
 
 def test_the_report_names_some_files_and_the_manifest_all(
