@@ -14,7 +14,6 @@ from naksha.model.names import check_app_id, check_author, check_collection_id
 from naksha.spark.jobs.frame import Access, Job, Progress
 from naksha.spark.jobs.loading import history
 from naksha.spark.jobs.loading.checking import Checker, keep_rejected
-from naksha.spark.jobs.loading.files import files_of
 from naksha.spark.jobs.loading.records import collection_of, records_of
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
@@ -39,7 +38,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
         )
     storage = opened(spec.place)
     if spec.history:
-        return history.load_history(storage, spec, files_of(spec), progress)
+        return history.load_history(storage, spec, progress)
     before = applied_job(storage, spec.job_id) if spec.job_id else None
     if before is not None:
         return _loaded(spec, before)  # Its files may be gone, or others.
