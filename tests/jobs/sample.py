@@ -98,7 +98,9 @@ def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counte
     os.system("echo neither is this")
     sys.stderr.write("a secret that only the operator reads\n")
     _begin(spec, progress)
-    progress.phase("counting", spec.steps + 1)
+    # As those do that learn only then how much there is to do.
+    for total in (None, spec.steps + 1):
+        progress.phase("counting", total)
     features = opened(spec.place).call(lambda s: s.count(spec.collection, Query()))
     for _ in range(spec.steps):
         progress.advance()
