@@ -384,7 +384,9 @@ class Storage(Reader, Staging, Protocol):
 
         Of all states (`States.ALL`) the `hidden` ones are given when asked for, too: those that
         were replaced inside their own transaction, and backups of tombstones. Nobody ever saw
-        them, but others follow them."""
+        them, but others follow them. On main their splits give what is there when they are read:
+        what expired meanwhile is not Expired, since who looks after it can tell by himself from
+        when on the history is whole."""
 
     def read(
         self, split: Split, columns: Sequence[str] | None = None

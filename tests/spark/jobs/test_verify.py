@@ -439,6 +439,31 @@ def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: T
     assert ["History expired meanwhile" in line for line in progress.lines] == [True]
 
 
+class Writes(Silent):
+    """Somebody who writes whenever he sees that something begins."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+        self._count = 0
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self._count += 1
+        self._town.put(point("a", 1.0, 2.0, n=self._count), point(f"f{self._count}", 1.0, 2.0))
+        self._town.delete(f"f{self._count}")
+
+
+def test_others_may_write_where_there_is_no_history(spark: SparkSession, town: Town) -> None:
+    for n in range(3):
+        town.put(point("a", 1.0 + n, 2.0), point("b", 1.0, 2.0))
+    switch_history(town, False)
+    town.put(point("a", 9.0, 2.0))
+    spec = Verify(place=town.place, collection="places")
+    report = verify(spark, spec, Writes(town))
+    assert report.violations == {}
+    assert report.complete_since == report.seq_number
+    assert verify(spark, spec, Silent()).violations == {}
+
+
 @pytest.mark.long
 def test_the_command_ends_with_another_exit_code(small_town: Town) -> None:
     small_town.put(point("a", 1.0, 2.0), point("b", 1.0, 2.0))

@@ -105,6 +105,7 @@ class _Read(NamedTuple):
     owners: list[Line]
     log_first: Version
     """The first version that the log still has; 0 when it has all of them."""
+    has_history: bool
 
 
 def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
@@ -151,9 +152,10 @@ def _verified(
             found=_told(found) if counts else [],
             output=None if target is None else str(target),
         )
-        since = storage.call(lambda it: oldest_version(it, spec.collection))
-        if since != read.complete_since:
-            return None
+        if read.has_history:
+            since = storage.call(lambda it: oldest_version(it, spec.collection))
+            if since != read.complete_since:
+                return None
         if target is not None:
             with published(target, overwrite=spec.overwrite) as work:
                 found.write.mode("append").parquet(str(work))
@@ -185,13 +187,17 @@ def _told(found: DataFrame) -> list[Violation]:
 
 async def _plan(storage: Storage, collection: str) -> _Read:
     at = await fixed(storage, HEAD)
-    floor = await oldest_version(storage, collection)
+    has_history = (await storage.collection(collection)).history_enabled
+    # Without history whatever is written next takes the version with it. What is left of it then is
+    # still as it must be, but nothing is missing that is gone.
+    floor = await oldest_version(storage, collection) if has_history else at.version
     main = Line(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
     read = _Read(
         *(storage.id, at.version, floor),
         *([main], splits, [main] * len(splits)),
         await _log_first(storage),
+        has_history,
     )
     for known in await everywhere(storage):
         if isinstance(known.record, Branch) and known.record.scope.covers(collection):
