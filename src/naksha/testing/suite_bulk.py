@@ -322,6 +322,21 @@ class TestSplitsOfMain:
         with pytest.raises(Expired):
             await read_all(filled.storage, await plan(filled.name, query, at))
 
+    async def test_what_is_kept_twice_is_the_same(self, filled: Handle) -> None:
+        """Whatever was done: also to features of which nobody saw all states."""
+
+        async def work(session: WriteSession) -> None:
+            await session.upsert(filled.name, [some_feature(n, "twice") for n in range(COUNT)])
+            await session.upsert(filled.name, [point(name(n), n=n) for n in range(0, COUNT, 2)])
+            await session.delete(filled.name, [name(n) for n in range(0, COUNT, 7)])
+
+        await filled.write(work)
+        await filled.restore(name(7))
+        await filled.published()
+        await filled.purge(name(14))
+        await filled.published()
+        assert await filled.storage.mismatches(filled.name, 10) == []
+
     async def test_splits_say_what_their_table_holds(self, filled: Handle) -> None:
         await filled.published()
         query = Query(states=States.ALL)

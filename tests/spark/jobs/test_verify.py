@@ -154,8 +154,32 @@ CASES = {
     "twice in one": {Invariant.PUUID},
     "gone": {Invariant.GAP, Invariant.LOG},
     "forgotten": {Invariant.GAP, Invariant.LOG},
+    "logged elsewhere": {Invariant.LOG},
+    "renumbered": {Invariant.INDEX},
 }
 """What is done to a feature of that name, and what that violates. The log has no names."""
+IN_A_FILE = {
+    "ends late": {Invariant.OVERLAP, Invariant.INDEX},
+    "moved": {Invariant.GEOMETRY, Invariant.NAMESPACE, Invariant.INDEX},
+    "shapeless": {Invariant.GEOMETRY, Invariant.INDEX},
+    "not in the tree": {Invariant.INDEX},
+    "not in the past": {Invariant.INDEX},
+    "not by its tag": {Invariant.INDEX},
+    "not by its tag then": {Invariant.INDEX},
+    "no more in the tree": {Invariant.INDEX},
+    "told elsewhere": {Invariant.INDEX},
+    "at another time": {Invariant.INDEX},
+}
+"""What only a file can have wrong, because there columns and indices are kept apart."""
+IN_A_DATABASE = {
+    "moved": {Invariant.QRID, Invariant.LOG},
+    "shapeless": {Invariant.GEOMETRY, Invariant.LOG},
+    "in another leaf": {Invariant.LEAF},
+    "ended": {Invariant.INTERVAL, Invariant.GAP},
+    # There a tombstone has a backup, which is what the log counts.
+    "forgotten": {Invariant.TOMBSTONE},
+}
+"""The same of a database."""
 ON_A_BRANCH = {
     "branch ends late": {Invariant.OVERLAP},
     "branch lost": {Invariant.GAP},
@@ -163,14 +187,15 @@ ON_A_BRANCH = {
     "branch unlogged": {Invariant.LOG},
 }
 """The same on a branch. What is lost is the state that it was given by main."""
+IN_A_FILE_OF_A_BRANCH = {"branch ends late": {Invariant.OVERLAP, Invariant.INDEX}}
 
 
 def history_of(town: Town) -> None:
     """Each feature has transactions of its own."""
-    for id_ in [*CASES, "healthy", "moved", "ended", "in another leaf", "vanished"]:
+    for id_ in dict.fromkeys([*CASES, *IN_A_FILE, *IN_A_DATABASE, "healthy", "vanished"]):
         for n in range(3):
-            town.put(point(id_, 10.0 + n, 20.0, n=n))
-    for id_ in ("buried alive", "never lived", "undead", "forgotten"):
+            town.put(point(id_, 10.0 + n, 20.0, n=n, **{XYZ: {"tags": ["red"]}}))
+    for id_ in ("buried alive", "never lived", "undead", "forgotten", "no more in the tree"):
         town.delete(id_)
 
     async def twice(session: WriteSession) -> None:
@@ -244,8 +269,11 @@ def broken_file(path: str, overlay: str) -> None:
     json("twice in one", "puuid", "'town:places:2020:1:1:1'")
     execute("DELETE FROM places WHERE id = 'gone'")
     execute("DELETE FROM places_del WHERE id = 'forgotten'")
-    # What only a file can have wrong, because there the columns are kept apart.
+    where = f"WHERE action = 'MODIFY_FEATURES' AND txn = {first.format('logged elsewhere')}"
+    execute(f"UPDATE naksha_tx SET west = 50, east = 51 {where}")
+    execute("UPDATE places SET i = i + 1000000 WHERE id = 'renumbered'")
     execute("UPDATE places SET west = west - 1, author = 'eve' WHERE id = 'moved'")
+    broken_indices(execute)
     execute("DELETE FROM places WHERE id = 'vanished'")
     execute("DELETE FROM places_hst WHERE id = 'vanished'")
     past = f"{overlay}_hst"
@@ -257,6 +285,21 @@ def broken_file(path: str, overlay: str) -> None:
     execute(f"DELETE FROM naksha_tx WHERE txn = {own}")
     execute("UPDATE naksha_shell SET managed = 0")
     connection.close()
+
+
+def broken_indices(execute: Any) -> None:
+    (key,) = execute("SELECT number FROM naksha_collection WHERE id = 'places'").fetchone()
+    row = "(SELECT {} FROM {} WHERE id = '{}' LIMIT 1)".format
+    execute(f"DELETE FROM naksha_box_{key} WHERE n = {row('n', 'places', 'not in the tree')}")
+    execute(f"DELETE FROM naksha_past_{key} WHERE i = {row('i', 'places_hst', 'not in the past')}")
+    execute(f"DELETE FROM naksha_tag_{key} WHERE n = {row('n', 'places', 'not by its tag')}")
+    then = row("i", "places_hst", "not by its tag then")
+    execute(f"UPDATE naksha_past_tag_{key} SET tag = 'blue' WHERE i = {then}")
+    gone = row("n", "places_del", "no more in the tree")
+    execute(f"UPDATE naksha_gone_{key} SET west = 50, east = 51 WHERE n = {gone}")
+    text = '{"type":"Point","coordinates":[1.0,1.0]}'
+    execute("UPDATE places SET geometry = ? WHERE id = 'told elsewhere'", (text,))
+    execute("UPDATE places SET ord = ord + 1 WHERE id = 'at another time'")
 
 
 def broken_slightly(path: str) -> None:
@@ -340,6 +383,10 @@ async def broken_main(connection: Any) -> None:
         "UPDATE places SET geo = ST_Force3D(ST_SetSRID(ST_MakePoint(-70, -20), 4326)) "
         "WHERE jsondata->>'id' = 'moved'"
     )
+    elsewhere = f"txn = {first.format('logged elsewhere')} AND action = 'MODIFY_FEATURES'"
+    box = "ST_MakeEnvelope(50, 20, 51, 21, 4326)"
+    await execute(f"UPDATE naksha_tx SET bbox = {box} WHERE {elsewhere}")
+    await execute("UPDATE places SET i = i + 1000000 WHERE jsondata->>'id' = 'renumbered'")
     await json("undead", "action", "'\"UPDATE\"'", "places_del")
     await execute(
         "UPDATE places SET geo = ST_Force3D(ST_SetSRID(ST_MakePoint(500, 20), 4326)) "
@@ -374,7 +421,10 @@ async def in_another_leaf(connection: Any, id_: str) -> None:
 
 async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path: Path) -> None:
     history_of(town)
-    lines: dict[str | None, dict[str, set[Invariant]]] = {None: CASES, "draft": ON_A_BRANCH}
+    lines: dict[str | None, dict[str, set[Invariant]]] = {
+        None: CASES | (IN_A_FILE if town.is_file else IN_A_DATABASE),
+        "draft": ON_A_BRANCH | (IN_A_FILE_OF_A_BRANCH if town.is_file else {}),
+    }
     wanted: dict[tuple[str | None, str | None], set[str]] = {
         (branch, id_): named
         for branch, cases in lines.items()
@@ -383,21 +433,17 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
     }
     if town.is_file:
         broken_file(town.path, overlay_of(town))
-        wanted |= {(None, "moved"): {"geometry", "namespace"}}
     else:
         await broken_database(town.place.location, overlay_of(town))
-        wanted |= {(None, "moved"): {"qrid"}, (None, "in another leaf"): {"leaf"}}
-        wanted |= {(None, "ended"): {"interval", "gap"}}
-        # There a tombstone has a backup, which is what the log counts.
-        wanted |= {(None, "forgotten"): {"tombstone"}}
     # Besides, all states are gone that three transactions made, and three, and one.
     counts = {
         branch: sum(Invariant.LOG in broken for broken in cases.values())
         for branch, cases in lines.items()
     }
     counts[None] += sum({"vanished": 3, "never lived": 3, "lost": 1}.values())
-    counts[None] -= not town.is_file
-    wanted |= {(branch, None): {"log"} for branch in lines}
+    # What is gone from the tables of a file is still in its trees.
+    nameless = {"log", "index"} if town.is_file else {"log"}
+    wanted |= {(branch, None): nameless for branch in lines}
     report = checked(spark, town, output=str(tmp_path / "found"))
     found: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
     for violation in report.found:

@@ -27,7 +27,7 @@ from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spark.jobs import invariants
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.invariants import Line
+from naksha.spark.jobs.invariants import Invariant, Line
 from naksha.spark.jobs.publishing import check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, oldest_version
 from naksha.spark.jobs.watching import watched
@@ -45,10 +45,16 @@ _LOG: Final = pa.schema(
         pa.field("created", pa.int64()),
         pa.field("updated", pa.int64()),
         pa.field("deleted", pa.int64()),
+        pa.field("purged", pa.int64()),
+        *(pa.field(edge, pa.float64()) for edge in ("west", "south", "east", "north")),
         pa.field("is_change", pa.bool_()),
     ]
 )
 """What the log tells of a collection. A row is about features, or a change of the collection."""
+_NOWHERE: Final = (None,) * 4
+_FOUND: Final = (
+    "branch string, feature string, uuid string, txn bigint, invariant string, message string"
+)
 _WRITTEN: Final = "MODIFY_FEATURES"
 _CHANGED: Final = "MODIFY_COLLECTION"
 
@@ -139,6 +145,7 @@ def _verified(
         )
         counted = watched(spark, progress, "reading the log", lambda: _counted(log, seen[1]))
         found = invariants.violations(states, counted, read.log_first.txn)
+        found = found.union(_twice(spark, spec, read, progress))
         by_invariant = found.groupBy("invariant").count()
         counts = watched(spark, progress, "checking", by_invariant.collect)
         report = Verified(
@@ -164,6 +171,23 @@ def _verified(
         states.unpersist()
         log.unpersist()
     return report
+
+
+def _twice(spark: SparkSession, spec: Verify, read: _Read, progress: Progress) -> DataFrame:
+    """What the storage keeps twice, and not the same; that can only be looked at where it is."""
+    progress.phase("looking at indices")
+    most = limits.MISMATCHES_MAX
+    found = existing(spec.place).call(lambda it: it.mismatches(spec.collection, most))
+    branches = {line.overlay: line.branch for line in read.lines}
+    rows = [
+        (
+            *(branches[each.overlay], each.id, None, each.txn),
+            *(Invariant.LOG.value if each.is_of_log else Invariant.INDEX.value, each.message),
+        )
+        for each in found
+        if each.overlay in branches  # of a branch that is gone nobody reads anything
+    ]
+    return spark.createDataFrame(rows, _FOUND)
 
 
 def _told(found: DataFrame) -> list[Violation]:
@@ -312,12 +336,12 @@ def _log_rows(
 ) -> list[tuple[object, ...]]:
     overlay, txn = transaction.overlay, transaction.txn
     if signal.action == _CHANGED:
-        return [(None, overlay, txn, 0, 0, 0, True)]
+        return [(None, overlay, txn, 0, 0, 0, 0, *_NOWHERE, True)]
     line = lines.get(overlay)
     if signal.action != _WRITTEN or line is None or txn <= line.floor:
         return []
-    counts = (signal.created, signal.updated, signal.deleted)
-    return [(line.branch, overlay, txn, *counts, False)]
+    counts = (signal.created, signal.updated, signal.deleted, signal.purged)
+    return [(line.branch, overlay, txn, *counts, *(signal.bbox or _NOWHERE), False)]
 
 
 def _counted(log: DataFrame, first: int | None) -> DataFrame:
