@@ -9,6 +9,7 @@ import pty
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from naksha.cli.main import app
 from naksha.model import limits
 from tests.cli.command import NAKSHA, environment
 from tests.cli.command import naksha as command
-from tests.jobs.sample import CANCELLED, COUNT, LOAD, NOTE
+from tests.jobs.sample import CANCELLED, COUNT, LOAD, NOTE, WIPE
 from tests.jobs.support import SECONDS_MAX, processes_of, site, town, wait_for, wait_until_gone
 
 
@@ -92,7 +93,7 @@ def test_in_a_pipe_phases_are_lines_and_the_report_comes_last(roads: Town) -> No
     assert ended.returncode == 0, ended.stderr
     said = ended.stderr.splitlines()
     assert re.fullmatch(r"process \d+", said[0])
-    assert said[1:] == ["counting (5)"]
+    assert said[1:] == ["counting"]
     assert ended.stdout.splitlines()[0] == "features: 10"
     assert 'by: ["naksha", null]' in ended.stdout
     assert (roads.directory / "n.txt").read_text() == "10"
@@ -102,8 +103,8 @@ def test_for_programs_every_event_is_a_line_of_json(roads: Town) -> None:
     ended = roads.run(COUNT, "--json", "--author", "ann")
     assert (ended.returncode, ended.stderr) == (0, "")
     events: list[dict[str, Any]] = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [event["event"] for event in events][:2] == ["said", "phase"]
-    assert events[1] == {"event": "phase", "name": "counting", "total": 4}
+    phase = {"event": "phase", "name": "counting"}
+    assert (events[0]["event"], events[1:3]) == ("said", [phase | {"total": n} for n in (None, 4)])
     assert events[-1]["event"] == "done"
     report = events[-1]["report"]
     assert (report["features"], report["by"]) == (10, ["naksha", "ann"])
@@ -199,6 +200,22 @@ def test_a_job_that_is_cancelled_after_it_has_written_is_done(roads: Town) -> No
     report = json.loads(said.splitlines()[-1])["report"]
     assert (report["created"], report["updated"], report["deleted"]) == (3, 0, 0)
     assert roads.features() == 13
+
+
+def test_what_cannot_be_undone_goes_on_to_its_end(roads: Town) -> None:
+    """Whoever is told that it shall end, the command or its process."""
+    gate = roads.directory / "gate"
+    with roads.running(WIPE, "--until", str(gate)) as running:
+        process = process_of(running)
+        assert running.stderr is not None
+        assert "counting\n" in iter(running.stderr.readline, "")
+        running.terminate()
+        os.kill(process, signal.SIGTERM)
+        time.sleep(1)  # it would have ended by then
+        gate.touch()
+        said, _ = running.communicate(timeout=SECONDS_MAX)
+    assert running.returncode == 0
+    assert "features: 10\n" in said
 
 
 @pytest.mark.long

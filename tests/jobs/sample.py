@@ -98,7 +98,9 @@ def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counte
     os.system("echo neither is this")
     sys.stderr.write("a secret that only the operator reads\n")
     _begin(spec, progress)
-    progress.phase("counting", spec.steps + 1)
+    # As those do that learn only then how much there is to do.
+    for total in (None, spec.steps + 1):
+        progress.phase("counting", total)
     features = opened(spec.place).call(lambda s: s.count(spec.collection, Query()))
     for _ in range(spec.steps):
         progress.advance()
@@ -139,6 +141,12 @@ def load(spark: SparkSession | None, spec: Load, progress: Progress) -> Counted:
     return Counted(applied.created, os.getpid(), spec.job_id, by, repeated=applied.repeated)
 
 
+def wipe(spark: SparkSession | None, spec: Wipe, progress: Progress) -> Counted:
+    """Counts when it is too late to cancel it."""
+    progress.too_late()
+    return count(spark, spec, progress)
+
+
 def sleep(spark: SparkSession, spec: Sleep, progress: Progress) -> Counted:
     """Lets a task of Spark sleep, in a process of Python that Java has started."""
     _begin(spec, progress)
@@ -168,6 +176,6 @@ count_job = Job(Count, count, "Count the features of a collection, slowly.", nee
 once_job = Job(Once, count, "Count them once.", is_repeatable=False, needs_spark=False)
 load_job = Job(Load, load, "Make some features.", Access.WRITE, needs_spark=False)
 wipe_job = Job(
-    Wipe, count, "Count them, with the rights of who drops.", Access.MANAGE, needs_spark=False
+    Wipe, wipe, "Count them, with the rights of who drops.", Access.MANAGE, needs_spark=False
 )
 sleep_job = Job(Sleep, sleep, "Let Spark sleep.")

@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from naksha.model.errors import InvalidArgument, NakshaError, NotFound, Unavailable
+from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, NotFound, Unavailable
 from naksha.spark.jobs.registry import Asked
 from naksha.spark.opened import close_all
 from naksha.spark.options import Place
 from naksha.spark.running import Run
 from naksha.spark.telling import LineProgress
-from naksha.spi.jobs import Done, Failed
+from naksha.spi.jobs import Done, Failed, Late, Phase, read_line
 from tests.jobs.sample import Load, load, load_job
 from tests.jobs.support import town
 
@@ -32,6 +32,23 @@ def end_of(directory: Path, work: Work) -> object:
     finally:
         close_all()
     return run._news.get_nowait()
+
+
+def test_it_is_too_late_to_cancel_what_cannot_be_undone() -> None:
+    out = io.BytesIO()
+    progress = LineProgress(out)
+    progress.too_late()
+    assert not progress.cancel()
+    progress.phase("dropping")
+    assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
+
+
+def test_who_was_cancelled_before_does_nothing_that_cannot_be_undone() -> None:
+    progress = LineProgress(io.BytesIO())
+    assert progress.cancel()
+    assert not progress.cancel()
+    with pytest.raises(Cancelled):
+        progress.too_late()
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -72,6 +73,17 @@ async def test_an_import_goes_on_after_another_one(storage: Storage) -> None:
     assert await content(storage) == {"b": {}}
 
 
+class Killed(Exception):
+    """The end of a process."""
+
+
+async def killed_after(steps: list[Edits], count: int) -> AsyncIterator[Edits]:
+    """So many steps are made, and the next one is begun."""
+    for step in steps[: count + 1]:
+        yield step
+    raise Killed
+
+
 async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: Storage) -> None:
     """Also when a step had changed nothing; somebody else's history is no business of it."""
     steps = [
@@ -81,7 +93,8 @@ async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: S
         Edits(ms(4), [place("c")], ["a"]),
     ]
     for count in (2, 3):
-        await import_history(storage, PLACES, steps[:count], BY, job="mine")
+        with pytest.raises(Killed):
+            await import_history(storage, PLACES, killed_after(steps, count), BY, job="mine")
     done = await import_history(storage, PLACES, steps, BY, job="mine")
     assert [(d.at_ms, d.created, d.deleted) for d in done] == [(ms(3), 0, 0), (ms(4), 1, 1)]
     assert await import_history(storage, PLACES, steps, BY, job="mine") == []
@@ -90,6 +103,10 @@ async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: S
     assert await content(storage) == {"b": {}, "c": {}}
     with pytest.raises(InvalidArgument):
         await import_history(storage, PLACES, steps, BY, job="yours")
+    # All of it is made: what others have written since is no business of it either.
+    await put(storage, place("e"))
+    assert await import_history(storage, PLACES, steps, BY, job="mine") == []
+    assert await content(storage) == {"b": {}, "c": {}, "e": {}}
 
 
 async def test_a_job_does_not_wait_for_ever_and_says_for_whom(

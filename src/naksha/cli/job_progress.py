@@ -61,10 +61,15 @@ class _Lines(Shown):
 class _Plain(Shown):
     """A file, or a pipe: what is new, line by line."""
 
+    def __init__(self) -> None:
+        self._phase: str | None = None
+
     def show(self, line: Line) -> None:
         if isinstance(line, Phase):
-            total = "" if line.total is None else f" ({line.total:,})"
-            typer.echo(f"{line.name}{total}", err=True)
+            if line.name != self._phase:
+                total = "" if line.total is None else f" ({line.total:,})"
+                typer.echo(f"{line.name}{total}", err=True)
+            self._phase = line.name
         elif isinstance(line, Said):
             typer.echo(line.text, err=True)
 

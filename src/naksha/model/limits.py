@@ -935,8 +935,14 @@ VERIFY_LOG_PART: Final = 100_000
 VERIFY_LOG_PAGE: Final = 1_000
 """Transactions that it has in its hands at once."""
 
+ARCHIVE_JOBS_KEPT: Final = 20
+"""Jobs that an archive remembers, the last ones."""
+
 ARCHIVE_VERSIONS_GROUP: Final = 100_000
 """Versions of an archive that are written at once."""
+
+MISMATCHES_MAX: Final = 10_000
+"""Features that a storage tells of whose indices are wrong; who has more knows enough."""
 
 VERIFY_RUNS_MAX: Final = 3
 """How often a check begins because history expired while it was read."""

@@ -225,7 +225,7 @@ class _Applying:
         )
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
-        record = record_of(write, self._storage._branch[0].overlay, applied, at_ms)
+        record = record_of(write.info.id, self._storage._branch[0].overlay, applied, at_ms)
         await session.keep(JOB, write.job, record, expected=1)
         await session.call("staged_release", None, write.job, None)
         return applied

@@ -72,8 +72,11 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     hidden: bool = False
 
     def needs(self, collection: str) -> list[tuple[str, int | None]]:
-        """The tables, each with the transaction from which on its history must be there."""
-        return needs(self.sources, self.query) if self.sources else [(collection, self.at)]
+        """The tables, each with the transaction from which on its history must be there; None when
+        all that there is is read."""
+        if self.sources:
+            return needs(self.sources, self.query)
+        return [(collection, None if self.hidden else self.at)]
 
 
 def part_of(split: Split) -> Part:
@@ -100,7 +103,7 @@ async def plan(
         raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
     last = await connection.fetchrow(queries()["last_version"])
     published: int = 0 if last is None else last["txn"]
-    version = await versions.resolve(connection, at, collection)
+    version = await versions.resolve(connection, at, None if hidden else collection)
     # Something may have been published since; P may be later, but not earlier than the version.
     published = max(published, version.txn)
     whole = Part("", version.txn, published, _leaves(query), query, hidden=hidden)

@@ -23,6 +23,7 @@ from naksha.psql.applying import Applying
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
+from naksha.psql.checks import mismatches
 from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
 from naksha.psql.errors import translated
 from naksha.psql.install import check_installed, install, search_path
@@ -38,7 +39,7 @@ from naksha.spi.clock import Clock
 from naksha.spi.locations import redacted
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.partitioning import Partitioning
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import Layer, Mismatch, Storage
 from naksha.spi.streams import Streams
 
 POOL_MAX: Final = 16
@@ -245,6 +246,12 @@ class PsqlStorage(BulkStorage, Applying):
 
     async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
         await self._partitionings.keep(collection, found)
+
+    async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
+        await self.collection(collection)
+        with translated():
+            async with acquired(self._connections) as connection:
+                return await mismatches(connection, collection, limit)
 
     async def expire(self, collection: str, before: date) -> None:
         await self.collection(collection)

@@ -17,8 +17,9 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
 from naksha.model.query import Query
@@ -77,6 +79,20 @@ class Segment(msgspec.Struct, frozen=True, rename="camel"):
         return [folder / self.name / file for file in self.files]
 
 
+class ArchiveJob(msgspec.Struct, frozen=True, rename="camel"):
+    """A job that is to drop what is archived by now: one that is run again goes on with it."""
+
+    id: str
+    day: date
+    """What ended before it is dropped."""
+    due: int
+    """How many states that were, when it began."""
+    segment: str | None
+    """The one that it has added."""
+    report: dict[str, Any] | None = None
+    """What it has told at its end."""
+
+
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     """What is in an archive, oldest first."""
 
@@ -85,6 +101,18 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     number: int
     """That of the collection: another one may get its name."""
     segments: list[Segment] = []
+    jobs: list[ArchiveJob] = []
+    """The last ones that have a name; former releases had none."""
+
+    def job(self, id: str) -> ArchiveJob | None:
+        """The job of a name, if it has been here."""
+        return next((each for each in self.jobs if id and each.id == id), None)
+
+    def with_job(self, job: ArchiveJob) -> Manifest:
+        """The same with a job, as it is now."""
+        others = [each for each in self.jobs if each.id != job.id]
+        jobs = [*others, job][-limits.ARCHIVE_JOBS_KEPT :] if job.id else others
+        return msgspec.structs.replace(self, jobs=jobs)
 
     @property
     def until(self) -> int:

@@ -92,8 +92,7 @@ class Run:
         close_all()
 
     def _cancel(self, number: int, frame: FrameType | None) -> None:
-        if not self._progress.is_cancelled:
-            self._progress.is_cancelled = True
+        if self._progress.cancel():
             self._news.put(_CANCEL)
 
     def _cancelled(self) -> Line:

@@ -11,7 +11,7 @@ import msgspec
 from naksha.model import limits
 from naksha.model.errors import Cancelled
 from naksha.spi.job_reports import fitting
-from naksha.spi.jobs import Done, Line, Moved, Phase, Said
+from naksha.spi.jobs import Done, Late, Line, Moved, Phase, Said
 
 PAUSE_SECONDS: Final = 0.2
 """How often it is told that things are done: nobody reads faster."""
@@ -30,6 +30,7 @@ class LineProgress:
         self._told = 0
         self._told_at = 0.0
         self.is_cancelled = False
+        self._is_late = False
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Something new begins."""
@@ -52,6 +53,25 @@ class LineProgress:
         with self._lock:
             self._tell(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
         self.check()
+
+    def too_late(self) -> None:
+        """What follows is not cancelled any more."""
+        # Each of the two first says what it does, and then looks at what the other one has said: so
+        # it cannot be cancelled and be too late for that.
+        self._is_late = True
+        if self.is_cancelled:
+            raise Cancelled("The job was cancelled")
+        with self._lock:
+            self._tell(Late())
+
+    def cancel(self) -> bool:
+        """Let the job end with its next call; tells whether that is new, and possible."""
+        if self.is_cancelled:
+            return False
+        self.is_cancelled = True
+        if self._is_late:
+            self.is_cancelled = False
+        return self.is_cancelled
 
     def end(self, line: Line) -> None:
         """The last line. A line that is too long would not be read, and the job taken for one that

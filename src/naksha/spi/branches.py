@@ -17,7 +17,7 @@ from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
 from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
-from naksha.spi.storage import Layer, Split, Storage
+from naksha.spi.storage import Layer, Mismatch, Split, Storage
 
 CELLS_AT_ONCE_MAX: Final = 4
 """Cells of a partitioning that are counted at the same time."""
@@ -97,6 +97,10 @@ class BranchView(ABC):
     async def feature_size(self, collection: str) -> int:
         version = await self.resolve(HEAD, collection)
         return await self._byte_size(collection, version.txn)
+
+    async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
+        """Of main and all branches, whichever this one is."""
+        return await self._main.mismatches(collection, limit)
 
     async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
         raise NotSupported(

@@ -15,7 +15,7 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled, NakshaError, NotSupported
-from naksha.spi.jobs import MODULE, Done, Failed, JobKind, Line, Said, read_line
+from naksha.spi.jobs import MODULE, Done, Failed, JobKind, Late, Line, Said, read_line
 
 _DRAIN_SECONDS: Final = 1.0
 """How long is waited for the last words of processes that outlive the job's."""
@@ -32,6 +32,7 @@ class JobProcess:
         self._killing: asyncio.TimerHandle | None = None
         self._end: Done | Failed | None = None
         self._is_killed = False
+        self._is_late = False
         self.errors: deque[str] = deque(maxlen=limits.JOB_ERROR_LINES_MAX)
         """The last lines that it wrote to stderr. There may be secrets in them."""
         self._listening = asyncio.create_task(self._listen())
@@ -78,6 +79,8 @@ class JobProcess:
             line = read_line(text)
             if isinstance(line, Done | Failed):
                 self._end = line
+            elif isinstance(line, Late):
+                self._let_it_end()
             elif line is not None:
                 yield line
         code = await self._gone(limits.JOB_KILL_SECONDS)
@@ -92,11 +95,18 @@ class JobProcess:
         self._tell(b"%.3f" % until)
 
     def cancel(self) -> None:
-        """Ask it to end, and see to it that it does."""
-        if self._process.returncode is None and self._killing is None:
+        """Ask it to end, and see to it that it does, unless it is too late for that."""
+        if self._process.returncode is None and self._killing is None and not self._is_late:
             self._process.send_signal(signal.SIGTERM)
             loop = asyncio.get_running_loop()
             self._killing = loop.call_later(limits.JOB_KILL_SECONDS, self._kill)
+
+    def _let_it_end(self) -> None:
+        """It could not hear any more that it was to end."""
+        self._is_late = True
+        if self._killing is not None:
+            self._killing.cancel()
+            self._killing = None
 
     async def stop(self, seconds: float) -> None:
         """It is gone when this returns; for so long it may clear up what it was about."""

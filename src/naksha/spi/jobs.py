@@ -4,6 +4,7 @@ last one being its end.
     {"event": "phase", "name": "reading", "total": 1000}
     {"event": "moved", "done": 250}
     {"event": "said", "text": "3 records were rejected"}
+    {"event": "late"}
     {"event": "done", "report": {…}}
 
 Whoever starts it (the hub, the command line) knows nothing else of it.
@@ -45,6 +46,10 @@ class Said(_Line, frozen=True, tag="said"):
     text: str
 
 
+class Late(_Line, frozen=True, tag="late"):
+    """It is too late to cancel it: it does what cannot be undone, and goes on to its end."""
+
+
 class Done(_Line, frozen=True, tag="done", omit_defaults=True):
     """It ended well. `exit_code` is what the process ends with, for scripts: a job that looks for
     something wrong may have found it."""
@@ -82,7 +87,7 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
         return made
 
 
-Line: TypeAlias = Phase | Moved | Said | Done | Failed
+Line: TypeAlias = Phase | Moved | Said | Late | Done | Failed
 _decoder: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
 
 

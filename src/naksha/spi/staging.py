@@ -203,10 +203,10 @@ class _Target(msgspec.Struct):
     overlay: int | None = None
 
 
-def record_of(write: StagedWrite, overlay: int, applied: Applied, at_ms: int) -> dict[str, object]:
+def record_of(collection: str, overlay: int, applied: Applied, at_ms: int) -> dict[str, object]:
     """What is kept of a job that was applied, where, and when it was. A txn is a text in JSON."""
     txn = None if applied.txn is None else str(applied.txn)
-    where = msgspec.to_builtins(_Target(write.info.id, overlay))
+    where = msgspec.to_builtins(_Target(collection, overlay))
     return {**msgspec.to_builtins(applied), **where, "txn": txn, "at": at_ms}
 
 

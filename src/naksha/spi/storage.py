@@ -82,6 +82,18 @@ class Layer(msgspec.Struct, frozen=True):
     txn: int | None
 
 
+class Mismatch(msgspec.Struct, frozen=True):
+    """Something that a storage keeps twice, and not the same, in an overlay or on MAIN. `id` is
+    None where nobody knows which feature it is about, and `is_of_log` is for what the log tells of
+    versions."""
+
+    overlay: int
+    id: str | None
+    txn: int | None
+    message: str
+    is_of_log: bool = False
+
+
 class KeptObject(msgspec.Struct, frozen=True):
     """Something small that is kept in the storage beside the data: a tag, a branch, a conflict.
     `revision` is 1 at first and grows by one with every change."""
@@ -388,6 +400,12 @@ class Storage(Reader, Staging, Protocol):
         """The bytes of the largest feature as GeoJSON, as far as that is known: what the cells of
         the optimal partitioning are measured by."""
 
+    async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
+        """What a storage keeps twice of a collection, on main and in all overlays, and not the
+        same: its own indices beside the tables, what it has put in columns of their own, the
+        numbers of versions. All of it is read; the first ones are told, none of a storage that is
+        well."""
+
     async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
         """Keep a partitioning that somebody else computed, until the collection is written to."""
 
@@ -398,7 +416,9 @@ class Storage(Reader, Staging, Protocol):
 
         Of all states (`States.ALL`) the `hidden` ones are given when asked for, too: those that
         were replaced inside their own transaction, and backups of tombstones. Nobody ever saw
-        them, but others follow them."""
+        them, but others follow them. On main their splits give what is there when they are read:
+        what expired meanwhile is not Expired, since who looks after it can tell by himself from
+        when on the history is whole."""
 
     def read(
         self, split: Split, columns: Sequence[str] | None = None

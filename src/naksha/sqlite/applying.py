@@ -156,7 +156,7 @@ class StagedLoad:
             deleted=done["DELETED"],
             retained=done["RETAINED"],
         )
-        record = record_of(write, transaction.overlay, applied, transaction.started_ms)
+        record = record_of(write.info.id, transaction.overlay, applied, transaction.started_ms)
         kept.keep(connection, JOB, write.job, as_json(record), 0)
         return applied
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import shapely
 
 from naksha.model.merge import ABSENT
 from naksha.model.query import Test as PropertyTest
@@ -28,6 +29,7 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("naksha_member", 2, member, deterministic=True)
     connection.create_function("naksha_key", 2, key, deterministic=True)
     connection.create_function("naksha_id_hash", 1, hash_start, deterministic=True)
+    connection.create_function("naksha_same_geometry", 2, same_geometry, deterministic=True)
 
 
 def holds(jsondata: str, test: str) -> bool:
@@ -62,6 +64,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def same_geometry(text: str | None, wkb: bytes | None) -> bool:
+    """Whether GeoJSON and WKB are the same geometry, coordinate by coordinate."""
+    if text is None or wkb is None:
+        return text is None and wkb is None
+    try:
+        return bool(shapely.equals_identical(shapely.from_geojson(text), shapely.from_wkb(wkb)))
+    except shapely.GEOSException:
+        return False
 
 
 def hash_start(id: str) -> str:

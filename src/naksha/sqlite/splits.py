@@ -88,7 +88,7 @@ def plan(
         raise InvalidArgument("A bulk read gives states without a space", field="space")
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
-    version = layers.resolve(connection, seen, at, c.id)
+    version = layers.resolve(connection, seen, at, None if _is_all(seen, hidden) else c.id)
     whole = Part("head", version.txn, last.txn, query, hidden=hidden)
     if query.replaced_since is not None:
         levels = layers.levels(connection, seen, c, version.txn)
@@ -104,6 +104,11 @@ def plan(
         Split(storage, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
         for part in parts
     ]
+
+
+def _is_all(seen: Layers, hidden: bool) -> bool:
+    """Whether all that there is of main is read, whatever has expired."""
+    return hidden and seen == MAIN_ONLY
 
 
 def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
@@ -184,7 +189,8 @@ def batches(
     """Some columns of the states of a split."""
     schema = schema_of(columns)
     c = layers.collection_on(connection, part.layers, collection)
-    levels = layers.readable(connection, part.layers, c, part.at)
+    look = layers.levels if _is_all(part.layers, part.hidden) else layers.readable
+    levels = look(connection, part.layers, c, part.at)
     test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
     names = list(columns)
     if test is not None and "geometry" not in names:

@@ -15,9 +15,10 @@ from naksha.model.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
 from naksha.spi.news import News
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import Layer, Mismatch, Storage
 from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
+from naksha.sqlite.checks import mismatches
 from naksha.sqlite.files import BUSY_S, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
 from naksha.sqlite.maintenance import expire, maintain
@@ -92,6 +93,9 @@ class SqliteStorage(BulkStorage):
         await self.collection(collection)
         await self._publish()
         await expire(self._writer, collection, before)
+
+    async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
+        return await self._read(lambda c: mismatches(c, collection, limit))
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:

@@ -15,9 +15,7 @@ from shapely.geometry import mapping
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import (
-    InvalidArgument,
-)
+from naksha.model.errors import Expired, InvalidArgument
 from naksha.model.query import Bbox, Intersects, Op, Query, States, Test, id_hash
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, Version, VersionSelector
@@ -315,6 +313,39 @@ class TestSplits:
 
 class TestSplitsOfMain:
     """What only those ask for who look after a whole collection."""
+
+    async def test_what_is_there_is_read_although_some_of_it_expired(self, filled: Handle) -> None:
+        """Without history the next write takes the version with it that was planned."""
+        await filled.change(history_enabled=False)
+        at, query = seq(await filled.published()), Query(states=States.ALL)
+        plan = filled.storage.plan
+        splits = await plan(filled.name, query, at, hidden=True)
+        before = {row["uuid"]: row["id"] for row in await read_all(filled.storage, splits)}
+        changed = name(21)
+        await filled.update(point(changed, n=-1))
+        await filled.published()
+        gone = [uuid for uuid, id_ in before.items() if id_ == changed]
+        for again in (splits, await plan(filled.name, query, at, hidden=True)):
+            left = {row["uuid"] for row in await read_all(filled.storage, again)}
+            assert left < before.keys()
+            assert before.keys() - left < set(gone)
+        with pytest.raises(Expired):
+            await read_all(filled.storage, await plan(filled.name, query, at))
+
+    async def test_what_is_kept_twice_is_the_same(self, filled: Handle) -> None:
+        """Whatever was done: also to features of which nobody saw all states."""
+
+        async def work(session: WriteSession) -> None:
+            await session.upsert(filled.name, [some_feature(n, "twice") for n in range(COUNT)])
+            await session.upsert(filled.name, [point(name(n), n=n) for n in range(0, COUNT, 2)])
+            await session.delete(filled.name, [name(n) for n in range(0, COUNT, 7)])
+
+        await filled.write(work)
+        await filled.restore(name(7))
+        await filled.published()
+        await filled.purge(name(14))
+        await filled.published()
+        assert await filled.storage.mismatches(filled.name, 10) == []
 
     async def test_splits_say_what_their_table_holds(self, filled: Handle) -> None:
         await filled.published()

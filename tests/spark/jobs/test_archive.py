@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import naksha
 from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
+from naksha.model.errors import Busy, Cancelled, Expired, InvalidArgument, NotFound, StorageCorrupt
 from naksha.model.query import Query
 from naksha.model.version import AtSeq, Version
 from naksha.spark.archives import (
@@ -505,6 +505,63 @@ def test_what_an_earlier_job_archived_is_read_again_before_it_is_dropped(
     # What is gone already is not read again.
     first.unlink()
     assert archived(spark, file, folder).dropped == 0
+
+
+class Ends(Silent):
+    """Somebody who ends a job when something begins."""
+
+    def __init__(self, phase: str, how: type[Exception]) -> None:
+        self._phase = phase
+        self._how = how
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        if name == self._phase:
+            raise self._how("enough")
+
+
+@pytest.mark.parametrize("phase", ["drop", "count what is left"])
+def test_who_cancels_after_something_was_dropped_is_told_what(
+    spark: SparkSession, file: str, tmp_path: Path, phase: str
+) -> None:
+    imported(file, EDITS)
+    done = archived(spark, file, tmp_path / "archive", Ends(phase, Cancelled))
+    assert (done.states, done.dropped, done.left) == (5, 5, 0)
+    with pytest.raises(Expired):
+        content(file, 1)
+
+
+def test_who_cancels_before_has_all_that_was_there(
+    spark: SparkSession, file: str, tmp_path: Path
+) -> None:
+    imported(file, EDITS)
+
+    class Late(Silent):
+        def too_late(self) -> None:
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        archived(spark, file, tmp_path / "archive", Late())
+    assert content(file, 1) == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("phase", ["drop", "count what is left"])
+def test_a_job_that_is_run_again_tells_all_that_it_has_done(
+    spark: SparkSession, file: str, tmp_path: Path, phase: str
+) -> None:
+    """Its process died just before history was dropped, or just after."""
+    imported(file, EDITS)
+    folder = tmp_path / "archive"
+    with pytest.raises(MemoryError):
+        archived(spark, file, folder, Ends(phase, MemoryError), job_id="mine")
+    done = archived(spark, file, folder, job_id="mine")
+    assert (done.states, done.dropped, done.left, done.files) == (5, 5, 0, 2)
+    assert done.segment is not None
+    # Others may have come since; and what has no name is never taken for what was before.
+    imported(file, LATER)
+    assert archived(spark, file, folder, job_id="yours").states == 3
+    assert archived(spark, file, folder, job_id="mine") == done
+    for _ in range(2):
+        assert archived(spark, file, folder).states == 0
 
 
 def test_a_job_that_died_leaves_nothing_that_counts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import CollectionNotFound, Conflict, InvalidArgument, LimitExceeded
@@ -27,6 +30,7 @@ from naksha.spark.jobs.publishing import REPORT, Output
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.json_values import same
+from naksha.testing.suite_support import SUITE_CHECKS_OFF
 from naksha.versioning import diff as versioned_diff
 from naksha.versioning.diff import Action, Change
 from naksha.versioning.places import place_of
@@ -34,6 +38,8 @@ from naksha.versioning.refs import MAIN_BRANCH as MAIN
 from tests.spark.jobs.town import Town, point
 
 IDS = [f"f{n}" for n in range(12)]
+QUIET = [f"q{n}" for n in range(6)]
+"""Features that are what they were whenever somebody looks."""
 SHAPES: list[dict[str, Any] | None] = [
     None,
     {"type": "Point", "coordinates": [8.0, 50.0]},
@@ -58,16 +64,28 @@ def any_feature(chance: random.Random, id_: str) -> dict[str, Any]:
 
 
 def stir(town: Town, chance: random.Random, branch: str = MAIN, steps: int = 3) -> None:
-    """Some transactions that do anything, several times to the same features."""
+    """Some transactions that do anything, several times to the same features; what is done to some
+    of them is undone at once, which leaves a state that is equal to the one before."""
 
     async def work(session: WriteSession) -> None:
         for _ in range(2):
             chosen = chance.sample(IDS, 4)
             await session.upsert("places", [any_feature(chance, id_) for id_ in chosen])
             await session.delete("places", chance.sample(IDS, 2))
+        quiet = [any_feature(random.Random(id_), id_) for id_ in QUIET]
+        some = [each for each in quiet if chance.random() < 0.4]
+        for features in (quiet, [any_feature(chance, each["id"]) for each in some], some):
+            await session.upsert("places", features)
 
     for _ in range(steps):
         town.run(work, branch)
+
+
+def bare(feature: dict[str, Any]) -> dict[str, Any]:
+    """A feature as its client has written it."""
+    properties = dict(feature["properties"])
+    properties[XYZ] = {"tags": properties[XYZ]["tags"]}
+    return feature | {"properties": properties}
 
 
 def found(spark: SparkSession, town: Town, **settings: Any) -> Compared:
@@ -146,6 +164,130 @@ def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: 
             counts[change.action] += 1
         assert (report.created, report.updated, report.deleted) == tuple(counts.values())
         assert changes, "a case that shows nothing"
+
+
+# ---- Any history ---------------------------------------------------------------------------------
+
+SOME = IDS[:3]
+CHANGES = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(SOME), st.integers(0, 2**32)),
+    st.tuples(st.just("delete"), st.sampled_from(SOME), st.just(0)),
+    st.tuples(st.just("undo"), st.sampled_from(SOME), st.integers(0, 2**32)),
+)
+"""What is done to a feature, and the seed of what it becomes."""
+HISTORIES = st.lists(st.lists(CHANGES, min_size=1, max_size=5), min_size=1, max_size=3)
+
+
+def seeded(id_: str, seed: int) -> dict[str, Any]:
+    return any_feature(random.Random(seed), id_)
+
+
+async def done_to(session: WriteSession, how: str, id_: str, seed: int) -> None:
+    if how == "delete":
+        await session.delete("places", [id_])
+        return
+    states = session.states("places", Query(ids=(id_,)))
+    before = [bare(dict(state.feature)) async for state in states]
+    await session.upsert("places", [seeded(id_, seed)])
+    if how == "undo":
+        await session.upsert("places", before)
+
+
+def begun(town: Town) -> str:
+    """A version with all of them, the same ones whatever was there."""
+    made = [seeded(id_, n) for n, id_ in enumerate(SOME)]
+    # One that is new each time: what changes nothing is no version.
+    version = town.put(*made, point("other", 1, 2, n=uuid.uuid4().hex))
+    return str(version.seq_number)
+
+
+def check_any_history(
+    spark: SparkSession, town: Town, history: list[list[tuple[str, str, int]]], folder: Path
+) -> None:
+    first = begun(town)
+
+    async def work(storage: Storage) -> None:
+        for changes in history:
+            async with storage.write("test") as session:
+                for change in changes:
+                    await done_to(session, *change)
+        await storage.publication()
+
+    town.call(work)
+    output = folder / "any"
+    for old, new in ((first, "HEAD"), ("HEAD", first)):
+        formed = {"output": str(output), "output_format": Output.LINES, "overwrite": True}
+        found(spark, town, old=old, new=new, **formed)
+        check(lines_of(output), wanted(town, old, new))
+
+
+def check_any_file(
+    spark: SparkSession, town: Town, seeds: dict[str, int | None], folder: Path
+) -> None:
+    """Features that are as they are (None), other ones, and those that are not given."""
+    first = begun(town)
+    states = town.states()
+    features = [
+        bare(dict(states[id_].feature)) if seed is None else seeded(id_, seed)
+        for id_, seed in seeds.items()
+    ]
+    files, output = (written(folder / "any.geojsonl", features),), folder / "any"
+    formed = {"output": str(output), "output_format": Output.LINES, "overwrite": True}
+    found(spark, town, files=files, **formed)
+    told = {line["id"]: (line["action"], line["paths"]) for line in lines_of(output)}
+
+    async def work(session: WriteSession) -> None:
+        await session.upsert("places", features)
+        await session.delete("places", [id_ for id_ in states if id_ not in seeds])
+
+    town.run(work)
+    changes = wanted(town, first, "HEAD")
+    assert told == {
+        id_: (change.action.value, change.paths() if change.action is Action.UPDATED else [])
+        for id_, change in changes.items()
+    }
+
+
+GIVEN = st.dictionaries(st.sampled_from([*SOME, "new"]), st.integers(0, 2**32), min_size=1).flatmap(
+    lambda seeds: st.sets(st.sampled_from(sorted(seeds))).map(
+        lambda same: {k: None if k in same and k in SOME else v for k, v in seeds.items()}
+    )
+)
+
+
+@given(history=HISTORIES)
+@example([[("undo", "f0", 7), ("put", "f1", 8)]])
+@settings(max_examples=2, derandomize=True, suppress_health_check=SUITE_CHECKS_OFF)
+def test_any_history_is_compared_as_versioning_does(
+    spark: SparkSession, small_town: Town, tmp_path: Path, history: list[Any]
+) -> None:
+    check_any_history(spark, small_town, history, tmp_path)
+
+
+@pytest.mark.long
+@given(history=HISTORIES)
+@settings(max_examples=100, suppress_health_check=SUITE_CHECKS_OFF)
+def test_many_histories_are_compared_as_versioning_does(
+    spark: SparkSession, small_town: Town, tmp_path: Path, history: list[Any]
+) -> None:
+    check_any_history(spark, small_town, history, tmp_path)
+
+
+@given(seeds=GIVEN)
+@settings(max_examples=2, derandomize=True, suppress_health_check=SUITE_CHECKS_OFF)
+def test_any_file_is_compared_as_versioning_does_once_it_is_loaded(
+    spark: SparkSession, small_town: Town, tmp_path: Path, seeds: dict[str, int | None]
+) -> None:
+    check_any_file(spark, small_town, seeds, tmp_path)
+
+
+@pytest.mark.long
+@given(seeds=GIVEN)
+@settings(max_examples=100, suppress_health_check=SUITE_CHECKS_OFF)
+def test_many_files_are_compared_as_versioning_does_once_they_are_loaded(
+    spark: SparkSession, small_town: Town, tmp_path: Path, seeds: dict[str, int | None]
+) -> None:
+    check_any_file(spark, small_town, seeds, tmp_path)
 
 
 def test_what_changed_and_changed_back_is_no_change(spark: SparkSession, small_town: Town) -> None:

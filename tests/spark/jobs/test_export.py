@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from naksha.model import limits
 from naksha.model.errors import Cancelled, Conflict, InvalidArgument
 from naksha.model.quadkey import QRID_DIGITS
-from naksha.model.query import Bbox, Query
+from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
 from naksha.spark.jobs.diff import Diff, diff
@@ -125,7 +125,7 @@ def check_files(output: Path, report: Exported) -> None:
     cut = [file.features for file in report.files if file.qrid and len(file.qrid) < QRID_DIGITS]
     assert max(cut) <= 9 < report.features
     for file in report.files:
-        folder = f"qrid={file.qrid or 'none'}"
+        folder = f"cell=q{file.qrid}" if file.qrid else "cell=none"
         assert file.path == f"{folder}/part-0.parquet"
         parquet = pq.ParquetFile(output / file.path)
         assert parquet.metadata.num_rows == file.features
@@ -135,6 +135,56 @@ def check_files(output: Path, report: Exported) -> None:
         assert geo["columns"]["geometry"].get("bbox") == file.bbox
     raised = [file.bbox for file in report.files if file.bbox and len(file.bbox) == 6]
     assert [(box[2], box[5]) for box in raised] == [(-7.25, -7.25)]
+
+
+def test_readers_take_cells_for_texts(
+    spark: SparkSession, small_town: Town, tmp_path: Path
+) -> None:
+    """With their leading zeros, also where all of them look like numbers."""
+    small_town.put(point("a", -179, 89), point("b", -179, -89), point("c", 179, 89, cell="own"))
+    report = done(spark, small_town, tmp_path / "out", features_max=1)
+    cells = {f"q{file.qrid}" for file in report.files}
+    assert any(cell.startswith("q0") for cell in cells)
+    assert set(geopandas.read_parquet(tmp_path / "out")["cell"].astype(str)) == cells
+    with duckdb.connect() as connection:
+        found = connection.sql(f"SELECT DISTINCT cell FROM '{tmp_path}/out/*/*.parquet'").fetchall()
+    assert {cell for (cell,) in found} == cells
+    rows = spark.read.parquet(str(tmp_path / "out")).select("cell").distinct().collect()
+    assert {row.cell for row in rows} == cells
+    columns = done(spark, small_town, tmp_path / "typed", properties=Properties.COLUMNS).columns
+    assert "properties.cell" in columns
+    same_again = Diff(place=small_town.place, collection="places", files=(str(tmp_path / "out"),))
+    compared = diff(spark, same_again, Silent())
+    assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("states", [States.DELETED, States.ALL])
+def test_what_was_deleted_is_not_exported(
+    spark: SparkSession, small_town: Town, tmp_path: Path, states: States
+) -> None:
+    """A load of the files would bring it back to life."""
+    small_town.put(point("a", 1, 1))
+    small_town.delete("a")
+    with pytest.raises(InvalidArgument, match="deleted") as error:
+        done(spark, small_town, tmp_path / "out", query=Query(states=states))
+    assert error.value.field == "query"
+
+
+def test_integers_stay_what_they_are(spark: SparkSession, small_town: Town, tmp_path: Path) -> None:
+    """No double holds them, and Spark's integers not all."""
+    most = 2**63 - 1
+    small_town.put(
+        point(
+            "a", 1, 1, huge=2**64 + 1, mixed=2**53 + 1, long=most, small=2**53, size=-(2**60) - 1
+        ),
+        point("b", 2, 2, huge=1, mixed=0.5, long=1, small=0.5, size=2**60 + 0.5),
+    )
+    done(spark, small_town, tmp_path / "out", properties=Properties.COLUMNS)
+    names = ("huge", "mixed", "long", "small")
+    by_id = {row["id"]: row for row in query("SELECT * FROM FILES", tmp_path / "out")}
+    told = [by_id[i][name] for name in names for i in "ab"]
+    assert told == [str(2**64 + 1), "1", str(2**53 + 1), "0.5", most, 1, 2.0**53, 0.5]
+    assert by_id["a"]["size"] == str(-(2**60) - 1)
 
 
 def test_properties_become_columns(spark: SparkSession, small_town: Town, tmp_path: Path) -> None:
@@ -308,6 +358,9 @@ def test_a_column_has_a_type_that_all_values_fit_into() -> None:
     assert one_kind({Kind.INTEGER, Kind.NUMBER}) is Kind.NUMBER
     assert one_kind({Kind.INTEGER, Kind.TEXT}) is Kind.JSON
     assert one_kind({Kind.NOTHING}) is Kind.JSON
+    assert one_kind({Kind.LONG, Kind.NOTHING}) is Kind.INTEGER
+    assert one_kind({Kind.LONG, Kind.INTEGER}) is Kind.INTEGER
+    assert one_kind({Kind.LONG, Kind.INTEGER, Kind.NUMBER}) is Kind.JSON
 
 
 def test_the_report_names_some_files_and_the_manifest_all(

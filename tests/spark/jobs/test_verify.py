@@ -42,7 +42,7 @@ def test_a_curve_is_no_shape_and_hides_no_others() -> None:
     schema = pa.schema([COLUMNS.field(name).with_nullable(True) for name in READ])
     rows = [{"geometry": wkb} for wkb in (curve, shapely.to_wkb(shapely.Point(1, 2)), None)]
     states = pa.RecordBatch.from_pylist(rows, schema=schema)
-    seen = looked_at(Line(None, 0, 0, 0), Split("s", "places", b""), states)
+    seen = looked_at(Line(None, 0, 0, 0), Split(("s", 1), "places", b""), states)
     assert seen.column("is_shape").to_pylist() == [False, True, True]
 
 
@@ -166,8 +166,32 @@ CASES = {
     "twice in one": {Invariant.PUUID},
     "gone": {Invariant.GAP, Invariant.LOG},
     "forgotten": {Invariant.GAP, Invariant.LOG},
+    "logged elsewhere": {Invariant.LOG},
+    "renumbered": {Invariant.INDEX},
 }
 """What is done to a feature of that name, and what that violates. The log has no names."""
+IN_A_FILE = {
+    "ends late": {Invariant.OVERLAP, Invariant.INDEX},
+    "moved": {Invariant.GEOMETRY, Invariant.NAMESPACE, Invariant.INDEX},
+    "shapeless": {Invariant.GEOMETRY, Invariant.INDEX},
+    "not in the tree": {Invariant.INDEX},
+    "not in the past": {Invariant.INDEX},
+    "not by its tag": {Invariant.INDEX},
+    "not by its tag then": {Invariant.INDEX},
+    "no more in the tree": {Invariant.INDEX},
+    "told elsewhere": {Invariant.INDEX},
+    "at another time": {Invariant.INDEX},
+}
+"""What only a file can have wrong, because there columns and indices are kept apart."""
+IN_A_DATABASE = {
+    "moved": {Invariant.QRID, Invariant.LOG},
+    "shapeless": {Invariant.GEOMETRY, Invariant.LOG},
+    "in another leaf": {Invariant.LEAF},
+    "ended": {Invariant.INTERVAL, Invariant.GAP},
+    # There a tombstone has a backup, which is what the log counts.
+    "forgotten": {Invariant.TOMBSTONE},
+}
+"""The same of a database."""
 ON_A_BRANCH = {
     "branch ends late": {Invariant.OVERLAP},
     "branch lost": {Invariant.GAP},
@@ -175,14 +199,15 @@ ON_A_BRANCH = {
     "branch unlogged": {Invariant.LOG},
 }
 """The same on a branch. What is lost is the state that it was given by main."""
+IN_A_FILE_OF_A_BRANCH = {"branch ends late": {Invariant.OVERLAP, Invariant.INDEX}}
 
 
 def history_of(town: Town) -> None:
     """Each feature has transactions of its own."""
-    for id_ in [*CASES, "healthy", "moved", "ended", "in another leaf", "vanished"]:
+    for id_ in dict.fromkeys([*CASES, *IN_A_FILE, *IN_A_DATABASE, "healthy", "vanished"]):
         for n in range(3):
-            town.put(point(id_, 10.0 + n, 20.0, n=n))
-    for id_ in ("buried alive", "never lived", "undead", "forgotten"):
+            town.put(point(id_, 10.0 + n, 20.0, n=n, **{XYZ: {"tags": ["red"]}}))
+    for id_ in ("buried alive", "never lived", "undead", "forgotten", "no more in the tree"):
         town.delete(id_)
 
     async def twice(session: WriteSession) -> None:
@@ -256,8 +281,11 @@ def broken_file(path: str, overlay: str) -> None:
     json("twice in one", "puuid", "'town:places:2020:1:1:1'")
     execute("DELETE FROM places WHERE id = 'gone'")
     execute("DELETE FROM places_del WHERE id = 'forgotten'")
-    # What only a file can have wrong, because there the columns are kept apart.
+    where = f"WHERE action = 'MODIFY_FEATURES' AND txn = {first.format('logged elsewhere')}"
+    execute(f"UPDATE naksha_tx SET west = 50, east = 51 {where}")
+    execute("UPDATE places SET i = i + 1000000 WHERE id = 'renumbered'")
     execute("UPDATE places SET west = west - 1, author = 'eve' WHERE id = 'moved'")
+    broken_indices(execute)
     execute("DELETE FROM places WHERE id = 'vanished'")
     execute("DELETE FROM places_hst WHERE id = 'vanished'")
     past = f"{overlay}_hst"
@@ -269,6 +297,21 @@ def broken_file(path: str, overlay: str) -> None:
     execute(f"DELETE FROM naksha_tx WHERE txn = {own}")
     execute("UPDATE naksha_shell SET managed = 0")
     connection.close()
+
+
+def broken_indices(execute: Any) -> None:
+    (key,) = execute("SELECT number FROM naksha_collection WHERE id = 'places'").fetchone()
+    row = "(SELECT {} FROM {} WHERE id = '{}' LIMIT 1)".format
+    execute(f"DELETE FROM naksha_box_{key} WHERE n = {row('n', 'places', 'not in the tree')}")
+    execute(f"DELETE FROM naksha_past_{key} WHERE i = {row('i', 'places_hst', 'not in the past')}")
+    execute(f"DELETE FROM naksha_tag_{key} WHERE n = {row('n', 'places', 'not by its tag')}")
+    then = row("i", "places_hst", "not by its tag then")
+    execute(f"UPDATE naksha_past_tag_{key} SET tag = 'blue' WHERE i = {then}")
+    gone = row("n", "places_del", "no more in the tree")
+    execute(f"UPDATE naksha_gone_{key} SET west = 50, east = 51 WHERE n = {gone}")
+    text = '{"type":"Point","coordinates":[1.0,1.0]}'
+    execute("UPDATE places SET geometry = ? WHERE id = 'told elsewhere'", (text,))
+    execute("UPDATE places SET ord = ord + 1 WHERE id = 'at another time'")
 
 
 def broken_slightly(path: str) -> None:
@@ -352,6 +395,10 @@ async def broken_main(connection: Any) -> None:
         "UPDATE places SET geo = ST_Force3D(ST_SetSRID(ST_MakePoint(-70, -20), 4326)) "
         "WHERE jsondata->>'id' = 'moved'"
     )
+    elsewhere = f"txn = {first.format('logged elsewhere')} AND action = 'MODIFY_FEATURES'"
+    box = "ST_MakeEnvelope(50, 20, 51, 21, 4326)"
+    await execute(f"UPDATE naksha_tx SET bbox = {box} WHERE {elsewhere}")
+    await execute("UPDATE places SET i = i + 1000000 WHERE jsondata->>'id' = 'renumbered'")
     await json("undead", "action", "'\"UPDATE\"'", "places_del")
     await execute(
         "UPDATE places SET geo = ST_Force3D(ST_SetSRID(ST_MakePoint(500, 20), 4326)) "
@@ -386,7 +433,10 @@ async def in_another_leaf(connection: Any, id_: str) -> None:
 
 async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path: Path) -> None:
     history_of(town)
-    lines: dict[str | None, dict[str, set[Invariant]]] = {None: CASES, "draft": ON_A_BRANCH}
+    lines: dict[str | None, dict[str, set[Invariant]]] = {
+        None: CASES | (IN_A_FILE if town.is_file else IN_A_DATABASE),
+        "draft": ON_A_BRANCH | (IN_A_FILE_OF_A_BRANCH if town.is_file else {}),
+    }
     wanted: dict[tuple[str | None, str | None], set[str]] = {
         (branch, id_): named
         for branch, cases in lines.items()
@@ -395,21 +445,17 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
     }
     if town.is_file:
         broken_file(town.path, overlay_of(town))
-        wanted |= {(None, "moved"): {"geometry", "namespace"}}
     else:
         await broken_database(town.place.location, overlay_of(town))
-        wanted |= {(None, "moved"): {"qrid"}, (None, "in another leaf"): {"leaf"}}
-        wanted |= {(None, "ended"): {"interval", "gap"}}
-        # There a tombstone has a backup, which is what the log counts.
-        wanted |= {(None, "forgotten"): {"tombstone"}}
     # Besides, all states are gone that three transactions made, and three, and one.
     counts = {
         branch: sum(Invariant.LOG in broken for broken in cases.values())
         for branch, cases in lines.items()
     }
     counts[None] += sum({"vanished": 3, "never lived": 3, "lost": 1}.values())
-    counts[None] -= not town.is_file
-    wanted |= {(branch, None): {"log"} for branch in lines}
+    # What is gone from the tables of a file is still in its trees.
+    nameless = {"log", "index"} if town.is_file else {"log"}
+    wanted |= {(branch, None): nameless for branch in lines}
     report = checked(spark, town, output=str(tmp_path / "found"))
     found: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
     for violation in report.found:
@@ -449,6 +495,31 @@ def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: T
     report = verify(spark, Verify(place=small_town.place, collection="places"), progress)
     assert (report.found, report.states, report.complete_since) == ([], 1, 4)
     assert ["History expired meanwhile" in line for line in progress.lines] == [True]
+
+
+class Writes(Silent):
+    """Somebody who writes whenever he sees that something begins."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+        self._count = 0
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self._count += 1
+        self._town.put(point("a", 1.0, 2.0, n=self._count), point(f"f{self._count}", 1.0, 2.0))
+        self._town.delete(f"f{self._count}")
+
+
+def test_others_may_write_where_there_is_no_history(spark: SparkSession, town: Town) -> None:
+    for n in range(3):
+        town.put(point("a", 1.0 + n, 2.0), point("b", 1.0, 2.0))
+    switch_history(town, False)
+    town.put(point("a", 9.0, 2.0))
+    spec = Verify(place=town.place, collection="places")
+    report = verify(spark, spec, Writes(town))
+    assert report.violations == {}
+    assert report.complete_since == report.seq_number
+    assert verify(spark, spec, Silent()).violations == {}
 
 
 @pytest.mark.long

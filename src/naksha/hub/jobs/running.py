@@ -155,8 +155,9 @@ class Runner:
 
     def _note(self, line: Line) -> None:
         if isinstance(line, Phase):
+            if line.name != self._phase.name:
+                self._say(line.name)  # one that is told again only knows more of what is to be done
             self._phase, self._done = line, 0
-            self._say(line.name)
         elif isinstance(line, Moved):
             self._done = line.done
         elif isinstance(line, Said):

@@ -28,6 +28,7 @@ from naksha.spark.archived_versions import keep_versions
 from naksha.spark.archives import (
     KEPT,
     UNFINISHED,
+    ArchiveJob,
     Manifest,
     Segment,
     begun,
@@ -37,7 +38,7 @@ from naksha.spark.archives import (
     read_files,
     write_manifest,
 )
-from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec, Unstoppable
 from naksha.spark.jobs.geoparquet import (
     BBOX,
     BOX,
@@ -68,6 +69,8 @@ class Archive(Spec, tag="archive", frozen=True, kw_only=True):
     older_than_days: int
     keep: bool = False
     """Drop nothing from the storage."""
+    job_id: str = ""
+    """What this very job has begun in the archive it goes on with, and tells all of it."""
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -124,33 +127,49 @@ def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
 
 def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progress) -> Archived:
     storage = existing(spec.place)
-    day = storage.call(lambda s: _day(s, spec.older_than_days))
     manifest = storage.call(lambda s: _begun(s, spec, folder))
+    job = manifest.job(spec.job_id)
+    if job is not None and job.report is not None:
+        return msgspec.convert(job.report, Archived)
+    day = storage.call(lambda s: _day(s, spec.older_than_days)) if job is None else job.day
     plan = storage.call(lambda s: _plan(s, spec, manifest, day))
-    segment, dropped, left = None, 0, 0
-    if plan is not None:
-        ended = _ended(spark, spec, plan)
-        there = watched(spark, progress, "count", lambda: _there(ended, plan))
-        if there.new.states:
-            segment = _write(spark, spec, folder, plan, ended, there.new, progress)
-            manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
-            write_manifest(folder, manifest)
-        left = there.due
-        if not spec.keep:
-            _check_kept(spark, folder, plan, there, ended.schema, progress)
-            left = _drop(spark, spec, plan, there, day, progress)
-        dropped = there.due - left
+    if plan is None:
+        return _report(spec, folder, manifest, ArchiveJob(spec.job_id, day, 0, None), 0)
+    ended = _ended(spark, spec, plan)
+    there = watched(spark, progress, "count", lambda: _there(ended, plan))
+    if there.new.states:
+        segment = _write(spark, spec, folder, plan, ended, there.new, progress)
+        manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
+        job = ArchiveJob(spec.job_id, day, there.due, segment.name)
+    job = job or ArchiveJob(spec.job_id, day, there.due, None)
+    manifest = manifest.with_job(job)
+    write_manifest(folder, manifest)
+    left = there.due
+    if not spec.keep:
+        _check_kept(spark, folder, plan, there, ended.schema, progress)
+        left = _drop(spark, spec, plan, there, day, progress)
+    report = _report(spec, folder, manifest, job, left)
+    if spec.job_id:
+        told = msgspec.structs.replace(job, report=msgspec.to_builtins(report))
+        write_manifest(folder, manifest.with_job(told))
+    return report
+
+
+def _report(
+    spec: Archive, folder: Path, manifest: Manifest, job: ArchiveJob, left: int
+) -> Archived:
+    segment = next((each for each in manifest.segments if each.name == job.segment), None)
     sizes = [path.stat().st_size for path in segment.paths(folder)] if segment else []
     return Archived(
         collection=spec.collection,
         archive=str(folder),
-        until=str(txn_of(day, 0)),
+        until=str(txn_of(job.day, 0)),
         oldest=None if manifest.since is None else manifest.since.oldest,
         states=0 if segment is None else segment.states,
         bytes=sum(sizes),
         files=len(sizes),
-        segment=None if segment is None else segment.name,
-        dropped=dropped,
+        segment=job.segment,
+        dropped=job.due - left,
         left=left,
     )
 
@@ -285,8 +304,9 @@ def _drop(
     day: date,
     progress: Progress,
 ) -> int:
-    """Drop what is archived; gives how many states of it are still there."""
-    storage = existing(spec.place)
+    """Drop what is archived; gives how many states of it are still there. Who cancels the job by
+    now is told what was dropped."""
+    storage, progress = existing(spec.place), Unstoppable(progress)
     progress.phase("drop")
     storage.call(lambda s: s.expire(spec.collection, day))
     if there.due == 0:

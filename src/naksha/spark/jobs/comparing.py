@@ -26,7 +26,7 @@ from naksha.model.state import XYZ
 from naksha.spi.merging import content_of
 from naksha.versioning.diff import Action
 
-STATE: Final = ("uuid", "puuid", "geometry", "feature")
+STATE: Final = ("uuid", "geometry", "feature")
 """The columns of a pair, each with `old_` and `new_` before its name; and `id`."""
 _ABOUT: Final = [
     pa.field("id", pa.string()),
@@ -105,12 +105,11 @@ def _paths(
     pairs = batch.take(pa.array(both))
     moved = _moved(pairs)
     documents = zip(_documents(pairs, "old"), _documents(pairs, "new"), strict=True)
-    linked = _linked(pairs)
-    for n, (old, new), has_moved, is_next in zip(both, documents, moved, linked, strict=True):
-        found = changed_places(old, new, moved=bool(has_moved))
-        paths[n] = found
-        # No state is followed by an equal one; only over several it may be the same again.
-        is_change[n] = bool(found) or is_next
+    for n, (old, new), has_moved in zip(both, documents, moved, strict=True):
+        paths[n] = changed_places(old, new, moved=bool(has_moved))
+        # Over several states it may be the same again; so it may be in the very next one, when it
+        # was changed and changed back by one transaction.
+        is_change[n] = bool(paths[n])
     return paths, is_change
 
 
@@ -137,16 +136,6 @@ def _moved(pairs: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         for side in (old, new)
     ]
     found[at] = ~shapely.equals_identical(*shapes)
-    return found
-
-
-def _linked(pairs: pa.RecordBatch) -> list[bool]:
-    """Whether one of the two states directly follows the other one."""
-    links = [
-        pc.fill_null(pc.equal(pairs.column(f"{one}_uuid"), pairs.column(f"{other}_puuid")), False)
-        for one, other in (("old", "new"), ("new", "old"))
-    ]
-    found: list[bool] = pc.or_(*links).to_pylist()
     return found
 
 

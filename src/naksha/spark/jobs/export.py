@@ -1,8 +1,10 @@
 """The job `export`: a version of a collection as GeoParquet 1.1, cut by the optimal partitioning.
 
-Each cell is a file in a directory of its own (`qrid=0213/…`), in which features lie in the order
-of their places. Tasks write under names that no other attempt has; those of the attempts that
-succeeded are what is put together at the end, and then the whole directory appears at once.
+Each cell is a file in a directory of its own (`cell=q0213/…`), in which features lie in the order
+of their places. Readers take such a name for a column: a text, because of the letter before the
+quad key, which else would be a number without its leading zeros. Tasks write under names that no
+other attempt has; those of the attempts that succeeded are what is put together at the end, and
+then the whole directory appears at once.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Query
+from naksha.model.query import Query, States
 from naksha.spark.jobs import typed
 from naksha.spark.jobs.cells import CellFinder, cells_of
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
@@ -46,6 +48,8 @@ from naksha.versioning.places import Place
 
 MANIFEST: Final = "_manifest.json"
 SUCCESS: Final = "_SUCCESS"
+CELL: Final = "cell"
+"""What readers call the column that they make of the names of directories."""
 NO_CELL: Final = "none"
 """In the name of a directory, for features without geometry. (What Hive writes for null breaks
 readers that take such names for texts.)"""
@@ -106,6 +110,9 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
     """See `Export`."""
+    if spec.query.states is not States.LIVE:
+        # Whoever loads the files would bring back to life what was deleted.
+        raise InvalidArgument("Files cannot tell deleted features from others", field="query")
     if (before := made_before(spec.output, spec.job_id, Exported)) is not None:
         return before
     target = check_output(spec.output, overwrite=spec.overwrite)
@@ -145,7 +152,7 @@ def _typed_columns(
     if spec.properties is Properties.JSON:
         return None
     properties = table(spark, spec.place, splits, ["properties"])
-    taken = {*_BEFORE, BBOX, *_AFTER, "qrid"}
+    taken = {*_BEFORE, BBOX, *_AFTER, CELL}
     return watched(
         spark,
         progress,
@@ -274,7 +281,7 @@ def _nothing(work: Path, writer: _Writer) -> ExportedFile:
 
 
 def _path_of(cell: str) -> Path:
-    return Path(f"qrid={cell or NO_CELL}") / "part-0.parquet"
+    return Path(f"{CELL}={f'q{cell}' if cell else NO_CELL}") / "part-0.parquet"
 
 
 def _manifest(

@@ -74,7 +74,7 @@ def pairs_of(version: DataFrame, given: DataFrame, *, complete: bool) -> DataFra
         "id",
         *(f.col(name).alias(f"new_{name}") for name in (*BEFORE, "geometry")),
         _document().alias("new_feature"),
-        *(f.lit(None).cast("string").alias(f"new_{name}") for name in ("uuid", "puuid")),
+        f.lit(None).cast("string").alias("new_uuid"),
     )
     pairs = old.join(new, "id", "full_outer" if complete else "right_outer")
     return pairs.where(~_is_same()).select(

@@ -24,12 +24,14 @@ Some fields mean the same wherever they are, because whoever runs a job fills th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from pyspark.sql import SparkSession
 
+from naksha.model.errors import Cancelled
 from naksha.spark.options import Place
 
 FILE: Final = "naksha-file"
@@ -62,6 +64,10 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """Something that a person wants to read."""
 
+    def too_late(self) -> None:
+        """What follows cannot be undone: who wishes the job to end later than this gets its
+        report."""
+
 
 class Silent:
     """Nobody wants to know."""
@@ -74,6 +80,36 @@ class Silent:
 
     def say(self, text: str) -> None:
         """Nothing is told."""
+
+    def too_late(self) -> None:
+        """Nobody would cancel it."""
+
+
+class Unstoppable:
+    """The progress of what goes on to its end, whatever somebody wishes; begins with Cancelled if
+    he wished it before."""
+
+    def __init__(self, progress: Progress) -> None:
+        progress.too_late()
+        self._progress = progress
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """It is told, and nothing else."""
+        with suppress(Cancelled):
+            self._progress.phase(name, total)
+
+    def advance(self, count: int = 1) -> None:
+        """It is told, and nothing else."""
+        with suppress(Cancelled):
+            self._progress.advance(count)
+
+    def say(self, text: str) -> None:
+        """It is told, and nothing else."""
+        with suppress(Cancelled):
+            self._progress.say(text)
+
+    def too_late(self) -> None:
+        """It is so already."""
 
 
 class Access(StrEnum):

@@ -9,7 +9,7 @@ is below is checked where it was written, so of a branch only its own states are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -57,7 +57,10 @@ class Invariant(StrEnum):
     IDENTITY = "identity"
     """A state id names storage, collection and day, and is that of one state only."""
     LOG = "log"
-    """The log has the transactions that made states, and counts what they made."""
+    """The log has the transactions that made states, counts what they made and tells where that
+    was; versions are numbered without holes, in the order of transactions and of time."""
+    INDEX = "index"
+    """What a storage keeps twice says the same: the tables, and what it finds their rows by."""
 
 
 READ: Final = (
@@ -95,7 +98,13 @@ SEEN: Final = pa.schema(
 )
 """States with what their geometries say."""
 _LINE: Final = Line._fields
-_STATE: Final = ("id", "uuid", "puuid", "txn", "txn_next", "version", "action", "created_at")
+_LOW: Final = ("west", "south")
+_HIGH: Final = ("east", "north")
+_EDGES: Final = (*_LOW, *_HIGH)
+_STATE: Final = (
+    *("id", "uuid", "puuid", "txn", "txn_next", "version", "action", "created_at"),
+    *_EDGES,
+)
 _DOCUMENT: Final = {
     "uuid": ("uuid", "string"),
     "puuid": ("puuid", "string"),
@@ -284,6 +293,8 @@ LINKED: Final = {
     "is_next": "p_uuid IS NOT NULL AND is_step",
     "is_whole": "is_known OR p_txn_next = txn",
     "is_lost": "p_uuid IS NULL AND txn > floor AND NOT (is_new AND version = 1)",
+    # Whether it is known where it was before.
+    "is_placed": "is_new OR p_txn = txn OR p_txn_next = txn",
 }
 FOLLOWING: Final = (
     Rule(
@@ -367,7 +378,17 @@ def chained(states: DataFrame) -> DataFrame:
         linked = linked.selectExpr("*", *(f"{text} AS {name}" for name, text in named.items()))
     own = linked.where(f"overlay = {MAIN} OR txn > base")
     problems = f"concat(alone, {_problems(FOLLOWING)}) AS problems"
-    return own.selectExpr(*_LINE, "id", "uuid", "txn", "action", "is_step", problems)
+    names = (*_LINE, "id", "uuid", "txn", "action", "is_step", "is_placed")
+    return own.selectExpr(*names, *_edges(), problems)
+
+
+def _edges() -> Iterator[str]:
+    """Where something was changed: the box of a state and of the one before it. One that is created
+    has no place before; but there may be a tombstone, which the log may count to it (`far_`)."""
+    for edges, outermost in ((_LOW, "least"), (_HIGH, "greatest")):
+        for edge in edges:
+            yield f"{outermost}({edge}, IF(is_new, NULL, p_{edge})) AS {edge}"
+            yield f"{outermost}({edge}, p_{edge}) AS far_{edge}"
 
 
 # ---- States with others --------------------------------------------------------------------------
@@ -375,9 +396,11 @@ def chained(states: DataFrame) -> DataFrame:
 
 def violations(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
     """All that is wrong with states that are `chained`, and with the log (`branch`, `overlay`,
-    `txn`, `created`, `updated`, `deleted`), which begins with the transaction `first`."""
+    `txn`, `created`, `updated`, `deleted`, `purged` and the edges of its box), which begins with
+    the transaction `first`."""
     own = states.selectExpr("branch", "id AS feature", "uuid", "txn", "inline(problems)")
-    return own.union(_shared_ids(states)).union(_uncounted(states, log, first))
+    logged = _logged(states, log, first)
+    return own.union(_shared_ids(states)).union(_uncounted(logged)).union(_misplaced(logged))
 
 
 def _shared_ids(states: DataFrame) -> DataFrame:
@@ -388,28 +411,58 @@ def _shared_ids(states: DataFrame) -> DataFrame:
     return shared.selectExpr("branch", "id", "uuid", "txn", f"'{Invariant.IDENTITY}'", message)
 
 
-def _uncounted(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
-    """Transactions that the log tells something else of, where both are complete. Which feature it
-    is nobody knows: those that are there may be innocent."""
+def _logged(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
+    """What states say of their transactions (`n_`) beside what the log says, where both are
+    complete."""
     counts = (
         "min(branch) AS n_branch",
+        "every(is_placed) AS n_placed",
         *(
             f"count_if(is_step AND action = '{action}') AS n_{name}"
             for name, action in _COUNTED.items()
         ),
+        *(f"min({start}{edge}) AS n_{start}{edge}" for start in ("", "far_") for edge in _LOW),
+        *(f"max({start}{edge}) AS n_{start}{edge}" for start in ("", "far_") for edge in _HIGH),
     )
     known = states.where(f"txn > floor AND txn >= {first}").groupBy("overlay", "txn")
-    both = known.agg(*map(f.expr, counts)).join(log, ["overlay", "txn"], "full_outer")
-    told = ", ".join(f"coalesce({name}, 0)" for name in _COUNTED)
-    found = ", ".join(f"coalesce(n_{name}, 0)" for name in _COUNTED)
+    return known.agg(*map(f.expr, counts)).join(log, ["overlay", "txn"], "full_outer")
+
+
+def _uncounted(logged: DataFrame) -> DataFrame:
+    """Transactions that the log tells something else of. Which feature it is nobody knows: those
+    that are there may be innocent."""
     text = "the log counts %d created, %d updated, %d deleted, but there are %d, %d, %d"
-    return both.where(f"created IS NULL OR array({told}) <> array({found})").selectExpr(
-        *("coalesce(n_branch, branch)", "CAST(NULL AS string)", "CAST(NULL AS string)", "txn"),
-        f"'{Invariant.LOG}'",
+    message = (
         "IF(created IS NULL, 'the log does not know the transaction',"
-        f" format_string('{text}', {told}, {found}))",
+        f" format_string('{text}', {_TOLD}, {_FOUND}))"
     )
+    return _of_log(logged.where(f"NOT ({_IS_COUNTED})"), message)
+
+
+def _misplaced(logged: DataFrame) -> DataFrame:
+    """Transactions that are not where the log says. Who looks for what was changed in an area would
+    not find them. What is purged has no states; where some are missing, that is told already."""
+
+    def is_inside(inner: str, outer: str) -> str:
+        low = (f"{outer}{edge} <= {inner}{edge}" for edge in _LOW)
+        high = (f"{outer}{edge} >= {inner}{edge}" for edge in _HIGH)
+        return f"coalesce({' AND '.join((*low, *high))}, false)"
+
+    is_told = f"n_west IS NULL OR {is_inside('n_', '')}"
+    is_so = f"west IS NULL OR purged > 0 OR {is_inside('', 'n_far_')}"
+    known = logged.where(f"n_placed AND {_IS_COUNTED}")
+    return _of_log(known.where(f"NOT (({is_told}) AND ({is_so}))"), f"'{_ELSEWHERE}'")
+
+
+def _of_log(rows: DataFrame, message: str) -> DataFrame:
+    nobody = ("CAST(NULL AS string)", "CAST(NULL AS string)")
+    branch = "coalesce(n_branch, branch)"
+    return rows.selectExpr(branch, *nobody, "txn", f"'{Invariant.LOG}'", message)
 
 
 _COUNTED: Final = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE"}
 """What the log counts, and by which action of states."""
+_TOLD: Final = ", ".join(f"coalesce({name}, 0)" for name in _COUNTED)
+_FOUND: Final = ", ".join(f"coalesce(n_{name}, 0)" for name in _COUNTED)
+_IS_COUNTED: Final = f"created IS NOT NULL AND array({_TOLD}) = array({_FOUND})"
+_ELSEWHERE: Final = "the box in the log is not the one around what was changed"

@@ -46,10 +46,9 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
             f"The settings are those of {spec.info.id!r}, not of {spec.collection!r}", field="info"
         )
     storage = opened(spec.place)
-    is_staged = bool(spec.job_id) and not spec.history
-    before = applied_job(storage, spec.job_id, spec.collection) if is_staged else None
+    before = _loaded_before(storage, spec)
     if before is not None:
-        return _loaded(spec, before)  # Its files may be gone, or others.
+        return before  # Its files may be gone, or others.
     found = found_files(spec)
     tell_left_out(found, progress)
     if spec.history:
@@ -64,6 +63,16 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     except BaseException:
         storage.call(lambda s: s.drop_staged(staging.job))
         raise
+
+
+def _loaded_before(storage: Shared, spec: Load) -> Loaded | None:
+    """What the storage knows of the same job, if that was done before."""
+    if not spec.job_id:
+        return None
+    if spec.history:
+        return history.loaded_before(storage, spec)
+    applied = applied_job(storage, spec.job_id, spec.collection)
+    return None if applied is None else _loaded(spec, applied)
 
 
 def _load(

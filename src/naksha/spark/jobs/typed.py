@@ -1,7 +1,9 @@
 """Properties as columns with types: which there are, and their values.
 
 A property that is a boolean, an integer, a number or a text in all features is a column of that
-type; any other one (an object, an array, or now this and now that) is a column of JSON.
+type; any other one (an object, an array, or now this and now that) is a column of JSON. So is one
+of numbers that no column could hold exactly: integers of more than 64 bits, or of more than 53
+beside numbers that are none.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class Kind(StrEnum):
     JSON = "json"
     NOTHING = "void"
     """Null wherever it is given."""
+    LONG = "long"
+    """Of a value only: an integer that is none of the numbers that a double can be."""
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
@@ -45,6 +49,9 @@ _ARROW: Final = {
     Kind.INTEGER: pa.int64(),
     Kind.NUMBER: pa.float64(),
 }
+_EXACT: Final = 2**53
+"""Up to here a double can be every integer."""
+_WHOLE: Final = "decimal(38,0)"
 _KINDS: Final = (
     ("BOOLEAN", Kind.BOOLEAN),
     ("BIGINT", Kind.INTEGER),
@@ -80,6 +87,8 @@ def typed_columns(properties: DataFrame, taken: Collection[str]) -> list[TypedCo
 def one_kind(kinds: set[Kind]) -> Kind:
     """What all of these fit into."""
     given = kinds - {Kind.NOTHING}
+    if given in ({Kind.LONG}, {Kind.LONG, Kind.INTEGER}):
+        return Kind.INTEGER
     if given == {Kind.INTEGER, Kind.NUMBER}:
         return Kind.NUMBER
     # Null in a column of JSON is told from a property that is not there.
@@ -114,7 +123,12 @@ def _kind(value: Column) -> Column:
     found = f.lit(Kind.JSON.value)
     for prefix, kind in _KINDS:
         found = f.when(type_.startswith(prefix), f.lit(kind.value)).otherwise(found)
-    return found
+    is_long = f.abs(f.try_variant_get(value, "$", _WHOLE)) > _EXACT
+    return (
+        f.when(type_.startswith("BIGINT") & is_long, f.lit(Kind.LONG.value))
+        .when(type_.startswith("DECIMAL") & is_long, f.lit(Kind.JSON.value))
+        .otherwise(found)
+    )
 
 
 def _value(value: Column, kind: Kind) -> Column:

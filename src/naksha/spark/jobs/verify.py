@@ -27,7 +27,7 @@ from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spark.jobs import invariants
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.invariants import Line
+from naksha.spark.jobs.invariants import Invariant, Line
 from naksha.spark.jobs.publishing import check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, oldest_version
 from naksha.spark.jobs.watching import watched
@@ -45,10 +45,16 @@ _LOG: Final = pa.schema(
         pa.field("created", pa.int64()),
         pa.field("updated", pa.int64()),
         pa.field("deleted", pa.int64()),
+        pa.field("purged", pa.int64()),
+        *(pa.field(edge, pa.float64()) for edge in ("west", "south", "east", "north")),
         pa.field("is_change", pa.bool_()),
     ]
 )
 """What the log tells of a collection. A row is about features, or a change of the collection."""
+_NOWHERE: Final = (None,) * 4
+_FOUND: Final = (
+    "branch string, feature string, uuid string, txn bigint, invariant string, message string"
+)
 _WRITTEN: Final = "MODIFY_FEATURES"
 _CHANGED: Final = "MODIFY_COLLECTION"
 
@@ -105,6 +111,7 @@ class _Read(NamedTuple):
     owners: list[Line]
     log_first: Version
     """The first version that the log still has; 0 when it has all of them."""
+    has_history: bool
 
 
 def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
@@ -138,6 +145,7 @@ def _verified(
         )
         counted = watched(spark, progress, "reading the log", lambda: _counted(log, seen[1]))
         found = invariants.violations(states, counted, read.log_first.txn)
+        found = found.union(_twice(spark, spec, read, progress))
         by_invariant = found.groupBy("invariant").count()
         counts = watched(spark, progress, "checking", by_invariant.collect)
         report = Verified(
@@ -151,9 +159,10 @@ def _verified(
             found=_told(found) if counts else [],
             output=None if target is None else str(target),
         )
-        since = storage.call(lambda it: oldest_version(it, spec.collection))
-        if since != read.complete_since:
-            return None
+        if read.has_history:
+            since = storage.call(lambda it: oldest_version(it, spec.collection))
+            if since != read.complete_since:
+                return None
         if target is not None:
             with published(target, overwrite=spec.overwrite) as work:
                 found.write.mode("append").parquet(str(work))
@@ -162,6 +171,23 @@ def _verified(
         states.unpersist()
         log.unpersist()
     return report
+
+
+def _twice(spark: SparkSession, spec: Verify, read: _Read, progress: Progress) -> DataFrame:
+    """What the storage keeps twice, and not the same; that can only be looked at where it is."""
+    progress.phase("looking at indices")
+    most = limits.MISMATCHES_MAX
+    found = existing(spec.place).call(lambda it: it.mismatches(spec.collection, most))
+    branches = {line.overlay: line.branch for line in read.lines}
+    rows = [
+        (
+            *(branches[each.overlay], each.id, None, each.txn),
+            *(Invariant.LOG.value if each.is_of_log else Invariant.INDEX.value, each.message),
+        )
+        for each in found
+        if each.overlay in branches  # of a branch that is gone nobody reads anything
+    ]
+    return spark.createDataFrame(rows, _FOUND)
 
 
 def _told(found: DataFrame) -> list[Violation]:
@@ -185,13 +211,17 @@ def _told(found: DataFrame) -> list[Violation]:
 
 async def _plan(storage: Storage, collection: str) -> _Read:
     at = await fixed(storage, HEAD)
-    floor = await oldest_version(storage, collection)
+    has_history = (await storage.collection(collection)).history_enabled
+    # Without history whatever is written next takes the version with it. What is left of it then is
+    # still as it must be, but nothing is missing that is gone.
+    floor = await oldest_version(storage, collection) if has_history else at.version
     main = Line(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
     read = _Read(
         *(storage.id, at.version, floor),
         *([main], splits, [main] * len(splits)),
         await _log_first(storage),
+        has_history,
     )
     for known in await everywhere(storage):
         if isinstance(known.record, Branch) and known.record.scope.covers(collection):
@@ -306,12 +336,12 @@ def _log_rows(
 ) -> list[tuple[object, ...]]:
     overlay, txn = transaction.overlay, transaction.txn
     if signal.action == _CHANGED:
-        return [(None, overlay, txn, 0, 0, 0, True)]
+        return [(None, overlay, txn, 0, 0, 0, 0, *_NOWHERE, True)]
     line = lines.get(overlay)
     if signal.action != _WRITTEN or line is None or txn <= line.floor:
         return []
-    counts = (signal.created, signal.updated, signal.deleted)
-    return [(line.branch, overlay, txn, *counts, False)]
+    counts = (signal.created, signal.updated, signal.deleted, signal.purged)
+    return [(line.branch, overlay, txn, *counts, *(signal.bbox or _NOWHERE), False)]
 
 
 def _counted(log: DataFrame, first: int | None) -> DataFrame:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import bz2
 import gzip
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from io import BufferedIOBase
 from pathlib import Path
@@ -21,11 +21,14 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument
+from naksha.model.transaction import MAIN
 from naksha.spark.jobs.frame import Progress
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.opened import Shared
+from naksha.spi.staging import JOB, applied_there
 from naksha.spi.storage import Storage
 from naksha.versioning import Edits, Imported, Signed, Snapshot, import_history
+from naksha.versioning.importing import TRANSACTIONS
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,21 +63,40 @@ def load_history(storage: Shared, spec: Load, files: Sequence[str], progress: Pr
     )
 
 
+def loaded_before(storage: Shared, spec: Load) -> Loaded | None:
+    """What the storage knows of a load that was done before: others may have written since."""
+    kept = storage.call(lambda s: s.kept(JOB, spec.job_id))
+    if kept is None:
+        return None
+    applied = applied_there(kept.value, spec.job_id, spec.collection, MAIN)
+    return Loaded(
+        collection=spec.collection,
+        records=applied.created + applied.updated + applied.deleted,
+        txn=applied.txn,
+        created=applied.created,
+        updated=applied.updated,
+        deleted=applied.deleted,
+        transactions=kept.value.get(TRANSACTIONS, 1),
+        repeated=True,
+    )
+
+
 async def _import(
     storage: Storage, spec: Load, steps: Sequence[Snapshot | Edits], progress: Progress
 ) -> list[Imported]:
-    async def told() -> AsyncIterator[Snapshot | Edits]:
-        for step in steps[:-1]:
-            yield step
+    left = len(steps)
+
+    def told() -> None:
+        nonlocal left
+        left -= 1
+        # After the last one it is too late to cancel it: all is written.
+        with nullcontext() if left else suppress(Cancelled):
             progress.advance()
-        for step in steps[-1:]:
-            yield step
-            with suppress(Cancelled):  # it is too late for that: all is written
-                progress.advance()
 
     info = spec.info or CollectionInfo(id=spec.collection)
     signed = Signed(spec.app_id, spec.author, spec.message)
-    return await import_history(storage, info, told(), signed, job=spec.job_id or None)
+    job = spec.job_id or None
+    return await import_history(storage, info, steps, signed, job=job, after_each=told)
 
 
 def _count(step: Snapshot | Edits) -> int:

@@ -1,0 +1,21 @@
+"""What a database keeps twice, compared; see `Storage.mismatches`."""
+
+from __future__ import annotations
+
+from naksha.model.transaction import MAIN
+from naksha.psql.driver import Connection
+from naksha.psql.sql import ident, queries, sql
+from naksha.spi.storage import Mismatch
+
+
+async def mismatches(connection: Connection, collection: str, limit: int) -> list[Mismatch]:
+    """What is different, of a collection and of all that branches have of it."""
+    found: list[Mismatch] = []
+    for name, overlay in await connection.fetch(queries()["check_tables"], collection):
+        for suffix in ("", "_del", "_hst"):
+            text = sql("check_numbers", table=ident(name + suffix))
+            found += [Mismatch(overlay, *row) for row in await connection.fetch(text, limit)]
+    rows = await connection.fetch(queries()["check_log"], limit, collection)
+    rows += await connection.fetch(queries()["check_versions"], limit)
+    found += [Mismatch(MAIN, id_, txn, text, is_of_log=True) for id_, txn, text in rows]
+    return found[:limit]

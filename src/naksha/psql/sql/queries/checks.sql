@@ -1,0 +1,30 @@
+-- What a database keeps twice, compared; see naksha.psql.checks. Documents have nearly all of a
+-- state, and what is found by them has indices that the server looks after.
+
+-- name: check_tables
+SELECT c.id, c.overlay FROM naksha_collection c WHERE c.id = $1 OR c.base = $1 ORDER BY c.overlay
+
+-- name: check_numbers
+-- A state is looked for by its number, which its id ends with.
+SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
+       'it has the number ' || s.i || ', which its state id does not say'
+  FROM {{table}} s
+ WHERE s.i::text IS DISTINCT FROM substring(naksha_xyz(s.jsondata)->>'uuid' FROM '[0-9]+$')
+ LIMIT $1
+
+-- name: check_log
+SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s of %s',
+                           t.seq_number, t.seq_ts, v.seq_number, v.seq_ts)
+  FROM naksha_tx t LEFT JOIN naksha_version v ON v.txn = t.txn
+ WHERE t.id = $2
+   AND (t.seq_number IS DISTINCT FROM v.seq_number OR t.seq_ts IS DISTINCT FROM v.seq_ts)
+ LIMIT $1
+
+-- name: check_versions
+SELECT NULL, v.txn, format('version %s follows version %s, or is of an earlier time or transaction',
+                           v.seq_number, v.number_before)
+  FROM (SELECT seq_number, txn, seq_ts, lag(seq_number) OVER o AS number_before,
+               lag(txn) OVER o AS txn_before, lag(seq_ts) OVER o AS ts_before
+          FROM naksha_version WINDOW o AS (ORDER BY seq_number)) v
+ WHERE v.seq_number <> v.number_before + 1 OR v.txn <= v.txn_before OR v.seq_ts < v.ts_before
+ LIMIT $1
