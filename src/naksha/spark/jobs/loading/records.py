@@ -20,12 +20,15 @@ from naksha.spark.jobs.loading.mapping import (
     records_of_table,
 )
 from naksha.spark.jobs.loading.spec import Format, Mapping, Source
+from naksha.spark.sessions import in_utc
 from naksha.spi.storage import Storage
 
 
 def records_of(spark: SparkSession, spec: Source) -> tuple[DataFrame, str | None]:
     """The records of the files, and the reference system of their coordinates, where somebody
     names it."""
+    # What is loaded is the same in every session.
+    spark = in_utc(spark)
     if spec.mapping.crs is not None:
         references.check_known(spec.mapping.crs, whose="The reference system", field="mapping.crs")
     files = files_of(spec)
