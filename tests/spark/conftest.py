@@ -27,6 +27,7 @@ SETTINGS = {
 }
 
 BOTH = {
+    "test_a_double_is_found_whatever_its_digits",
     "test_a_query_gives_what_the_storage_answers",
     "test_it_is_that_of_the_storage",
     "test_it_is_what_the_storage_answers",

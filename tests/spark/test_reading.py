@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,24 +12,28 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import GeometryType, StructType, VariantType
 
 import naksha.spark
 from naksha.model import query as q
-from naksha.model.errors import NakshaError
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, NakshaError
 from naksha.model.query import And, Op, Query, States
 from naksha.model.uuids import Uuid
 from naksha.spark.columns import READ, Projection, schema_of
+from naksha.spark.failures import ours
 from naksha.spark.source import NakshaSource
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Storage
 from naksha.testing.strategies import predicates, queries
 from naksha.testing.suite_bulk import check_rows
-from naksha.testing.suite_support import SUITE_CHECKS_OFF
-from tests.spark.towns import COLLECTION, IDS, REFS, Town, found
+from naksha.testing.suite_support import SUITE_CHECKS_OFF, fresh_name, point, published
+from naksha.versioning import create_branch, create_tag, delete_tag, line_of
+from tests.spark.conftest import TownMaker
+from tests.spark.towns import ANN, COLLECTION, IDS, REFS, Town, found
 
 NAMES = ("ann", "bob", "editor", "robot")
 WHOLE = schema_of(COLUMNS.names)
@@ -160,6 +164,105 @@ def test_options_of_time(spark: SparkSession, town: Town) -> None:
     assert read(spark, town, updatedFrom="2100-01-01T00:00") == []
 
 
+# ---- One table, one version ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["file", "postgresql"])
+def growing(request: pytest.FixtureRequest, town_maker: TownMaker) -> Iterator[Town]:
+    """A storage for tests that write to collections of their own."""
+    with town_maker(request.param) as made:
+        yield made
+
+
+def put(town: Town, name: str, *ids: str, branch: str = "main") -> None:
+    async def do(storage: Storage) -> None:
+        async with (await line_of(storage, branch)).storage.write("editor") as session:
+            await session.upsert(name, [point(id_) for id_ in ids])
+        await published(storage)
+
+    town.call(do)
+
+
+def new_collection(town: Town, *, history: bool = True) -> str:
+    """A collection with a feature `old`."""
+    info = CollectionInfo(id=fresh_name(), history_enabled=history)
+    town.call(lambda s: s.run(lambda w: w.create_collection(info), "editor"))
+    put(town, info.id, "old")
+    return info.id
+
+
+def by_format(spark: SparkSession, town: Town, name: str, ref: str) -> DataFrame:
+    reader = spark.read.format("naksha").options(storage=town.location, collection=name)
+    return reader.option("version", ref).load()
+
+
+def by_features(spark: SparkSession, town: Town, name: str, ref: str) -> DataFrame:
+    return naksha.spark.features(spark, town.location, name, version=ref, columns=["id"])
+
+
+def ids_in(table: DataFrame) -> list[str]:
+    return sorted(row.id for row in table.select("id").collect())
+
+
+@pytest.mark.parametrize("load", [by_format, by_features])
+def test_a_table_is_the_version_that_it_was_loaded_at(
+    spark: SparkSession, growing: Town, load: Callable[..., DataFrame]
+) -> None:
+    name, branch = new_collection(growing), fresh_name("fix")
+    growing.call(lambda s: create_branch(s, branch, ANN))
+    head, on_branch = load(spark, growing, name, "HEAD"), load(spark, growing, name, branch)
+    for line in ("main", branch):
+        put(growing, name, "new", branch=line)
+    for table in (head, on_branch):
+        assert (table.count(), ids_in(table)) == (1, ["old"])
+        assert ids_in(table.where("id >= 'a'")) == ["old"]
+        assert ids_in(table.where("id = 'new'")) == []
+    # So do two scans in one query.
+    put(growing, name, "newer")
+    assert ids_in(head.where("id >= 'n'").join(head, "id", "left_anti")) == []
+    assert ids_in(head.where("id >= 'n'").join(head, "id")) == ["old"]
+    assert ids_in(load(spark, growing, name, "HEAD")) == ["new", "newer", "old"]
+    assert ids_in(load(spark, growing, name, branch)) == ["new", "old"]
+
+
+def test_a_table_stays_when_its_name_means_another_version(
+    spark: SparkSession, growing: Town
+) -> None:
+    name, tag = new_collection(growing), fresh_name("tag")
+    growing.call(lambda s: create_tag(s, tag, ANN))
+    table = by_features(spark, growing, name, tag)
+    put(growing, name, "new")
+    growing.call(lambda s: delete_tag(s, tag, ANN))
+    growing.call(lambda s: create_tag(s, tag, ANN))
+    assert ids_in(table) == ids_in(table.where("id > 'a'")) == ["old"]
+    assert ids_in(by_features(spark, growing, name, tag)) == ["new", "old"]
+
+
+def test_a_table_with_a_schema_is_the_version_that_was_first_read(
+    spark: SparkSession, growing: Town
+) -> None:
+    name = new_collection(growing)
+    reader = spark.read.format("naksha").schema("id string")
+    table = reader.options(storage=growing.location, collection=name).load()
+    assert ids_in(table) == ["old"]
+    put(growing, name, "new")
+    assert ids_in(table) == ids_in(table.where("id > 'a'")) == ["old"]
+
+
+def test_a_table_without_history_is_read_at_head(spark: SparkSession, growing: Town) -> None:
+    name = new_collection(growing, history=False)
+    table = by_features(spark, growing, name, "HEAD")
+    put(growing, name, "new")
+    assert ids_in(table) == ids_in(table.where("id > 'a'")) == ["new", "old"]
+
+
+def test_what_is_not_there_is_told_by_load(spark: SparkSession, growing: Town) -> None:
+    for load in (by_format, by_features):
+        with pytest.raises(AnalysisException, match="No collection 'nobody'") as caught:
+            load(spark, growing, "nobody", "HEAD")
+        assert isinstance(ours(caught.value), CollectionNotFound)
+
+
 # ---- Columns -------------------------------------------------------------------------------------
 
 
@@ -237,6 +340,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"radius": "7"}, "A radius is around a geometry"),
     ({"startingVersion": "now"}, "is for spark.readStream"),
     ({"geometry": "wkt"}, "geometry is one of wkb, geometry"),
+    ({"columns": "id, west"}, "This is no schema as JSON"),
 ]
 WRONG_SCHEMAS = [
     ("id string, nobody string", "There is no column 'nobody'"),

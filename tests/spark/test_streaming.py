@@ -21,7 +21,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 import naksha.spark
 from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import Expired, InvalidArgument, NotSupported, NotYetPublished
+from naksha.model.errors import (
+    Expired,
+    InvalidArgument,
+    NotSupported,
+    NotYetPublished,
+    VersionNotFound,
+)
 from naksha.model.query import Query
 from naksha.spark.columns import CHANGES, schema_of
 from naksha.spark.source import NakshaSource
@@ -414,15 +420,71 @@ def test_versions_of_no_interest_make_no_batches_until_they_are_many(
     last = streamed.call(published).seq_number
     assert reader.latestOffset(start, ALL) == start
     monkeypatch.setattr(limits, "SPARK_STREAM_IDLE_VERSIONS_MAX", 1)
-    assert reader.latestOffset(start, ALL) == {"seq_number": last}
-    assert reader.partitions(start, {"seq_number": last}) == []
-    assert reader.reportLatestOffset() == {"seq_number": last}
+    end = reader.latestOffset(start, ALL)
+    assert end["seq_number"] == last
+    assert reader.partitions(start, end) == []
+    assert reader.reportLatestOffset() == end
+
+
+@pytest.mark.parametrize("kind", ["file", "postgresql"])
+def test_a_quiet_collection_is_followed_while_the_log_expires(
+    kind: str, town_maker: TownMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with town_maker(kind) as town:
+        name, other = town.call(new_collection), town.call(new_collection)
+        reader = reader_of(town, name)
+        start = reader.latestOffset({"seq_number": 0}, ALL)
+        for n in range(3):
+            put_in(town, other, "x", n=n)
+        town.call(published)
+        assert reader.latestOffset(start, ALL) == start
+        # After an hour it is somewhere else.
+        hour_ms = limits.SPARK_STREAM_IDLE_SECONDS_MAX * 1000
+        now_ns = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() + hour_ms * 1_000_000)
+        quiet = reader.latestOffset(start, ALL)
+        monkeypatch.undo()
+        assert reader.partitions(start, quiet) == []
+        town.call(lambda s: s.keep_log(1))
+        town.call(lambda s: s.maintain(now_ns() // 1_000_000 + 5 * 86_400_000))
+        put_in(town, name, "a")
+        town.call(published)
+        end = reader.latestOffset(quiet, ALL)
+        assert [row.id for row in read(reader, reader.partitions(quiet, end))] == ["a"]
+        with pytest.raises(Expired):
+            reader.latestOffset(start, ALL)
 
 
 def test_a_position_that_the_storage_never_had(streamed: Town) -> None:
     reader = reader_of(streamed, streamed.call(new_collection))
     with pytest.raises(NotYetPublished, match="not the storage that it followed"):
         reader.latestOffset({"seq_number": 10**6}, ALL)
+
+
+def test_a_checkpoint_of_another_storage_is_refused(streamed: Town, town_maker: TownMaker) -> None:
+    name = streamed.call(new_collection)
+    begin = streamed.call(published).seq_number
+    put_in(streamed, name, "a")
+    streamed.call(published)
+    reader = reader_of(streamed, name, str(begin))
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    end = reader.latestOffset(start, ALL)
+    assert end["seq_number"] == begin + 1
+    assert reader.latestOffset(end, ALL) == end
+    with town_maker("file") as town:
+        other = town.call(new_collection)
+        following = reader_of(town, other)
+        with pytest.raises(NotYetPublished, match="not the storage that it followed"):
+            following.partitions({"seq_number": 1}, {"seq_number": 10**6})
+        while town.call(published).seq_number <= begin + 1:
+            put_in(town, other, "b", n=town.call(published).seq_number)
+        with pytest.raises(VersionNotFound, match="not the storage that it followed"):
+            following.latestOffset(end, ALL)
+        for first, last in ((start, end), ({"seq_number": 0}, end)):
+            with pytest.raises(VersionNotFound, match="not the storage that it followed"):
+                following.partitions(first, last)
+        # Offsets of former releases know no better.
+        assert following.latestOffset({"seq_number": end["seq_number"]}, ALL) != end
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import naksha.spark
@@ -98,6 +99,20 @@ def test_a_batch_without_features_is_done_once(
         file.unlink()
     run()
     assert (numbers(target, name), staged(target)) == ({"new": 1}, 0)
+
+
+def test_an_option_that_is_misspelt_is_refused(
+    spark: SparkSession, target: Town, tmp_path: Path
+) -> None:
+    frame(spark, {"a": 1}, 1).write.json(str(tmp_path / "in"))
+    stream = spark.readStream.schema(COLUMNS).json(str(tmp_path / "in"))
+    writer = stream.writeStream.format("naksha").trigger(availableNow=True).queryName("some")
+    writer = writer.options(**options(target, fresh(), brnach="fix"))
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    before = len(log(target))
+    with pytest.raises(PySparkException, match="There is no option 'brnach'"):
+        writer.start().awaitTermination()
+    assert (len(log(target)), staged(target)) == (before, 0)
 
 
 @pytest.mark.long

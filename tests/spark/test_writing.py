@@ -15,6 +15,7 @@ from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
 
 import naksha.spark
+from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Conflict, FeatureExists, InvalidArgument
 from naksha.model.query import Query
@@ -205,7 +206,7 @@ def test_numbers_that_json_has_not_are_no_texts(spark: SparkSession, target: Tow
     properties = {**state.feature["properties"]}
     del properties["@ns:com:here:xyz"]
     assert properties == {"s": "NaN", "deep": {"l": [None, 1]}}
-    assert (state.feature["m"], state.feature["n"]) == (None, 1)
+    assert ("m" in state.feature, state.feature["n"]) == (False, 1)
     infinite = spark.sql(NUMBERS.format("-Infinity", 2)).coalesce(1)
     for column, field in (("properties", "properties.deep"), ("members", "members.m")):
         with pytest.raises(InvalidArgument, match="is infinite") as caught:
@@ -214,6 +215,27 @@ def test_numbers_that_json_has_not_are_no_texts(spark: SparkSession, target: Tow
             )
         assert (caught.value.feature_id, caught.value.field) == ("a", field)
     assert staged(target) == 0
+
+
+NULLS = """
+    SELECT 'a' AS id,
+        named_struct('n', int(null), 'm', map('x', int(null), 'y', 1), 'l', array(int(null)),
+            'deep', array(map('x', map('z', string(null)))), 'v', parse_json('{"x": null}'),
+            'none', cast(null AS variant)) AS properties,
+        map('b', int(null), 'c', 2) AS members
+"""
+
+
+def test_nulls_are_left_out_but_not_of_arrays_and_variants(
+    spark: SparkSession, target: Town
+) -> None:
+    name = fresh()
+    naksha.spark.write(spark.sql(NULLS), target.location, name, app_id="test")
+    (state,) = held(target, name)
+    properties = {**state.feature["properties"]}
+    del properties["@ns:com:here:xyz"]
+    assert properties == {"m": {"y": 1}, "l": [None], "deep": [{"x": {}}], "v": {"x": None}}
+    assert ("b" in state.feature, state.feature["c"]) == (False, 2)
 
 
 @pytest.mark.parametrize(
@@ -383,6 +405,10 @@ def test_an_abort_forgets_all_attempts(spark: SparkSession, target: Town) -> Non
         ({"writeMode": "replace", "key": "properties"}, "key"),
         ({"history": "perhaps"}, "history"),
         ({"maxAge": "long"}, "maxAge"),
+        ({"brnach": "fix"}, "brnach"),
+        ({"checkpointLocation": "x"}, "checkpointLocation"),
+        ({"message": "m" * (limits.MESSAGE_TEXT_BYTES_MAX + 1)}, "message"),
+        ({"job": "j" * (limits.JOB_ID_BYTES_MAX + 1)}, "job"),
     ],
 )
 def test_options_that_cannot_be_meant(given_options: dict[str, str], field: str) -> None:
@@ -392,8 +418,20 @@ def test_options_that_cannot_be_meant(given_options: dict[str, str], field: str)
     assert caught.value.field == field
 
 
+def test_an_option_that_is_misspelt_writes_nothing(spark: SparkSession, target: Town) -> None:
+    name = fresh()
+    writer = frame(spark, {"a": 1}).write.format("naksha").options(**options(target, name))
+    with pytest.raises(PySparkException, match="There is no option 'brnach'"):
+        writer.option("brnach", "fix").mode("append").save()
+    with pytest.raises(CollectionNotFound):
+        target.call(lambda s: s.collection(name))
+    assert staged(target) == 0
+
+
 def test_options_are_read_as_they_are_said() -> None:
     known = {"storage": "file:/x.naksha", "collection": "roads", "appId": "me"}
+    by_spark = {"checkpointLocation": "x", "queryName": "y"}
+    assert write_options({**known, **by_spark}, overwrite=False, is_stream=True).branch == "main"
     found = write_options({**known, "writeMode": "replace", "key": '["a.b","c"]'}, overwrite=False)
     assert (found.place, found.write.key) == (Place("file:/x.naksha"), ("a.b", "c"))
     dotted = write_options({**known, "writeMode": "Replace", "key": "a.b"}, overwrite=False)

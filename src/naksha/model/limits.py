@@ -909,6 +909,9 @@ SPARK_STREAM_IDLE_VERSIONS_MAX: Final = 1_000
 """Versions of no interest to a stream after which it takes note of them, with an empty batch: its
 position must not grow so old that nobody can tell any more what came after it."""
 
+SPARK_STREAM_IDLE_SECONDS_MAX: Final = 3_600
+"""How old its position may be before it takes note of any: the log is kept for a day at least."""
+
 SPARK_STREAM_TASK_ROWS: Final = 50_000
 """About how many changes one task of a stream reads."""
 

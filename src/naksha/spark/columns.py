@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -40,6 +42,14 @@ CHANGES: Final = (CHANGE, "seq_number", *(name for name in READ if name not in _
 def schema_of(names: Iterable[str], form: GeometryForm = GeometryForm.WKB) -> StructType:
     """Some columns, as a table has them that nobody described otherwise."""
     return StructType([_field(name, form) for name in names])
+
+
+def schema_in(text: str) -> StructType:
+    """A schema as JSON, as Spark itself writes it."""
+    try:
+        return StructType.fromJson(json.loads(text))
+    except (ValueError, KeyError, TypeError, PySparkException) as error:
+        raise InvalidArgument(f"This is no schema as JSON: {error}", field="columns") from error
 
 
 class Projection:

@@ -1,4 +1,5 @@
-"""Numbers that JSON has not: NaN, by which programs mean that there is none, and infinity."""
+"""Values that JSON has not, or has otherwise: NaN, by which programs mean that there is no number,
+infinity, and null."""
 
 from __future__ import annotations
 
@@ -45,6 +46,35 @@ def without_nan(value: Column, type_: DataType) -> Column:
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
     return F.when(~F.isnan(value), value)
+
+
+def without_null_entries(value: Column, type_: DataType) -> Column:
+    """The value without the entries of maps in it that are null: of structs Spark itself leaves
+    such fields out of JSON."""
+    if not _has_map(type_):
+        return value
+    if isinstance(type_, ArrayType):
+        element = type_.elementType
+        return F.transform(value, lambda each: without_null_entries(each, element))
+    if isinstance(type_, StructType):
+        fields = [
+            without_null_entries(value.getField(field.name), field.dataType).alias(field.name)
+            for field in type_
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    assert isinstance(type_, MapType)
+    inside = type_.valueType
+    if _has_map(inside):
+        value = F.transform_values(value, lambda _, each: without_null_entries(each, inside))
+    return F.map_filter(value, lambda _, each: each.isNotNull())
+
+
+def _has_map(type_: DataType) -> bool:
+    if isinstance(type_, ArrayType):
+        return _has_map(type_.elementType)
+    if isinstance(type_, StructType):
+        return any(_has_map(field.dataType) for field in type_)
+    return isinstance(type_, MapType)
 
 
 def is_infinite(value: Column, type_: DataType) -> Column | None:

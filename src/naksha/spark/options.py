@@ -38,6 +38,16 @@ def place_of(options: Mapping[str, str]) -> Place:
     return Place(needed(options, "storage"), options.get("schema"))
 
 
+def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
+    """Refuse options that nobody would look at."""
+    lower = {name.lower() for name in known}
+    for name in options:
+        if name.lower() not in lower:
+            raise InvalidArgument(
+                f"There is no option {name!r:.64} here; there are: {', '.join(known)}", field=name
+            )
+
+
 def needed(options: Mapping[str, str], name: str) -> str:
     """An option that must be given."""
     value = options.get(name)

@@ -43,7 +43,13 @@ def structs_of(texts: pa.Array, type_: pa.StructType) -> pa.Array:
     if found is not None:
         return found
     # Some value is not of the type of its column, about which Arrow says no more than that.
-    return pa.array([_struct(text.encode(), type_) for text in texts.to_pylist()], type_)
+    # So each is tried by itself, and only those that do not fit are read row by row.
+    alone = {field.name: _at_once(texts, pa.struct([field])) for field in type_}
+    others = pa.struct([field for field in type_ if alone[field.name] is None])
+    read = pa.array([_struct(text.encode(), others) for text in texts.to_pylist()], others)
+    columns = {name: read if made is None else made for name, made in alone.items()}
+    arrays = [columns[field.name].field(field.name) for field in type_]
+    return pa.StructArray.from_arrays(arrays, fields=list(type_))
 
 
 def _at_once(texts: pa.Array, type_: pa.StructType) -> pa.Array | None:

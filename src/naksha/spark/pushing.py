@@ -279,16 +279,29 @@ def _inside(filter_: Filter) -> Predicate | None:
         return _known(path)
     values = _values(filter_)
     if values is not None:
-        if len(values) > limits.SPARK_PUSHED_VALUES_MAX or not all(map(_is_itself, values)):
+        # Of a double there are two tests.
+        tests = len(values) + sum(isinstance(value, float) for value in values)
+        if tests > limits.SPARK_PUSHED_VALUES_MAX or not all(map(_is_itself, values)):
             return None
-        return Or(tuple(PropertyTest(path, Op.EQ, value) for value in values))
+        return Or(tuple(_about(path, Op.EQ, value) for value in values))
     op, value = _ORDERS.get(type(filter_)), getattr(filter_, "value", None)
     if op is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
         is_asked = op is Op.STARTS_WITH and _can_be_asked(value) and not _starts_json(value)
         return PropertyTest(path, op, value) if is_asked else None
-    return PropertyTest(path, op, value) if _is_itself(value) else None
+    return _about(path, op, value) if _is_itself(value) else None
+
+
+def _about(path: Path, op: Op, value: Any) -> Predicate:
+    """A test that holds wherever Spark's does, which compares doubles. A storage may compare all
+    digits that there are, or round them otherwise: so the next doubles count, too."""
+    if not isinstance(value, float):
+        return PropertyTest(path, op, value)
+    below, above = (math.nextafter(value, end) for end in (-math.inf, math.inf))
+    if op is Op.EQ:
+        return And((PropertyTest(path, Op.GTE, below), PropertyTest(path, Op.LTE, above)))
+    return PropertyTest(path, op, above if op in (Op.LT, Op.LTE) else below)
 
 
 def _is_itself(value: Any) -> bool:

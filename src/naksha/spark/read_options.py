@@ -24,7 +24,7 @@ from naksha.model.geometry import encode_geometries
 from naksha.model.query import Bbox, Intersects, Predicate, Query, Spatial, States, Tile
 from naksha.model.tags import normalise_tag
 from naksha.model.version import AtTime
-from naksha.spark.options import HEAD, Place, needed, place_of
+from naksha.spark.options import HEAD, Place, check_names, needed, place_of
 from naksha.spi.locations import FILE, STORAGES, path_of
 from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
 
@@ -36,6 +36,8 @@ READ: Final = (
     *("updatedFrom", "updatedTo", "geometry", "properties"),
 )
 """All options of a read."""
+COLUMNS: Final = "columns"
+"""The schema of a table as JSON, by which `naksha.spark.features` says what it reads."""
 ROWS_MAX: Final = "maxRowsPerTrigger"
 TRANSACTIONS_MAX: Final = "maxTransactionsPerTrigger"
 STREAM: Final = (
@@ -83,7 +85,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             " 'version'",
             field=STARTING,
         )
-    check_names(options, READ)
+    _check(options, (*READ, COLUMNS))
     return ReadOptions(
         existing_place(options),
         needed(options, "collection"),
@@ -106,7 +108,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
             " it begins",
             field=STARTING,
         )
-    check_names(options, STREAM)
+    _check(options, STREAM)
     return StreamOptions(
         existing_place(options),
         needed(options, "collection"),
@@ -117,15 +119,15 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     )
 
 
-def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
+def is_of_stream(options: Mapping[str, str]) -> bool:
+    """Whether the options are those of a stream, which nobody else tells."""
+    return any(name in options for name in STREAM if name not in READ)
+
+
+def _check(options: Mapping[str, str], known: tuple[str, ...]) -> None:
     """Refuse options that nobody would look at; and that of `naksha.spark.features` which needs
     more than a source can do."""
-    lower = {name.lower() for name in known}
-    for name in options:
-        if name.lower() not in lower:
-            raise InvalidArgument(
-                f"There is no option {name!r:.64} here; there are: {', '.join(known)}", field=name
-            )
+    check_names(options, known)
     if options.get("properties", "json") != "json":
         raise NotSupported(
             "A source gives properties as JSON text only; naksha.spark.features(…, properties="

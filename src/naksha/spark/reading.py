@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
+from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
 from naksha.spark.columns import Projection
 from naksha.spark.opened import existing
 from naksha.spark.pushing import pushed
 from naksha.spark.read_options import ReadOptions, check_there
 from naksha.spi.arrow import COLUMNS
-from naksha.spi.storage import Split, Storage
-from naksha.versioning.places import Place, place_of
-from naksha.versioning.refs import One, parse_ref
+from naksha.spi.storage import Layer, Split, Storage
+from naksha.versioning.places import Place, line_on, place_of
+from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """A version that stays what it is, whatever is written, tagged or renamed later."""
+
+    layers: tuple[Layer, ...]
+    at: VersionSelector
 
 
 class SplitPartition(InputPartition):
@@ -30,8 +39,9 @@ class SplitPartition(InputPartition):
 class FeatureReader(DataSourceReader):
     """Reads the features of a collection at a version."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, version: Fixed) -> None:
         self._options = options
+        self._version = version
         self._query = options.query
         self._projection = Projection(schema, COLUMNS.names)
 
@@ -43,8 +53,8 @@ class FeatureReader(DataSourceReader):
         return [SplitPartition(split) for split in existing(self._options.place).call(self._plan)]
 
     async def _plan(self, storage: Storage) -> list[Split]:
-        place = await place_at(storage, self._options.version)
-        return await place.line.storage.plan(self._options.collection, self._query, place.at)
+        line = line_on(storage, MAIN_BRANCH, self._version.layers)
+        return await line.storage.plan(self._options.collection, self._query, self._version.at)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SplitPartition):
@@ -53,6 +63,20 @@ class FeatureReader(DataSourceReader):
         split, columns = partition.split, self._projection.columns
         for batch in existing(self._options.place).iterate(lambda s: s.read(split, columns)):
             yield self._projection.shaped(batch)
+
+
+def fixed(options: ReadOptions) -> Fixed:
+    """The version that the options mean now. HEAD of a collection without history stays HEAD: what
+    it is now is gone after the next write."""
+
+    async def find(storage: Storage) -> Fixed:
+        place = await place_at(storage, options.version)
+        info = await place.line.storage.collection(options.collection)
+        is_kept = info.history_enabled or not isinstance(place.at, Head)
+        at = AtSeq(place.version.seq_number) if is_kept else HEAD
+        return Fixed(place.line.layers, at)
+
+    return existing(options.place).call(find)
 
 
 async def place_at(storage: Storage, ref: str) -> Place:

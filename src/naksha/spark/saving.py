@@ -24,16 +24,19 @@ from naksha.spark.numbers import (
     is_certainly_infinite,
     is_infinite,
     without_nan,
+    without_null_entries,
 )
 from naksha.spark.opened import opened
 from naksha.spark.options import Place, place_of
-from naksha.spark.sessions import set_up
+from naksha.spark.sessions import UTC, set_up
 from naksha.spark.write_options import WriteOptions, options_of
 from naksha.spark.writing import applied_job
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_write
 from naksha.versioning.refs import MAIN_BRANCH
 
 JSON_COLUMNS: Final = ("properties", "members")
+_AS_JSON: Final = {"timeZone": UTC, "ignoreNullFields": "true"}
+"""Whatever the session has."""
 
 
 def write(
@@ -112,7 +115,8 @@ def _written(place: Place, write: StagedWrite, branch: str, error: BaseException
 
 def with_json(frame: DataFrame) -> DataFrame:
     """The DataFrame with properties as JSON texts, which Spark itself makes of structs, maps and
-    variants; fields that are null or NaN are left out, and infinite ones are refused."""
+    variants; fields and entries that are null or NaN are left out, and infinite ones are refused.
+    What is in a variant stays as it is."""
     texts = {
         field.name: _json(field, frame.columns)
         for field in frame.schema.fields
@@ -124,7 +128,8 @@ def with_json(frame: DataFrame) -> DataFrame:
 
 def _json(field: StructField, columns: Sequence[str]) -> Column:
     value = without_nan(f.col(field.name), field.dataType)
-    text = f.to_json(value)
+    value = without_null_entries(value, field.dataType)
+    text = f.to_json(value, _AS_JSON)
     refused = f.when(f.lit(False), f.lit(""))
     infinite = _infinite(field)
     if infinite is not None:

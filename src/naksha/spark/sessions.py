@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
@@ -16,12 +17,18 @@ _HERE: Final = (LOOPBACK, "localhost", "::1")
 NEEDED: Final = {
     # Without it Spark refuses readers that take filters.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Locations may have passwords in them; plans and logs show options.
-    "spark.sql.redaction.options.regex": "(?i)url|storage",
-    "spark.sql.session.timeZone": "UTC",
 }
 """What every session needs."""
+REDACTION: Final = "spark.sql.redaction.options.regex"
+"""Which options plans and logs do not show."""
+_REDACTED_BY_SPARK: Final = "(?i)url"
+_LOCATIONS: Final = "(?i:storage)"
+"""Locations may have passwords in them."""
+TIME_ZONE: Final = "spark.sql.session.timeZone"
+UTC: Final = "UTC"
 WISHED: Final = {
+    # A job gives the same wherever it runs.
+    TIME_ZONE: UTC,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # One statement reads a part of a collection whole; parts are few and of the same size.
@@ -48,9 +55,12 @@ def session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**wished(master), **(settings or {}), **NEEDED}.items():
+    # One that is running has what somebody else wished.
+    is_new = SparkContext._active_spark_context is None
+    for key, value in {**(wished(master) if is_new else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()  # which gives a running one the settings that can be changed
+    # It gives a running one the settings that can be changed.
+    return set_up(builder.getOrCreate())
 
 
 def wished(master: str) -> dict[str, str]:
@@ -61,7 +71,28 @@ def wished(master: str) -> dict[str, str]:
 
 def set_up(spark: SparkSession) -> SparkSession:
     """Make a session fit for the format `naksha`, which it finds by itself (`pyspark_naksha`)."""
-    for key, value in NEEDED.items():
-        if spark.conf.isModifiable(key):
+    regex = spark.conf.get(REDACTION, _REDACTED_BY_SPARK)
+    for key, value in {**NEEDED, REDACTION: _redacting(regex)}.items():
+        if spark.conf.get(key, None) != value:
             spark.conf.set(key, value)
     return spark
+
+
+def _redacting(regex: str | None) -> str:
+    """What is not shown, and locations besides."""
+    if not regex:
+        return _LOCATIONS
+    return regex if _LOCATIONS in regex else f"{regex}|{_LOCATIONS}"
+
+
+def in_utc(spark: SparkSession) -> SparkSession:
+    """A session with the same settings, but for the time zone: where a time has none, it is UTC.
+    Spark asks nobody else when it reads a time, or writes it as text."""
+    if spark.conf.get(TIME_ZONE) == UTC:
+        return spark
+    made = spark.newSession()
+    for key, value in spark.conf.getAll.items():
+        if made.conf.get(key, None) != value and made.conf.isModifiable(key):
+            made.conf.set(key, value)
+    made.conf.set(TIME_ZONE, UTC)
+    return made

@@ -1,13 +1,17 @@
 """The change stream: what transactions did to the features of a collection, batch after batch.
 
-Offsets are versions, `{"seq_number": 17}`, so a batch is what the versions after one and up to
-another made: always the same, whenever it is read, or Expired. Where a stream starts may be a name
+Offsets are versions, `{"seq_number": 17, "txn": "…", "published_ms": …}`, so a batch is what the
+versions after one and up to another made: always the same, whenever it is read, or Expired. The
+transaction and when it was published tell whether it is the same storage: transactions count from
+the same number every day, so another storage at the same place may have one like it, but not of
+the same millisecond. Former releases wrote the number alone. Where a stream starts may be a name
 or a time, which could mean another version tomorrow; Spark keeps no such beginning, but only the
 end of every batch. So the first batch is empty, and its end is the version that was meant.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
@@ -24,10 +28,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from naksha.model import limits
-from naksha.model.errors import NotSupported, NotYetPublished
+from naksha.model.errors import Expired, NotSupported, NotYetPublished, VersionNotFound
 from naksha.model.query import Query, States
 from naksha.model.transaction import LogFilter, Transaction
-from naksha.model.version import HEAD, AtSeq
+from naksha.model.version import HEAD, AtSeq, Version
 from naksha.spark.columns import CHANGES, Projection
 from naksha.spark.opened import close, existing
 from naksha.spark.read_options import StreamOptions, check_there
@@ -70,7 +74,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         if self._options.starting == BEGINNING:
-            return _offset(0)
+            return {"seq_number": 0}
         return {"starting": self._options.starting}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -82,7 +86,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._until = existing(self._options.place).call(_last)
+        self._until = existing(self._options.place).call(_last).seq_number
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         return _offset(existing(self._options.place).call(_last))
@@ -97,32 +101,33 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = self._until
         if last is None:
             last = await storage.wait_beyond(position, limits.SPARK_STREAM_WAIT_SECONDS)
-        if last < position and await _last(storage) < position:
-            raise NotYetPublished(
-                f"The stream has come to version {position}, but the last one is {last}: this is"
-                " not the storage that it followed, or an older copy of it",
-                field="storage",
-            )
+        if last < position and (await _last(storage)).seq_number < position:
+            raise _too_far(position, last)
         if last <= position:
             return start
+        begin = await _checked(storage, start)
         is_limited = not isinstance(limit, ReadAllAvailable)
-        return _offset(await self._end(storage, position, last, is_limited))
+        end = await self._end(storage, position, last, is_limited)
+        if end is None:
+            if last - position < limits.SPARK_STREAM_IDLE_VERSIONS_MAX and not _is_old(begin):
+                return start
+            end = last
+        return await _offset_at(storage, end)
 
-    async def _start(self, storage: Storage, starting: str) -> int:
+    async def _start(self, storage: Storage, starting: str) -> Version:
         """The version after which the stream begins."""
         if starting == NOW:
             return await _last(storage)
         branch = self._options.branch
         ref = starting if branch == MAIN_BRANCH or ":" in starting else f"{branch}:{starting}"
-        return (await place_at(storage, ref)).version.seq_number
+        return (await place_at(storage, ref)).version
 
-    async def _end(self, storage: Storage, after: int, last: int, is_limited: bool) -> int:
-        """The version that the next batch ends with."""
+    async def _end(self, storage: Storage, after: int, last: int, is_limited: bool) -> int | None:
+        """The version that the next batch ends with; None when there is nothing for it."""
         where = self._log((await self._line(storage)).overlays)
         found = await storage.transactions(after, 1, where)
         if not found or _number(found[0]) > last:
-            is_old = last - after >= limits.SPARK_STREAM_IDLE_VERSIONS_MAX
-            return last if is_old else after
+            return None
         if not is_limited:
             return last
         rows, transactions, end = 0, 0, after
@@ -149,12 +154,14 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if "seq_number" not in start or start == end:
             return []
-        place = existing(self._options.place)
-        found = place.call(lambda s: self._planned(s, start["seq_number"], end["seq_number"]))
+        found = existing(self._options.place).call(lambda s: self._planned(s, start, end))
         return [ChangePartition(changes) for changes in found]
 
-    async def _planned(self, storage: Storage, after: int, until: int) -> list[Changes]:
+    async def _planned(self, storage: Storage, start: Offset, end: Offset) -> list[Changes]:
         """What is to be read: of a branch, by the bases that it had."""
+        for offset in (start, end):
+            await _checked(storage, offset)
+        after, until = start["seq_number"], end["seq_number"]
         line = await self._line(storage)
         found: list[Changes] = []
         for overlay in line.overlays:
@@ -217,12 +224,69 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return LogFilter(overlays=overlays, collections=(self._options.collection,))
 
 
-def _offset(seq_number: int) -> Offset:
-    return {"seq_number": seq_number}
+def _offset(version: Version) -> Offset:
+    """Of a version; its transaction is a text, since some programs round large numbers of JSON."""
+    return {
+        "seq_number": version.seq_number,
+        "txn": str(version.txn),
+        "published_ms": version.published_ms,
+    }
 
 
-async def _last(storage: Storage) -> int:
-    return (await storage.resolve(HEAD)).seq_number
+async def _offset_at(storage: Storage, seq_number: int) -> Offset:
+    version = await _known(storage, seq_number)
+    return {"seq_number": seq_number} if version is None else _offset(version)
+
+
+async def _checked(storage: Storage, offset: Offset) -> Version | None:
+    """The version of an offset; None where the log does not have it any more, and who reads on
+    learns whether something is missing.
+
+    Raises:
+        NotYetPublished, VersionNotFound: The offset is of another storage.
+    """
+    number = offset["seq_number"]
+    try:
+        version = await _known(storage, number)
+    except NotYetPublished:
+        raise _too_far(number, (await _last(storage)).seq_number) from None
+    here = {} if version is None else _offset(version)
+    for name in here.keys() & offset.keys():
+        if here[name] != offset[name]:
+            raise VersionNotFound(
+                f"The stream has come to version {number}, whose {name} was {offset[name]}; here it"
+                f" is {here[name]}: this is not the storage that it followed, or what became of an"
+                " older copy of it",
+                field="storage",
+            )
+    return version
+
+
+async def _known(storage: Storage, seq_number: int) -> Version | None:
+    try:
+        return await storage.resolve(AtSeq(seq_number))
+    except Expired:
+        return None
+
+
+def _too_far(position: int, last: int) -> NotYetPublished:
+    return NotYetPublished(
+        f"The stream has come to version {position}, but the last one is {last}: this is not the"
+        " storage that it followed, or an older copy of it",
+        field="storage",
+    )
+
+
+def _is_old(version: Version | None) -> bool:
+    """Whether the log may lose soon what came after a version."""
+    if version is None:
+        return True
+    age_ms = time.time_ns() // 1_000_000 - version.published_ms
+    return age_ms >= limits.SPARK_STREAM_IDLE_SECONDS_MAX * 1000
+
+
+async def _last(storage: Storage) -> Version:
+    return await storage.resolve(HEAD)
 
 
 def _number(transaction: Transaction) -> int:

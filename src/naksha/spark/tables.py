@@ -18,8 +18,14 @@ from naksha.model.query import Predicate, States
 from naksha.spark.columns import CHANGES, PROPERTIES, READ, schema_of
 from naksha.spark.options import HEAD, place_of
 from naksha.spark.properties import is_read
-from naksha.spark.read_options import ROWS_MAX, STARTING, TRANSACTIONS_MAX, GeometryForm
-from naksha.spark.sessions import NEEDED, set_up
+from naksha.spark.read_options import (
+    COLUMNS,
+    ROWS_MAX,
+    STARTING,
+    TRANSACTIONS_MAX,
+    GeometryForm,
+)
+from naksha.spark.sessions import UTC, set_up
 from naksha.versioning.refs import MAIN_BRANCH
 
 JSON: Final = "json"
@@ -41,7 +47,8 @@ def features(
     where: Predicate | None = None,
     **options: str,
 ) -> DataFrame:
-    """The features of a collection at a version.
+    """The features of a collection at a version, which is found now: whatever is done with the
+    table later is done with that one.
 
     Args:
         version: HEAD, a number, a tag, a branch, a time, or a version of a branch: `fix:17`.
@@ -56,7 +63,9 @@ def features(
     if where is not None:
         given["where"] = msgspec.json.encode(where).decode()
     schema = _schema(READ if columns is None else columns, geometry, properties)
-    reader = _ready(spark).read.format(_FORMAT).schema(schema)
+    # Not by Spark's own `schema`: then it would make the source, which fixes the version, later.
+    given[COLUMNS] = schema.json()
+    reader = set_up(spark).read.format(_FORMAT)
     return _with_properties(_with(reader, storage, collection, given).load(), properties)
 
 
@@ -91,13 +100,8 @@ def changes(
     given = {STARTING: str(starting), "branch": branch, **options}
     given |= {name: str(number) for name, number in limited.items() if number is not None}
     schema = _schema(CHANGES if columns is None else columns, geometry, properties)
-    reader = _ready(spark).readStream.format(_FORMAT).schema(schema)
+    reader = set_up(spark).readStream.format(_FORMAT).schema(schema)
     return _with_properties(_with(reader, storage, collection, given).load(), properties)
-
-
-def _ready(spark: SparkSession) -> SparkSession:
-    is_ready = all(spark.conf.get(key, None) == value for key, value in NEEDED.items())
-    return spark if is_ready else set_up(spark)
 
 
 def _with(reader: Reader, storage: str, collection: str, options: Mapping[str, Any]) -> Reader:
@@ -127,5 +131,7 @@ def _with_properties(table: DataFrame, form: str) -> DataFrame:
     if isinstance(table.schema[PROPERTIES].dataType, StructType):
         return table
     text = sf.col(PROPERTIES)
-    parsed = sf.parse_json(text) if form == VARIANT else sf.from_json(text, form)
-    return table.withColumn(PROPERTIES, parsed)
+    if form == VARIANT:
+        return table.withColumn(PROPERTIES, sf.parse_json(text))
+    # Times without a zone mean the same in every session.
+    return table.withColumn(PROPERTIES, sf.from_json(text, form, {"timeZone": UTC}))

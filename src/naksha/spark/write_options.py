@@ -11,10 +11,18 @@ import msgspec
 from naksha.model.collection import MAX_AGE_DEFAULT, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_app_id, check_author, check_collection_id
-from naksha.spark.options import Place, needed, place_of
-from naksha.spi.staging import StagedWrite, WriteMode, check_key
+from naksha.spark.options import Place, check_names, needed, place_of
+from naksha.spi.staging import StagedWrite, WriteMode, check_key, check_write
 from naksha.versioning.refs import MAIN_BRANCH
 
+WRITE: Final = (
+    *("storage", "schema", "collection", "branch", "appId", "author", "message", "writeMode"),
+    *("key", "job", "history", "maxAge", "idPrefix", "pointsOnly", "optimalPartitioning"),
+    "collectionAuthor",
+)
+"""All options of a write."""
+BY_SPARK: Final = ("checkpointLocation", "queryName")
+"""Options of a stream that are Spark's own, which hands them on."""
 _FLAGS: Final = {"true": True, "false": False}
 
 
@@ -31,8 +39,11 @@ class WriteOptions(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, write=write)
 
 
-def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+def write_options(
+    options: Mapping[str, str], *, overwrite: bool, is_stream: bool = False
+) -> WriteOptions:
     """The options of a write; a job without an id gets one that nobody else has."""
+    check_names(options, (*WRITE, *(BY_SPARK if is_stream else ())))
     info = CollectionInfo(
         id=check_collection_id(needed(options, "collection")),
         history_enabled=_flag(options, "history", default=True),
@@ -43,19 +54,18 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
         points_only=_flag(options, "pointsOnly", default=False),
     )
     mode = _mode(options, overwrite=overwrite)
-    return WriteOptions(
-        place_of(options),
-        StagedWrite(
-            job=options.get("job") or uuid4().hex,
-            info=info,
-            mode=mode,
-            app_id=check_app_id(needed(options, "appId"), field="appId"),
-            author=check_author(options.get("author")),
-            message=options.get("message") or None,
-            key=_key(options, mode),
-        ),
-        options.get("branch") or MAIN_BRANCH,
+    write = StagedWrite(
+        job=options.get("job") or uuid4().hex,
+        info=info,
+        mode=mode,
+        app_id=check_app_id(needed(options, "appId"), field="appId"),
+        author=check_author(options.get("author")),
+        message=options.get("message") or None,
+        key=_key(options, mode),
     )
+    # Before anything is staged, which may take hours.
+    check_write(write, ())
+    return WriteOptions(place_of(options), write, options.get("branch") or MAIN_BRANCH)
 
 
 def options_of(options: WriteOptions) -> dict[str, str]:

@@ -79,6 +79,38 @@ def test_columns_of_all_types_are_properties(
     assert found == {name: expected for name, (_, expected) in TYPES.items()}
 
 
+@pytest.fixture
+def abroad(spark: SparkSession) -> SparkSession:
+    """A session with another time zone."""
+    made = spark.newSession()
+    made.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return made
+
+
+def test_times_are_loaded_alike_in_every_session(
+    abroad: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
+    location = small_town.place.location
+    columns = {"id": ["a"]} | {name: values for name, (values, _) in TYPES.items()}
+    pq.write_table(pa.table(columns), tmp_path / "types.parquet")
+    loaded(abroad, location, tmp_path / "types.parquet")
+    (tmp_path / "t.csv").write_text("id,at\nb,2020-01-02 03:04:05\n")
+    features = '{"type":"Feature","id":"c","geometry":null,"properties":{"at":"2020-01-02 03:04"}}'
+    (tmp_path / "t.geojsonl").write_text(features + "\n")
+    mapping = Mapping(types={"at": "timestamp"})
+    for name in ("t.csv", "t.geojsonl"):
+        loaded(abroad, location, tmp_path / name, mapping=mapping)
+    found = content(location)
+    assert found["a"][1] == {name: expected for name, (_, expected) in TYPES.items()}
+    assert found["b"][1] == {"at": "2020-01-02T03:04:05.000Z"}
+    assert found["c"][1] == {"at": "2020-01-02 03:04:00+00:00"}
+    files = (str(tmp_path / "types.parquet"),)
+    spec = Diff(place=small_town.place, collection="places", files=files)
+    told = diff(abroad, spec, Silent())
+    assert (told.created, told.updated, told.deleted) == (0, 0, 2)
+    assert abroad.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+
+
 def test_what_geopandas_writes_is_loaded_and_compared(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
