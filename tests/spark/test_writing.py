@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -370,6 +371,23 @@ def test_what_was_written_has_not_failed(
 
 def lose_at_once() -> None:
     raise PySparkException("the process is gone")
+
+
+def test_a_file_that_was_replaced_is_the_storage(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark uses its processes again, which know the former one."""
+    path = tmp_path / "town.naksha"
+    town, name = Town(f"file:{path}"), fresh()
+    naksha.spark.write(frame(spark, {"old": 1}), town.location, name, app_id="test")
+    assert naksha.spark.features(spark, town.location, name).count() == 1
+    for each in tmp_path.glob("town.naksha*"):
+        each.unlink()
+    with naksha.connect(town.location, app_id="test") as db:
+        db.create_collection(name)
+    assert naksha.spark.features(spark, town.location, name).count() == 0
+    given: dict[str, Any] = {"storage": town.location, "collection": name, "appId": "test"}
+    frame(spark, {"new": 2}).write.format("naksha").options(**given).mode("append").save()
+    with naksha.connect(town.location, app_id="test") as db:
+        assert [each["id"] for each in db.collection(name).query()] == ["new"]
 
 
 def test_a_job_of_another_collection_is_refused(spark: SparkSession, target: Town) -> None:
