@@ -155,5 +155,5 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: int = 0
     transactions: int = 0
     repeated: bool = False
-    """It was done before. The counts are those that the storage knows: what was rejected then is
-    not among them."""
+    """It was done before. The counts are those that the storage knows: what was rejected then, and
+    which files were read, is not among them."""
