@@ -35,8 +35,6 @@ from naksha.testing.spark_cluster import JAVA_OPTIONS
 
 PARTS = 3
 """One more than there are tasks at once."""
-FEATURES = 30_000
-"""Of each part: the half of it is more than what a storage keeps in memory before it stages."""
 ROWS = 1_000
 SETTINGS = {
     "spark.executor.memory": "512m",
@@ -91,35 +89,36 @@ def follow(
     return {"changes": sorted(changes)}
 
 
-def write(spark: SparkSession, location: str, collection: str, job: str, folder: str) -> Answer:
+def write(
+    spark: SparkSession, location: str, collection: str, job: str, folder: str, features: int
+) -> Answer:
     """Write a collection. Each task stages the half of its part, leaves a file in the folder whose
     name ends with its process, and waits until a file `go` is there: so others know when it is in
     the midst of its work."""
-    done = naksha.spark.write(
-        slow_table(spark, folder), location, collection, app_id="cluster", mode="mirror", job=job
-    )
+    table = slow_table(spark, folder, features)
+    done = naksha.spark.write(table, location, collection, app_id="cluster", mode="mirror", job=job)
     return {"counts": [done.created, done.updated, done.deleted, done.retained]}
 
 
 def write_again(
-    spark: SparkSession, location: str, collection: str, job: str, folder: str
+    spark: SparkSession, location: str, collection: str, job: str, folder: str, features: int
 ) -> Answer:
     """The same in Spark's own words, all of it: tasks stage and the driver commits."""
-    writer = slow_table(spark, folder).write.format("naksha").mode("append")
+    writer = slow_table(spark, folder, features).write.format("naksha").mode("append")
     options = {"appId": "cluster", "writeMode": "mirror", "job": job}
     writer.options(storage=location, collection=collection, **options).save()
     return {}
 
 
-def slow_table(spark: SparkSession, folder: str) -> DataFrame:
+def slow_table(spark: SparkSession, folder: str, features: int) -> DataFrame:
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         context = TaskContext.get()
         assert context is not None
         part = context.partitionId()
-        for first in range(0, FEATURES, ROWS):
-            if first == FEATURES // 2:
+        for first in range(0, features, ROWS):
+            if first == features // 2:
                 Path(folder, f"{part}-{context.taskAttemptId()}-{os.getpid()}").touch()
                 while not Path(folder, "go").exists():
                     time.sleep(0.05)

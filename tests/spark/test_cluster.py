@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pyspark
@@ -26,7 +27,7 @@ from naksha.testing.suite_support import point, published
 from naksha.versioning import place_of
 from naksha.versioning.diff import diff
 from tests.docs.blocks import ROOT
-from tests.spark.cluster_driver import FEATURES, PARTS
+from tests.spark.cluster_driver import PARTS
 from tests.spark.conftest import TownMaker
 from tests.spark.drivers import Driver, Drivers
 from tests.spark.test_streaming import log as feed
@@ -37,6 +38,8 @@ SECONDS_MAX = 200
 LATER_MS = (limits.STAGING_LEASE_SECONDS + 60) * 1000
 MUCH = 100_000
 """More bytes than an attempt has that nobody added anything to."""
+FEATURES = {"file": 8_000, "postgresql": 30_000}
+"""Of each part: the half of it is more than what a storage keeps in memory before it stages."""
 
 
 @pytest.fixture(scope="module", params=["file", "postgresql"])
@@ -193,11 +196,13 @@ class Slow:
         self.target = target
         self.folder = folder
         self.collection = new_target(target)
-        self.options = {
+        self.features = FEATURES[target.location.partition(":")[0]]
+        self.options: dict[str, Any] = {
             "location": target.location,
             "collection": self.collection,
             "job": f"job-{self.collection}",
             "folder": str(folder),
+            "features": self.features,
         }
 
     def begin(self, driver: Driver) -> None:
@@ -227,7 +232,6 @@ class Slow:
         return sorted(state.id for state in held(self.target, self.collection))
 
 
-@pytest.mark.long
 def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     spark_cluster: SparkCluster, driver: Driver, target: Town, tmp_path: Path
 ) -> None:
@@ -239,10 +243,10 @@ def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     # Nobody has seen anything of it yet.
     assert (slow.ids(), len(log(target))) == (["old"], before)
     slow.go_on()
-    assert driver.answer() == {"counts": [PARTS * FEATURES, 0, 1, 0]}
+    assert driver.answer() == {"counts": [PARTS * slow.features, 0, 1, 0]}
     assert gone not in spark_cluster.executors()
     assert slow.attempts == PARTS + 1
-    wanted = sorted(f"{part}/{n}" for part in range(PARTS) for n in range(FEATURES))
+    wanted = sorted(f"{part}/{n}" for part in range(PARTS) for n in range(slow.features))
     assert slow.ids() == wanted
     (transaction,) = log(target)[before:]
     assert transaction.app_id == "cluster"
@@ -253,7 +257,6 @@ def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     assert (slow.ids(), len(log(target)), staged(target)) == (wanted, before + 1, 0)
 
 
-@pytest.mark.long
 def test_a_write_whose_driver_is_killed_leaves_all_as_it_was(
     spark_cluster: SparkCluster, driver: Driver, target: Town, tmp_path: Path
 ) -> None:

@@ -451,8 +451,9 @@ def test_a_quiet_collection_is_followed_while_the_log_expires(
         town.call(published)
         end = reader.latestOffset(quiet, ALL)
         assert [row.id for row in read(reader, reader.partitions(quiet, end))] == ["a"]
-        with pytest.raises(Expired):
-            reader.latestOffset(start, ALL)
+        if kind == "file":  # PostgreSQL drops whole days, of which this is one
+            with pytest.raises(Expired):
+                reader.latestOffset(start, ALL)
 
 
 def test_a_position_that_the_storage_never_had(streamed: Town) -> None:
