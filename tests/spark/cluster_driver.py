@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,8 +30,10 @@ from naksha.spark.jobs.export import Export
 from naksha.spark.jobs.export import export as export_files
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load as load_files
+from naksha.spark.jobs.loading.records import Records, records_of
 from naksha.spark.jobs.loading.spec import Load
 from naksha.spark.options import Place
+from naksha.spi.staging import WriteMode
 from naksha.testing.spark_cluster import JAVA_OPTIONS
 
 PARTS = 3
@@ -119,14 +122,51 @@ def slow_table(spark: SparkSession, folder: str, features: int) -> DataFrame:
         part = context.partitionId()
         for first in range(0, features, ROWS):
             if first == features // 2:
-                Path(folder, f"{part}-{context.taskAttemptId()}-{os.getpid()}").touch()
-                while not Path(folder, "go").exists():
-                    time.sleep(0.05)
+                wait(folder)
             ids = pa.array([f"{part}/{n}" for n in range(first, first + ROWS)])
             texts = pa.array(['{"text":"some text"}'] * ROWS)
             yield pa.RecordBatch.from_arrays([ids, texts], ["id", "properties"])
 
     return spark.range(0, PARTS, 1, PARTS).mapInArrow(slow, "id string, properties string")
+
+
+def load_slowly(
+    spark: SparkSession, location: str, collection: str, job: str, folder: str, files: str
+) -> Answer:
+    """The job `load`, whose tasks wait in the middle of their records as those of `write` do."""
+    spec = Load(
+        place=Place(location),
+        collection=collection,
+        files=(files,),
+        app_id="cluster",
+        mode=WriteMode.MIRROR,
+        job_id=job,
+    )
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        read = list(batches)
+        for n, batch in enumerate(read):
+            if n == len(read) // 2:
+                wait(folder)
+            yield batch
+
+    def slow_records(*given: Any) -> Records:
+        found = records_of(*given)
+        rows = found.rows.repartition(PARTS).mapInArrow(slow, found.rows.schema)
+        return found._replace(rows=rows)
+
+    with mock.patch("naksha.spark.jobs.load.records_of", slow_records):
+        done = load_files(spark, spec, Silent())
+    return {"counts": [done.created, done.updated, done.deleted, done.unchanged]}
+
+
+def wait(folder: str) -> None:
+    """Tell that a task is in the middle, and wait until it may go on."""
+    context = TaskContext.get()
+    assert context is not None
+    Path(folder, f"{context.partitionId()}-{context.taskAttemptId()}-{os.getpid()}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.05)
 
 
 def load(spark: SparkSession, location: str, collection: str, files: str) -> Answer:
@@ -173,7 +213,7 @@ def whereabouts(spark: SparkSession) -> Answer:
     return {"python": python, "folder": folder, "data": json.loads(data)}
 
 
-TOLD = (read, follow, write, write_again, load, export, diff, archived, whereabouts)
+TOLD = (read, follow, write, write_again, load_slowly, load, export, diff, archived, whereabouts)
 DONE: dict[str, Callable[..., Answer]] = {each.__name__: each for each in TOLD}
 
 

@@ -3,6 +3,7 @@ followed and written, while executors and drivers are killed."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -36,6 +37,8 @@ from tests.spark.write_parts import fresh, held, log, staged, staged_bytes
 
 SECONDS_MAX = 200
 LATER_MS = (limits.STAGING_LEASE_SECONDS + 60) * 1000
+LINES = 9_000
+"""Features of a file that is loaded."""
 MUCH = 100_000
 """More bytes than an attempt has that nobody added anything to."""
 FEATURES = {"file": 8_000, "postgresql": 30_000}
@@ -254,6 +257,34 @@ def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     # All tasks again, and another commit of the same job: nothing.
     driver.ask("write_again", **slow.options)
     assert slow.attempts == 2 * PARTS + 1
+    assert (slow.ids(), len(log(target)), staged(target)) == (wanted, before + 1, 0)
+
+
+@pytest.mark.long
+def test_a_load_whose_executor_is_killed_is_complete_and_done_once(
+    spark_cluster: SparkCluster, driver: Driver, target: Town, tmp_path: Path
+) -> None:
+    """The job, which reads, checks and stages in the same tasks."""
+    slow = Slow(target, tmp_path)
+    before, wanted = len(log(target)), sorted(f"line-{n}" for n in range(LINES))
+    file = tmp_path / "lines.geojsonl"
+    file.write_text("\n".join(json.dumps(point(id)) for id in wanted))
+    asked = {**slow.options, "files": str(file)}
+    del asked["features"]  # the file has them
+    driver.tell("load_slowly", **asked)
+    slow.wait(driver, 2)
+    gone = spark_cluster.kill_executor_of(slow.a_task)
+    slow.wait(driver, 3)
+    assert (slow.ids(), len(log(target))) == (["old"], before)
+    slow.go_on()
+    assert driver.answer() == {"counts": [LINES, 0, 1, 0]}
+    assert gone not in spark_cluster.executors()
+    # What was shuffled is gone with the executor, too, so others may begin again.
+    assert slow.attempts > PARTS
+    assert (slow.ids(), len(log(target)), staged(target)) == (wanted, before + 1, 0)
+    # The same job again reads nothing.
+    file.unlink()
+    assert driver.ask("load_slowly", **asked) == {"counts": [LINES, 0, 1, 0]}
     assert (slow.ids(), len(log(target)), staged(target)) == (wanted, before + 1, 0)
 
 
