@@ -195,7 +195,7 @@ def test_the_storage_tests_properties(
     spark: SparkSession, roads: Town, kept: dict[str, set[str]]
 ) -> None:
     for condition, given_ in HANDED_ON.items():
-        table = read(spark, roads, SCHEMA).where(condition)
+        table = read(spark, roads, SCHEMA, pushFilters="true").where(condition)
         found = {row.id for row in table.collect()}
         assert found == kept[condition], condition
         assert scanned(table) == len(given_), condition
@@ -207,7 +207,7 @@ def test_what_the_storage_sees_otherwise_is_left_to_spark(
     spark: SparkSession, roads: Town, kept: dict[str, set[str]]
 ) -> None:
     for condition in LEFT:
-        table = read(spark, roads, SCHEMA).where(condition)
+        table = read(spark, roads, SCHEMA, pushFilters="true").where(condition)
         assert {row.id for row in table.collect()} == kept[condition], condition
 
 

@@ -242,7 +242,7 @@ def found_by_spark(spark: SparkSession, town: Town) -> dict[str, set[str]]:
 def test_spark_has_nothing_left_to_filter(
     spark: SparkSession, town: Town, found_by_spark: dict[str, set[str]], condition: str
 ) -> None:
-    table = town.table(spark).where(condition)
+    table = town.table(spark, pushFilters="true").where(condition)
     rows = table.collect()
     assert "Filter (" not in plan_of(table)
     assert "Filter isnotnull" not in plan_of(table)
@@ -261,13 +261,14 @@ def plan_of(table: Any) -> str:
 def test_what_cannot_be_asked_is_left_to_spark(
     spark: SparkSession, town: Town, condition: str
 ) -> None:
-    table = town.table(spark).where(condition)
+    table = town.table(spark, pushFilters="true").where(condition)
     assert table.count() < 30
     assert "Filter" in plan_of(table).replace("RuntimeFilters", "")
 
 
 def reader_of(town: Town, **options: str) -> FeatureReader:
-    source = NakshaSource(CaseInsensitiveDict(town.options(**options)))
+    given = town.options(pushFilters="true", **options)
+    source = NakshaSource(CaseInsensitiveDict(given))
     reader = source.reader(schema_of(READ))
     assert isinstance(reader, FeatureReader)
     return reader

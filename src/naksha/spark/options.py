@@ -12,6 +12,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.spi.locations import FILE, STORAGES, path_of
 
 HEAD: Final = "HEAD"
+_FLAGS: Final = {"true": True, "false": False}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -54,3 +55,14 @@ def needed(options: Mapping[str, str], name: str) -> str:
     if not value:
         raise InvalidArgument(f"The option {name!r} is missing", field=name)
     return value
+
+
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option that is true or false."""
+    text = options.get(name)
+    if text is None:
+        return default
+    flag = _FLAGS.get(text.lower())
+    if flag is None:
+        raise InvalidArgument(f"The option {name!r} is true or false, not {text!r:.50}", field=name)
+    return flag

@@ -5,6 +5,7 @@
     bbox, tile, intersects, radius       where they are
     tags, where, updatedFrom, updatedTo  what they are like
     geometry                             in which form geometries come
+    pushFilters                          whether the storage answers Spark's filters
 
 Everything else is asked by filters of Spark, which are handed on (`naksha.spark.pushing`).
 """
@@ -24,7 +25,7 @@ from naksha.model.geometry import encode_geometries
 from naksha.model.query import Bbox, Intersects, Predicate, Query, Spatial, States, Tile
 from naksha.model.tags import normalise_tag
 from naksha.model.version import AtTime
-from naksha.spark.options import HEAD, Place, check_names, needed, place_of
+from naksha.spark.options import HEAD, Place, check_names, flag, needed, place_of
 from naksha.spi.locations import FILE, STORAGES, path_of
 from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
 
@@ -33,7 +34,7 @@ STARTING: Final = "startingVersion"
 READ: Final = (
     *PLACE,
     *("version", "states", "bbox", "tile", "intersects", "radius", "tags", "where"),
-    *("updatedFrom", "updatedTo", "geometry", "properties"),
+    *("updatedFrom", "updatedTo", "geometry", "properties", "pushFilters"),
 )
 """All options of a read."""
 COLUMNS: Final = "columns"
@@ -64,6 +65,10 @@ class ReadOptions(msgspec.Struct, frozen=True):
     collection: str
     version: str = HEAD
     query: Query = Query()
+    pushes_filters: bool = False
+    """Whether Spark's filters become a part of the query. Spark keeps what was planned with filters
+    for all later scans of a table, so that who reads a table with other filters, or none, would get
+    the wrong rows. Only who reads it with one set of filters may say so."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -91,6 +96,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         needed(options, "collection"),
         options.get("version", HEAD),
         query_of(options),
+        flag(options, "pushFilters", default=False),
     )
 
 

@@ -46,6 +46,8 @@ class FeatureReader(DataSourceReader):
         self._projection = Projection(schema, COLUMNS.names)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        if not self._options.pushes_filters:
+            return filters
         self._query, left = pushed(self._query, filters)
         return left
 

@@ -11,7 +11,7 @@ import msgspec
 from naksha.model.collection import MAX_AGE_DEFAULT, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_app_id, check_author, check_collection_id
-from naksha.spark.options import Place, check_names, needed, place_of
+from naksha.spark.options import Place, check_names, flag, needed, place_of
 from naksha.spi.staging import StagedWrite, WriteMode, check_key, check_write
 from naksha.versioning.refs import MAIN_BRANCH
 
@@ -23,7 +23,6 @@ WRITE: Final = (
 """All options of a write."""
 BY_SPARK: Final = ("checkpointLocation", "queryName")
 """Options of a stream that are Spark's own, which hands them on."""
-_FLAGS: Final = {"true": True, "false": False}
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -46,12 +45,12 @@ def write_options(
     check_names(options, (*WRITE, *(BY_SPARK if is_stream else ())))
     info = CollectionInfo(
         id=check_collection_id(needed(options, "collection")),
-        history_enabled=_flag(options, "history", default=True),
+        history_enabled=flag(options, "history", default=True),
         max_age=_days(options, "maxAge"),
         id_prefix=options.get("idPrefix") or None,
         author=check_author(options.get("collectionAuthor"), field="collectionAuthor"),
-        optimal_partitioning=_flag(options, "optimalPartitioning", default=False),
-        points_only=_flag(options, "pointsOnly", default=False),
+        optimal_partitioning=flag(options, "optimalPartitioning", default=False),
+        points_only=flag(options, "pointsOnly", default=False),
     )
     mode = _mode(options, overwrite=overwrite)
     write = StagedWrite(
@@ -125,16 +124,6 @@ def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
             raise InvalidArgument(f"The key is no path: {error}", field="key") from error
     check_key(key)
     return key
-
-
-def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name)
-    if text is None:
-        return default
-    flag = _FLAGS.get(text.lower())
-    if flag is None:
-        raise InvalidArgument(f"The option {name!r} is true or false, not {text!r:.50}", field=name)
-    return flag
 
 
 def _days(options: Mapping[str, str], name: str) -> int:
