@@ -22,59 +22,29 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
+from naksha.spark.nested import changed
+
 INFINITE: Final = "is infinite, which no number of JSON is"
 NO_JSON: Final = "has NaN or infinity in it, which no number of JSON is"
 _SUSPICIOUS: Final = '"(NaN|-?Infinity)"'
 """How Spark writes such numbers. Others may mean these very words."""
+_FLOATS: Final = (FloatType, DoubleType)
 _INFINITIES: Final = (float("inf"), float("-inf"))
 
 
 def without_nan(value: Column, type_: DataType) -> Column:
     """The value with null in place of every NaN in it."""
-    if is_infinite(value, type_) is None:
-        return value  # There is no number of that kind in it.
-    if isinstance(type_, ArrayType):
-        element = type_.elementType
-        return F.transform(value, lambda each: without_nan(each, element))
-    if isinstance(type_, MapType):
-        each_value = type_.valueType
-        return F.transform_values(value, lambda _, each: without_nan(each, each_value))
-    if isinstance(type_, StructType):
-        fields = [
-            without_nan(value.getField(field.name), field.dataType).alias(field.name)
-            for field in type_
-        ]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    return F.when(~F.isnan(value), value)
+    return changed(value, type_, _FLOATS, lambda each, _: F.when(~F.isnan(each), each))
 
 
 def without_null_entries(value: Column, type_: DataType) -> Column:
     """The value without the entries of maps in it that are null: of structs Spark itself leaves
     such fields out of JSON."""
-    if not _has_map(type_):
-        return value
-    if isinstance(type_, ArrayType):
-        element = type_.elementType
-        return F.transform(value, lambda each: without_null_entries(each, element))
-    if isinstance(type_, StructType):
-        fields = [
-            without_null_entries(value.getField(field.name), field.dataType).alias(field.name)
-            for field in type_
-        ]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    assert isinstance(type_, MapType)
-    inside = type_.valueType
-    if _has_map(inside):
-        value = F.transform_values(value, lambda _, each: without_null_entries(each, inside))
-    return F.map_filter(value, lambda _, each: each.isNotNull())
 
+    def kept(map_: Column, _: DataType) -> Column:
+        return F.map_filter(map_, lambda _, each: each.isNotNull())
 
-def _has_map(type_: DataType) -> bool:
-    if isinstance(type_, ArrayType):
-        return _has_map(type_.elementType)
-    if isinstance(type_, StructType):
-        return any(_has_map(field.dataType) for field in type_)
-    return isinstance(type_, MapType)
+    return changed(value, type_, (MapType,), kept)
 
 
 def is_infinite(value: Column, type_: DataType) -> Column | None:

@@ -1,0 +1,52 @@
+"""Columns of arrays, maps and structs, with something else in place of some values in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+Kinds: TypeAlias = tuple[type[DataType], ...]
+
+
+def has_kind(type_: DataType, kinds: Kinds) -> bool:
+    """Whether a value of the type is of some kinds, or may have such in it."""
+    if isinstance(type_, kinds):
+        return True
+    if isinstance(type_, ArrayType):
+        return has_kind(type_.elementType, kinds)
+    if isinstance(type_, MapType):
+        return has_kind(type_.valueType, kinds)
+    return isinstance(type_, StructType) and any(has_kind(each.dataType, kinds) for each in type_)
+
+
+def changed(
+    value: Column, type_: DataType, kinds: Kinds, change: Callable[[Column, DataType], Column]
+) -> Column:
+    """The value with what `change` makes of all values of some kinds in it, the innermost first. A
+    type that has none of them is left alone."""
+    if not has_kind(type_, kinds):
+        return value
+    rebuilt = _changed_inside(value, type_, kinds, change)
+    return change(rebuilt, type_) if isinstance(type_, kinds) else rebuilt
+
+
+def _changed_inside(
+    value: Column, type_: DataType, kinds: Kinds, change: Callable[[Column, DataType], Column]
+) -> Column:
+    if isinstance(type_, ArrayType) and has_kind(type_.elementType, kinds):
+        element = type_.elementType
+        return F.transform(value, lambda each: changed(each, element, kinds, change))
+    if isinstance(type_, MapType) and has_kind(type_.valueType, kinds):
+        inside = type_.valueType
+        return F.transform_values(value, lambda _, each: changed(each, inside, kinds, change))
+    if isinstance(type_, StructType):
+        fields = [
+            changed(value.getField(each.name), each.dataType, kinds, change).alias(each.name)
+            for each in type_
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    return value
