@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,6 +141,9 @@ class PrivateServer(ABC):
         """Stop the process without ending it: it holds its connections and answers nothing."""
         if self._server is not None:
             self._server.send_signal(signal.SIGSTOP)
+            # A thread that runs on another core goes on for a moment, and might answer.
+            while not _is_stopped(self._server.pid):
+                time.sleep(0.001)
 
     def resume(self) -> None:
         """Let a paused process go on."""
@@ -288,3 +292,9 @@ def short_directory(kind: str) -> Path:
     if len(str(parent)) > SOCKET_DIRECTORY_CHARACTERS_MAX or not open_to_all:
         parent = Path(DIRECTORY_OF_LAST_RESORT)
     return Path(tempfile.mkdtemp(prefix=f"naksha-{kind}-", dir=parent))
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs any more."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)

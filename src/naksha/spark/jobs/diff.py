@@ -38,6 +38,7 @@ from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import existing
 from naksha.spark.options import HEAD
 from naksha.spark.options import Place as Where
+from naksha.spark.sessions import in_utc
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Split, Storage
@@ -168,7 +169,7 @@ def _diff_files(
     at, splits = storage.call(lambda s: _whole(s, spec))
     found = found_files(spec)
     tell_left_out(found, progress)
-    records = records_of(spark, spec, found.files)
+    records = records_of(in_utc(spark), spec, found.files)
     reading = external.Reading(checker_of(spec, info, records))
     read = records.rows.mapInArrow(reading, external.READ_ROWS).persist()
     try:

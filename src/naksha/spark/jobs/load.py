@@ -27,6 +27,7 @@ from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import Shared, opened
+from naksha.spark.sessions import in_utc
 from naksha.spark.writing import applied_job
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
 
@@ -53,7 +54,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     tell_left_out(found, progress)
     if spec.history:
         return _with_files(history.load_history(storage, spec, found.files, progress), found)
-    records = records_of(spark, spec, found.files)
+    records = records_of(in_utc(spark), spec, found.files)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
     job = spec.job_id or uuid.uuid4().hex
     staging = Staging(spec.place, job, checker_of(spec, info, records), spec.rejects_max)

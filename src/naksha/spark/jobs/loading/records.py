@@ -24,7 +24,6 @@ from naksha.spark.jobs.loading.mapping import (
     records_of_table,
 )
 from naksha.spark.jobs.loading.spec import Dateline, Format, Mapping, Source
-from naksha.spark.sessions import in_utc
 from naksha.spi.storage import Storage
 
 _SAID: Final = 5
@@ -59,9 +58,8 @@ def checker_of(spec: Source, info: CollectionInfo, records: Records) -> Checker:
 
 
 def records_of(spark: SparkSession, spec: Source, files: list[str] | None = None) -> Records:
-    """The records of the files, which are looked for unless given."""
-    # What is loaded is the same in every session.
-    spark = in_utc(spark)
+    """The records of the files, which are looked for unless given. The session is to be one
+    `in_utc`, so that they are the same wherever they are read."""
     if spec.mapping.crs is not None:
         references.check_known(spec.mapping.crs, whose="The reference system", field="mapping.crs")
     files = files if files is not None else files_of(spec)
