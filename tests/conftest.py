@@ -63,8 +63,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish() -> None:
-    watch_end()
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    watch_end(session.config)
 
 
 def pytest_collection_finish() -> None:

@@ -13,6 +13,8 @@ import pytest
 
 TEST_SECONDS_MAX = 1500
 ENDING_SECONDS_MAX = 300
+LONG_ENDING_SECONDS_MAX = 3 * 3600
+"""In a long run a process that is done waits for others."""
 
 
 class Watch:
@@ -48,6 +50,8 @@ def watch_test(item: pytest.Item) -> Watch:
     return Watch(max(TEST_SECONDS_MAX, 2 * allowed), item.nodeid)
 
 
-def watch_end() -> Watch:
+def watch_end(config: pytest.Config) -> Watch:
     """Watch what comes after the last test."""
-    return Watch(ENDING_SECONDS_MAX, "The end of the run")
+    is_long = config.getoption("--long")
+    seconds = LONG_ENDING_SECONDS_MAX if is_long else ENDING_SECONDS_MAX
+    return Watch(seconds, "The end of the run")

@@ -16,7 +16,7 @@ from naksha.model.query import Query, States
 from naksha.model.version import HEAD, AtSeq, Version
 from naksha.psql import maintenance
 from tests.psql.aging import Aging, aging_storage, ms, place
-from tests.psql.support import connect_to
+from tests.psql.support import by_force, connect_to
 
 FIRST = date(2031, 3, 3)
 TODAY = FIRST + timedelta(days=7)
@@ -267,3 +267,14 @@ async def test_tomorrow_is_prepared_only_where_today_is_used(aging: Aging) -> No
     aging.clock.day = TODAY + timedelta(days=1)
     await aging.storage.maintain()
     assert (await aging.partitions())[-1] == "2031_03_11"
+
+
+async def test_a_log_that_expires_is_not_called_wrong(aging: Aging) -> None:
+    """Its versions go first, and its transactions when nobody reads them any more."""
+    gone = aging.versions[3].seq_number
+    await by_force(aging.plain, "DELETE FROM naksha_version WHERE seq_number < $1", gone)
+    assert await aging.storage.mismatches("roads", 10) == []
+    last = aging.versions[-1].seq_number
+    statement = "UPDATE naksha_version SET seq_ts = seq_ts + interval '1 s' WHERE seq_number = $1"
+    await by_force(aging.plain, statement, last)
+    assert len(await aging.storage.mismatches("roads", 10)) == 1

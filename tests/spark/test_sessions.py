@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import naksha.spark
+from naksha.model.query import Query
 from naksha.spark.opened import close
 from naksha.spark.options import Place
 from naksha.spark.sessions import LOOPBACK, REDACTION, TIME_ZONE, in_utc, wished
@@ -50,6 +51,13 @@ def test_a_session_of_others_stays_as_it_is(other: SparkSession, town: Town) -> 
     regex = other.conf.get(REDACTION)
     assert regex == "password|token|(?i:storage)"
     table = naksha.spark.features(other, town.location, COLLECTION)
+    assert town.location not in table._jdf.queryExecution().toString()
+
+
+def test_other_sessions_of_our_own_context_read_too(spark: SparkSession, town: Town) -> None:
+    reader = spark.newSession().read.format("naksha")
+    table = reader.options(storage=town.location, collection=COLLECTION).load()
+    assert table.count() == len(town.states(Query()))
     assert town.location not in table._jdf.queryExecution().toString()
 
 

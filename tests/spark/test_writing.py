@@ -25,7 +25,8 @@ from naksha.spark.write_options import write_options
 from naksha.spark.writing import FeatureWriter
 from naksha.spi.staging import Applied, WriteMode
 from naksha.spi.storage import Storage
-from naksha.versioning import Signed, create_branch, line_of
+from naksha.testing.suite_support import published
+from naksha.versioning import Signed, create_branch, line_of, rebase
 from tests.spark.conftest import TownMaker
 from tests.spark.towns import Town
 from tests.spark.write_parts import frame, fresh, held, log, numbers, options, staged
@@ -397,6 +398,22 @@ def test_a_job_of_another_collection_is_refused(spark: SparkSession, target: Tow
     with pytest.raises(Conflict) as caught:
         naksha.spark.write(table, target.location, other, app_id="test", job=job)
     assert caught.value.field == "job"
+
+
+def test_a_job_is_known_on_a_branch_that_was_rebased(spark: SparkSession, target: Town) -> None:
+    """As a batch of a stream that is repeated, since its driver died before it was told."""
+    name, who = fresh(), Signed("test", "ann")
+    naksha.spark.write(frame(spark, {"a": 1}), target.location, name, app_id="test")
+    target.call(lambda s: create_branch(s, f"on-{name}", who))
+    told = options(target, name, branch=f"on-{name}", job=f"{name}-0", writeMode="upsert")
+    writer = FeatureWriter(write_options(told, overwrite=False), frame(spark, {"x": 1}).schema)
+    writer.commit([writer.write(batches("b"))])
+    naksha.spark.write(frame(spark, {"c": 1}), target.location, name, app_id="test", mode="upsert")
+    target.call(published)
+    target.call(lambda s: rebase(s, f"on-{name}", who))
+    before = len(log(target))
+    writer.commit([writer.write(batches("b"))])
+    assert (len(log(target)), staged(target)) == (before, 0)
 
 
 def test_an_abort_forgets_all_attempts(spark: SparkSession, target: Town) -> None:

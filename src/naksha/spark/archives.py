@@ -89,6 +89,8 @@ class ArchiveJob(msgspec.Struct, frozen=True, rename="camel"):
     """How many states that were, when it began."""
     segment: str | None
     """The one that it has added."""
+    asked: tuple[int, bool] | None = None
+    """Older than how many days, and whether it is kept in the storage."""
     report: dict[str, Any] | None = None
     """What it has told at its end."""
 

@@ -20,6 +20,7 @@ import msgspec
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.outcomes import outward
 from naksha.spark.attached import Parent
+from naksha.spark.jobs.loading import gdal
 from naksha.spark.jobs.registry import described, read_spec
 from naksha.spark.running import Run
 from naksha.spark.sessions import LOCAL
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return outward(error).exit_code
     finally:
         out.flush()
+    gdal.hold()
     run = Run(asked, LineProgress(out), options.master, settings)
     try:
         return run.run()

@@ -57,7 +57,11 @@ def session(
     builder = SparkSession.builder.master(master).appName(name)
     # One that is running has what somebody else wished.
     is_new = SparkContext._active_spark_context is None
-    for key, value in {**(wished(master) if is_new else {}), **(settings or {})}.items():
+    given = {**(wished(master) if is_new else {}), **(settings or {})}
+    if is_new:
+        # Other sessions of the same context begin with it, too.
+        given |= {**NEEDED, REDACTION: _redacting(given.get(REDACTION, _REDACTED_BY_SPARK))}
+    for key, value in given.items():
         builder = builder.config(key, value)
     # It gives a running one the settings that can be changed.
     return set_up(builder.getOrCreate())

@@ -140,7 +140,14 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
     """Apply exactly these parts, in a process of the driver; once, however often it is called."""
 
     async def do(found: Storage) -> Applied:
-        return await (await _line(found, options)).apply_staged(options.write, parts)
+        write, line = options.write, await line_of(found, options.branch)
+        record = await found.kept(JOB, write.job)
+        if record is None:
+            return await line.storage.apply_staged(write, parts)
+        # On whatever base the branch was then.
+        before = applied_there(record.value, write.job, write.info.id, *line.overlays)
+        await found.drop_staged(write.job)
+        return before
 
     with noting():
         return opened(options.place).call(do)

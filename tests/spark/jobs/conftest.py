@@ -56,6 +56,13 @@ def small_town(tmp_path: Path) -> Iterator[Town]:
     close_all()
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[str]:
+    """A place for a storage in a file, likewise."""
+    yield f"file:{tmp_path}/town.naksha"
+    close_all()
+
+
 def _made(location: str) -> Town:
     made = Town(Place(location))
     made.create_collection("places")

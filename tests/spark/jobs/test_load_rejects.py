@@ -174,7 +174,8 @@ def test_many_that_are_wrong_are_told_each() -> None:
 
 def kept(**spec: Any) -> Path:
     row = Row(**{**dict.fromkeys(REJECTED.names), "source": "x", "reason": "r"})
-    file = keep_rejected(spec_of("file:x", **spec), [row], Silent())
+    wanted = spec_of("file:x", **spec)
+    file = keep_rejected(wanted, files_of(wanted), [row], Silent())
     assert file is not None
     return Path(file)
 
@@ -194,6 +195,14 @@ def test_rejected_records_are_kept_where_no_later_load_takes_them_for_features(
     assert files_of(spec_of("file:x", folder / "*")) == files
     named = folder / "a.csv.rejects.jsonl"
     assert files_of(spec_of("file:x", named)) == [str(named)]
+
+
+def test_rejected_records_are_kept_although_their_files_are_gone(tmp_path: Path) -> None:
+    wanted = spec_of("file:x", tmp_path / "gone.csv", rejects=str(tmp_path / "why"))
+    row = Row(**{**dict.fromkeys(REJECTED.names), "source": "x", "reason": "r"})
+    for _ in range(2):
+        file = keep_rejected(wanted, [str(tmp_path / "gone.csv")], [row], Silent())
+        assert file == str(tmp_path / "why")
 
 
 def test_rejected_records_replace_nothing_but_others_of_their_kind(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, ClassVar
 
 import geopandas
@@ -163,7 +164,10 @@ _info(sys.argv[1], None)
 """
 
 
-@pytest.mark.parametrize("start", ["", "import pyogrio; pyogrio.list_drivers()"])
+HOLD = "from naksha.spark.jobs.loading import gdal; gdal.hold()"
+
+
+@pytest.mark.parametrize("start", ["", HOLD, f"import pyogrio; pyogrio.list_drivers(); {HOLD}"])
 def test_a_file_that_leads_to_another_one_is_refused(tmp_path: Path, start: str) -> None:
     """GDAL knows it by what is in it, whatever its name is."""
     (tmp_path / "elsewhere").mkdir()
@@ -187,6 +191,26 @@ def test_kinds_of_files_are_known_to_others_in_the_same_process(tmp_path: Path) 
     assert pyogrio.list_drivers() == known
     assert pyogrio.get_gdal_config_option("GML_DOWNLOAD_SCHEMA") is None
     assert len(pyogrio.read_dataframe(tmp_path / "a.geojson")) == 1
+
+
+def test_others_may_use_gdal_while_files_are_opened(tmp_path: Path) -> None:
+    """Whoever takes drivers away that a thread uses ends the process."""
+    frame("a", "EPSG:4326").to_file(tmp_path / "a.geojson", driver="GeoJSON")
+    frame("b", "EPSG:4326").to_file(tmp_path / "b.gpkg", driver="GPKG")
+    ended = Event()
+
+    def read() -> int:
+        count = 0
+        while not ended.is_set():
+            count += pyogrio.read_info(tmp_path / "a.geojson")["features"]
+        return count
+
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(read)
+        for _ in range(20):
+            assert _info(str(tmp_path / "b.gpkg"), None)["features"] == 1
+        ended.set()
+        assert reading.result() > 0
 
 
 class Asked(BaseHTTPRequestHandler):

@@ -26,8 +26,8 @@ from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.loading import files, parquet, tables
 from naksha.spark.jobs.loading.files import Piece
-from naksha.spark.jobs.loading.records import records_of, tell_left_out
-from naksha.spark.jobs.loading.spec import Mapping
+from naksha.spark.jobs.loading.records import _encoding_of, records_of, tell_left_out
+from naksha.spark.jobs.loading.spec import Format, Mapping
 from tests.spark.jobs.loads import Heard, content, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
@@ -372,6 +372,9 @@ def test_an_encoding_is_one_of_texts_and_of_files_that_do_not_say_it(tmp_path: P
         with pytest.raises(InvalidArgument) as error:
             records_of(spark, spec_of("file:x", tmp_path / name, encoding=encoding))
         assert error.value.field == "encoding", (name, encoding)
+    # GDAL knows no euc_kr, as Python calls it.
+    shapefile = spec_of("file:x", tmp_path / "a.shp", encoding="EUC-KR")
+    assert _encoding_of(shapefile, Format.VECTOR) == "euc-kr"
 
 
 # ---- Files and layers ----------------------------------------------------------------------------
@@ -393,7 +396,7 @@ def test_files_of_a_directory_are_known_whatever_letters_their_endings_have(
 
 def test_files_of_a_directory_that_are_left_out_are_told(tmp_path: Path) -> None:
     told = ["_b.csv", "_old/c.csv", "c.csv.gz", "d.CSV.txt", "lone.dbf"]
-    beside = ["_SUCCESS", ".a.csv.crc", "_report.json", "a.csv.rejects.jsonl"]
+    beside = ["_SUCCESS", ".a.csv.crc", "_report.json", "_manifest.json", "a.csv.rejects.jsonl"]
     beside += ["s.dbf", "s.shp.xml", "s.cpg", "g.gfs"]
     for name in (*told, *beside, "a.csv", "deep/a.csv", "s.shp", "g.gml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -531,7 +531,7 @@ def test_the_command_ends_with_another_exit_code(small_town: Town) -> None:
     ended = naksha_command(*arguments, "--json", seconds_max=300)
     assert ended.returncode == outward(StorageCorrupt).exit_code, ended.stderr
     last = msgspec.json.decode(ended.stdout.splitlines()[-1])
-    assert (last["event"], last["report"]["violations"]) == ("done", {"log": 1})
+    assert (last["event"], last["report"]["violations"]) == ("done", {"index": 1, "log": 1})
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, Retryable, StorageCorrupt
+from naksha.model.errors import Conflict, InvalidArgument, Retryable, StorageCorrupt
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query, States
 from naksha.model.txn import MONTH_FACTOR, date_of, txn_of
@@ -129,6 +129,7 @@ def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progres
     storage = existing(spec.place)
     manifest = storage.call(lambda s: _begun(s, spec, folder))
     job = manifest.job(spec.job_id)
+    _check_same_job(spec, job)
     if job is not None and job.report is not None:
         return msgspec.convert(job.report, Archived)
     day = storage.call(lambda s: _day(s, spec.older_than_days)) if job is None else job.day
@@ -140,8 +141,8 @@ def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progres
     if there.new.states:
         segment = _write(spark, spec, folder, plan, ended, there.new, progress)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
-        job = ArchiveJob(spec.job_id, day, there.due, segment.name)
-    job = job or ArchiveJob(spec.job_id, day, there.due, None)
+        job = ArchiveJob(spec.job_id, day, there.due, segment.name, _asked(spec))
+    job = job or ArchiveJob(spec.job_id, day, there.due, None, _asked(spec))
     manifest = manifest.with_job(job)
     write_manifest(folder, manifest)
     left = there.due
@@ -153,6 +154,20 @@ def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progres
         told = msgspec.structs.replace(job, report=msgspec.to_builtins(report))
         write_manifest(folder, manifest.with_job(told))
     return report
+
+
+def _asked(spec: Archive) -> tuple[int, bool]:
+    return spec.older_than_days, spec.keep
+
+
+def _check_same_job(spec: Archive, job: ArchiveJob | None) -> None:
+    """Refuse the id of another job: it would count as done although nothing was."""
+    if job is not None and job.asked not in (None, _asked(spec)):
+        raise Conflict(
+            f"The job {spec.job_id!r:.100} was run before, with other days or otherwise kept;"
+            " another one needs another id",
+            field="job_id",
+        )
 
 
 def _report(

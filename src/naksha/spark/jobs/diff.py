@@ -175,7 +175,7 @@ def _diff_files(
     try:
         wrong = read.where("reason IS NOT NULL").limit(spec.rejects_max + 1)
         rejected = watched(spark, progress, "read and check", wrong.collect)
-        file = keep_rejected(spec, rejected, progress)
+        file = keep_rejected(spec, found.files, rejected, progress)
         given = external.without_prefix(read.where("reason IS NULL"), info.id_prefix)
         watched(spark, progress, "looking at the ids", lambda: external.check_unique(given))
         version = table(spark, spec.place, splits, ["id", *STATE, *external.BEFORE])

@@ -36,7 +36,7 @@ from naksha.spark.jobs.geoparquet import (
     numbers_of,
     written_by_number,
 )
-from naksha.spark.jobs.publishing import check_output, made_before, published, tell
+from naksha.spark.jobs.publishing import MANIFEST, check_output, made_before, published, tell
 from naksha.spark.jobs.reading import changed, fixed, planned, table
 from naksha.spark.jobs.watching import watched
 from naksha.spark.opened import existing
@@ -46,7 +46,6 @@ from naksha.spi.partitioning import NOWHERE, features_max
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.places import Place
 
-MANIFEST: Final = "_manifest.json"
 SUCCESS: Final = "_SUCCESS"
 CELL: Final = "cell"
 """What readers call the column that they make of the names of directories."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -59,7 +60,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     job = spec.job_id or uuid.uuid4().hex
     staging = Staging(spec.place, job, checker_of(spec, info, records), spec.rejects_max)
     try:
-        done = _load(spark, storage, spec, staging, records, progress)
+        done = _load(spark, storage, spec, staging, records, found.files, progress)
         return _with_files(done, found)
     except BaseException:
         storage.call(lambda s: s.drop_staged(staging.job))
@@ -82,12 +83,13 @@ def _load(
     spec: Load,
     staging: Staging,
     records: Records,
+    files: Sequence[str],
     progress: Progress,
 ) -> Loaded:
     outcomes = records.rows.mapInArrow(staging, OUTCOME_ROWS)
     rows = watched(spark, progress, "read and check", lambda: _limited(outcomes, spec))
     rejected = [row for row in rows if row.reason is not None]
-    file = keep_rejected(spec, rejected, progress)
+    file = keep_rejected(spec, files, rejected, progress)
     if file is not None and spec.mode in _DELETING and not spec.delete_rejected:
         raise InvalidArgument(
             f"{len(rejected)} records were rejected, and the mode {spec.mode.value!r} would delete "

@@ -23,6 +23,8 @@ import msgspec
 from naksha.model.errors import Conflict, InvalidArgument, Unavailable
 
 REPORT: Final = "_report.json"
+MANIFEST: Final = "_manifest.json"
+"""What is in the directory of an export, file by file."""
 """What a job tells of the directory, and which one it was."""
 _LOCK: Final = ".lock"
 _OLD: Final = ".old"

@@ -18,6 +18,8 @@ SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s o
   FROM naksha_tx t LEFT JOIN naksha_version v ON v.txn = t.txn
  WHERE t.id = $2
    AND (t.seq_number IS DISTINCT FROM v.seq_number OR t.seq_ts IS DISTINCT FROM v.seq_ts)
+   -- When the log expires its versions go first.
+   AND t.txn >= (SELECT coalesce(min(first.txn), 0) FROM naksha_version first)
  LIMIT $1
 
 -- name: check_versions

@@ -17,7 +17,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.features import PreparedFeatures
 from naksha.spark.jobs.frame import Progress
-from naksha.spark.jobs.loading.files import REJECTS_SUFFIX, files_of
+from naksha.spark.jobs.loading.files import REJECTS_SUFFIX
 from naksha.spark.jobs.loading.shapes import PLACES, shapes_of
 from naksha.spark.jobs.loading.spec import Source
 from naksha.spi.arrow import GIVEN
@@ -220,7 +220,7 @@ def check_place(spec: Source, files: Sequence[str]) -> Path:
     path = Path(spec.rejects or f"{_first_of(spec, files)}{REJECTS_SUFFIX}").absolute()
     if not path.exists():
         return path
-    if any(path.samefile(file) for file in files):
+    if any(Path(file).exists() and path.samefile(file) for file in files):
         raise InvalidArgument(f"{path} is a file that is read", field="rejects")
     if not _holds_rejected(path):
         raise InvalidArgument(
@@ -244,15 +244,17 @@ def _holds_rejected(path: Path) -> bool:
     return isinstance(first, dict) and first.keys() == set(REJECTED.names)
 
 
-def keep_rejected(spec: Source, rejected: Sequence[Any], progress: Progress) -> str | None:
-    """Write rejected records to their file, if there are some, and tell of it.
+def keep_rejected(
+    spec: Source, files: Sequence[str], rejected: Sequence[Any], progress: Progress
+) -> str | None:
+    """Write rejected records of the files to one of their own, if there are some, and tell of it.
 
     Raises:
         LimitExceeded: There are too many of them.
     """
     if not rejected:
         return None
-    file = _write(spec, rejected)
+    file = _write(check_place(spec, files), rejected)
     if len(rejected) > spec.rejects_max:
         raise LimitExceeded(
             f"More than {spec.rejects_max} records were rejected, the first ones are in {file}; "
@@ -269,9 +271,8 @@ def _first_of(spec: Source, files: Sequence[str]) -> Path:
     return first if first.exists() else Path(files[0])
 
 
-def _write(spec: Source, rejected: Sequence[Any]) -> str:
+def _write(path: Path, rejected: Sequence[Any]) -> str:
     """A line for each rejected record."""
-    path = check_place(spec, files_of(spec))
     path.parent.mkdir(parents=True, exist_ok=True)
     ordered = sorted(rejected, key=lambda row: (row.source, row.line or 0))
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")

@@ -12,7 +12,7 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.spark.jobs.loading.spec import Format, Source
-from naksha.spark.jobs.publishing import REPORT
+from naksha.spark.jobs.publishing import MANIFEST, REPORT
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
 """About how much of a file with lines one task reads."""
@@ -124,7 +124,7 @@ def _is_beside(path: Path, wholes: set[Path]) -> bool:
     if stem in wholes or stem.with_suffix("") in wholes:
         return True
     is_left = path.name.startswith(_HIDDEN) and not _is_known(path)
-    return is_left or _is_rejects(path) or path.name == REPORT
+    return is_left or _is_rejects(path) or path.name in (REPORT, MANIFEST)
 
 
 def _is_known(path: Path) -> bool:

@@ -97,7 +97,8 @@ def _encoding_of(spec: Source, format_: Format) -> str | None:
             f"{spec.encoding!r:.64} is no encoding of texts that has those of ASCII as they are",
             field="encoding",
         )
-    return codecs.lookup(spec.encoding).name
+    # Python takes both, GDAL some names with this sign only.
+    return codecs.lookup(spec.encoding).name.replace("_", "-")
 
 
 def _of_geojson(spark: SparkSession, spec: Source, files: list[str], format_: Format) -> Records:

@@ -191,10 +191,14 @@ def _info(path: str, layer: str | None) -> dict[str, Any]:
         except pyogrio.errors.DataLayerError as error:
             raise InvalidArgument(f"{path}: {error}", field="files") from error
         except pyogrio.errors.DataSourceError as error:
-            raise InvalidArgument(
-                f"{path} is no {gdal.KINDS} file, or it is damaged", field="files"
-            ) from error
+            raise _of_no_kind(path) from error
+    if info["driver"] not in gdal.DRIVERS:
+        raise _of_no_kind(path)
     return info
+
+
+def _of_no_kind(path: str) -> InvalidArgument:
+    return InvalidArgument(f"{path} is no {gdal.KINDS} file, or it is damaged", field="files")
 
 
 def _only_layer(path: str, layers: Any) -> str | int:
