@@ -127,3 +127,21 @@ def test_several_threads_never_see_it_decrease_while_the_wall_clock_jumps() -> N
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_it_follows_another_clock_and_never_goes_back_after_the_first_time() -> None:
+    hand = HandClock()
+    clock = hand.clock()
+    clock.follow(3_600 * 10**9, sets_back=True)
+    assert clock.now_ms() == START_MS - 3_600_000
+    clock.follow(3_602 * 10**9)
+    assert clock.now_ms() == START_MS - 3_600_000
+    clock.follow(0)
+    assert clock.now_ms() == START_MS
+
+
+def test_a_difference_that_may_be_the_network_is_not_followed() -> None:
+    hand = HandClock()
+    clock = hand.clock()
+    clock.follow(-900_000_000)
+    assert clock.now_ms() == START_MS

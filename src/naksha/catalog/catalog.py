@@ -18,6 +18,7 @@ import msgspec
 
 from naksha.catalog.cache import CatalogCache
 from naksha.catalog.clock import MonotonicClock
+from naksha.catalog.database_time import DatabaseTime
 from naksha.catalog.entities import Entities
 from naksha.catalog.moves import Listener, Moves
 from naksha.catalog.nodes import LeaseTimes, Node
@@ -106,6 +107,8 @@ class Catalog:
         moves = Moves()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
+            database_time = DatabaseTime(backend, clock)
+            await database_time.start()
             spec = await load_spec(backend, clock)
             peers, address = None, ""
             if tuning.listen:
@@ -114,7 +117,11 @@ class Catalog:
                 stack.push_async_callback(peers.close)
                 address = await peers.listen(tuning.listen)
             node = Node(
-                backend, spec, clock, identity=identity, address=address, times=tuning.lease
+                *(backend, spec, clock),
+                identity=identity,
+                address=address,
+                times=tuning.lease,
+                database_time=database_time,
             )
             await node.start()
             stack.push_async_callback(node.close)

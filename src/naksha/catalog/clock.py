@@ -16,11 +16,13 @@ class MonotonicClock:
     """The wall clock as long as it goes forward, also when it jumps; while it is behind (somebody
     set it back) time goes on at its normal pace, until the wall clock has caught up.
 
+    `follow` corrects the wall clock by its measured distance from another clock, the database's.
+
     May be read from any thread. Two processes on one machine may differ by the jumps that only one
     of them has seen.
     """
 
-    __slots__ = ("_lock", "_monotonic_ns", "_offset_ns", "_wall_ns")
+    __slots__ = ("_correction_ns", "_lock", "_monotonic_ns", "_offset_ns", "_wall_ns")
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class MonotonicClock:
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
         self._lock = threading.Lock()
+        self._correction_ns = 0
         wall = wall_ns()
         self._offset_ns = wall - monotonic_ns()
 
@@ -37,7 +40,7 @@ class MonotonicClock:
         """Nanoseconds since 1970; never less than what was returned before this call began."""
         # The wall clock is read first: a pause between the two readings makes the difference
         # too small, which the next reading mends. Too large a difference would stay for ever.
-        wall = self._wall_ns()
+        wall = self._wall_ns() + self._correction_ns
         monotonic = self._monotonic_ns()
         if wall - monotonic > self._offset_ns:
             self._adopt(wall - monotonic)
@@ -48,6 +51,20 @@ class MonotonicClock:
 
     def now_ms(self) -> int:
         return self.now_ns() // 1_000_000
+
+    def machine_ns(self) -> int:
+        """The wall clock of the machine, uncorrected."""
+        return self._wall_ns()
+
+    def follow(self, ahead_ns: int, *, sets_back: bool = False) -> None:
+        """Count the machine's wall clock as so much ahead of the time that is kept. Only
+        `sets_back`, before the first id is made, lets time go back."""
+        if abs(ahead_ns + self._correction_ns) < limits.CLOCK_SKEW_IGNORED_SECONDS * 1e9:
+            return
+        with self._lock:
+            self._correction_ns = -ahead_ns
+            if sets_back:
+                self._offset_ns = self._wall_ns() - ahead_ns - self._monotonic_ns()
 
     def _adopt(self, offset_ns: int) -> None:
         with self._lock:

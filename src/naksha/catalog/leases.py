@@ -36,6 +36,8 @@ class NodeLease(msgspec.Struct, frozen=True):
     """Where the instance takes messages of the others; empty: nowhere."""
     is_released: bool = False
     """Whether the holder has given it back, and certainly uses it no more."""
+    skew_ms: int | None = None
+    """How far the holder's machine is ahead of the database; None: written by an older release."""
 
     def is_free(self, now_ms: int, drift_ms: int) -> bool:
         """Whether another one may have the node from `now_ms` on."""

@@ -15,6 +15,7 @@ from typing import Final, Self
 import msgspec
 
 from naksha.catalog.clock import MonotonicClock
+from naksha.catalog.database_time import DatabaseTime
 from naksha.catalog.ids import IdGenerator
 from naksha.catalog.leases import KeptLease, LeaseTable, NodeLease
 from naksha.catalog.snowflake import IdSpec
@@ -65,6 +66,7 @@ class Node:
         identity: str = "",
         address: str = "",
         times: LeaseTimes | None = None,
+        database_time: DatabaseTime | None = None,
     ) -> None:
         times = times or LeaseTimes()
         self.instance: Final = secrets.token_urlsafe(9)
@@ -74,6 +76,7 @@ class Node:
         self._clock = clock
         self._identity = f"{socket.gethostname()} {identity}"
         self._address = address
+        self._time = database_time
         self._lease_ms = int(times.lease_seconds * 1000)
         self._renew_ms = int(times.renew_seconds * 1000)
         self._drift_ms = int(times.drift_seconds * 1000)
@@ -109,6 +112,21 @@ class Node:
     async def check(self) -> None:
         """Do what is due by now; after a failure nothing is due for a while. The background calls
         it all the time."""
+        await self._check_lease()
+        if self._time is not None:
+            await self._time.check()
+            held = self._held
+            if held is not None and self._is_skew_news(held.lease):
+                await self._renew(held)
+
+    def _is_skew_news(self, lease: NodeLease) -> bool:
+        changed_ms = abs((lease.skew_ms or 0) - (self._skew_ms() or 0))
+        return changed_ms > limits.CLOCK_SKEW_IGNORED_SECONDS * 1_000
+
+    def _skew_ms(self) -> int | None:
+        return None if self._time is None else self._time.skew_ms
+
+    async def _check_lease(self) -> None:
         now_ms = self._clock.now_ms()
         held = self._held
         is_due = held is None or now_ms >= held.lease.end_ms - self._renew_ms
@@ -145,7 +163,8 @@ class Node:
 
     async def _renew(self, held: KeptLease) -> None:
         end_ms = max(self._clock.now_ms() + self._lease_ms, held.lease.end_ms)
-        kept = await self._table.put(msgspec.structs.replace(held.lease, end_ms=end_ms), held)
+        lease = msgspec.structs.replace(held.lease, end_ms=end_ms, skew_ms=self._skew_ms())
+        kept = await self._table.put(lease, held)
         if kept is None:
             kept = await self._still_held(held)
         if kept is None:
@@ -186,7 +205,9 @@ class Node:
         if over is not None and not over.lease.is_free(now_ms, self._drift_ms):
             return False
         end_ms = now_ms + self._lease_ms
-        lease = NodeLease(node, now_ms, end_ms, self.instance, self._address)
+        lease = NodeLease(
+            node, now_ms, end_ms, self.instance, self._address, skew_ms=self._skew_ms()
+        )
         kept = await self._table.put(lease, over)
         if kept is None:
             return False

@@ -92,6 +92,10 @@ class MariadbCatalog:
     async def close(self) -> None:
         await self._server.close()
 
+    async def now_us(self) -> int:
+        [row] = await self._read("now")
+        return int(row[0])
+
     # ---- Pointers ----------------------------------------------------------------------------
 
     async def create_pointer(self, realm: str, row: PointerRow) -> bool:

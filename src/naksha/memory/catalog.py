@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self
@@ -62,6 +63,10 @@ class MemoryCatalog:
     async def close(self) -> None:
         self._is_closed = True
         self._tables = _Tables()  # What nobody else has open is gone.
+
+    async def now_us(self) -> int:
+        async with self._locked():
+            return time.time_ns() // 1_000
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[_Tables]:

@@ -351,6 +351,19 @@ makes it this long."""
 CLOCK_JUMP_WARNING_SECONDS: Final = 2
 """A wall clock that goes forward by more at once is worth a line in the log: leases end early."""
 
+CLOCK_SKEW_SECONDS_MAX: Final = 60
+"""Maintenance of the catalog deletes nothing while the clock of an instance differs by more from
+the database's."""
+
+CLOCK_SKEW_IGNORED_SECONDS: Final = 1
+"""A clock that differs by less is not corrected: that much may be the network."""
+
+CLOCK_CHECK_SECONDS: Final = 60
+"""How often an instance compares its clock with the database's."""
+
+CLOCK_READ_ATTEMPTS: Final = 3
+"""How often the database is asked for its time when the answer takes too long to be exact."""
+
 LEASE_SECONDS: Final = 3_600
 """How long a node id is leased; so long a process gives ids without reaching the database."""
 

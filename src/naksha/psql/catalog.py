@@ -64,6 +64,10 @@ class PsqlCatalog:
     async def close(self) -> None:
         await self._pool.close()
 
+    async def now_us(self) -> int:
+        [row] = await self._fetch("now")
+        return int(row[0])
+
     # ---- Pointers ----------------------------------------------------------------------------
 
     async def create_pointer(self, realm: str, row: PointerRow) -> bool:

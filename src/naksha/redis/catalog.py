@@ -90,6 +90,10 @@ class RedisCatalog:
     async def close(self) -> None:
         await self._server.close()
 
+    async def now_us(self) -> int:
+        seconds, microseconds = await self._read("TIME")
+        return int(seconds) * 1_000_000 + int(microseconds)
+
     # ---- Pointers ----------------------------------------------------------------------------
 
     async def create_pointer(self, realm: str, row: PointerRow) -> bool:

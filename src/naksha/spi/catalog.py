@@ -99,6 +99,10 @@ class CatalogBackend(Protocol):
     async def close(self) -> None:
         """Give all resources free. Calls that come later raise `Unavailable`."""
 
+    async def now_us(self) -> int:
+        """Return the database's own time in microseconds since 1970. It is one clock for all
+        instances: of the server, or of the machine that the file or the process is on."""
+
     # ---- Pointers ----------------------------------------------------------------------------
 
     async def create_pointer(self, realm: str, row: PointerRow) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
@@ -57,6 +58,9 @@ class SqliteCatalog:
     async def close(self) -> None:
         await self._readers.close()
         await self._writer.close()
+
+    async def now_us(self) -> int:
+        return await self._readers.do(lambda _: time.time_ns() // 1_000)
 
     # ---- Pointers ----------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ from naksha.testing.suite_catalog_maintenance import (  # noqa: E402
     TestDeletingRealms,
     TestDeletingWhatWasScanned,
     TestScan,
+    TestTime,
 )
 from naksha.testing.suite_catalog_objects import (  # noqa: E402
     TestConditionalWrites,
@@ -117,6 +118,7 @@ __all__ = [
     "TestRealms",
     "TestScan",
     "TestSwap",
+    "TestTime",
     "TestTypedObjects",
     "TestTypedPointers",
     "catalog",

@@ -73,6 +73,9 @@ class FaultyCatalog:
         await self.settled()
         await self._backend.close()
 
+    async def now_us(self) -> int:
+        return await self._backend.now_us()
+
     # ---- Reads -------------------------------------------------------------------------------
 
     async def fetch_pointers(self, realm: str, names: Collection[str]) -> dict[str, PointerRow]:

@@ -3,6 +3,7 @@ end of a backend."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -44,6 +45,18 @@ async def fill(
     await backend.create_pointers(realm, pointers)
     await backend.write(realm, objects)
     return [*pointers, *objects]
+
+
+class TestTime:
+    async def test_all_who_have_it_open_get_the_same_time(
+        self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
+    ) -> None:
+        began = await catalog_backend.now_us()
+        between = await second_backend.now_us()
+        ended = await catalog_backend.now_us()
+        assert began <= between <= ended
+        # The databases of tests are on this machine.
+        assert abs(time.time() * 1e6 - ended) < 60e6
 
 
 class TestScan:
@@ -214,6 +227,7 @@ def every_call(
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: backend.create_pointer(realm, pointer("new")),
         lambda: backend.create_pointers(realm, [pointer("new")]),
+        backend.now_us,
         lambda: backend.fetch_pointers(realm, ["main"]),
         lambda: backend.list_pointers(realm, "", "", 1),
         lambda: backend.swap_pointer(realm, row, after),

@@ -50,7 +50,15 @@ class Time:
 
     def __init__(self) -> None:
         self._offset_ns = 0
-        self.clock = MonotonicClock(wall_ns=lambda: time.time_ns() + self._offset_ns)
+        self.clock = self.clock_behind(0)
+
+    def now_us(self) -> int:
+        return (time.time_ns() + self._offset_ns) // 1_000
+
+    def clock_behind(self, seconds: float) -> MonotonicClock:
+        """A clock of a machine whose wall clock is so much behind; negative: ahead."""
+        behind_ns = int(seconds * 1e9)
+        return MonotonicClock(wall_ns=lambda: time.time_ns() + self._offset_ns - behind_ns)
 
     def passes(self, seconds: float) -> None:
         self._offset_ns += int(seconds * 1e9)
@@ -59,21 +67,27 @@ class Time:
 class Between:
     """A backend that lets a test do something before some of the calls to the real one."""
 
-    def __init__(self, backend: CatalogBackend, *, deletes_realms: bool = True) -> None:
+    def __init__(self, backend: CatalogBackend, time: Time, *, deletes_realms: bool = True) -> None:
         self.backend = backend
+        self.time = time
+        """The time of the database."""
         self.name = backend.name
         self.deletes_realms = deletes_realms and backend.deletes_realms
         self.before_delete: Callable[[Sequence[Scanned]], Awaitable[None]] | None = None
         self.before_page: Callable[[], Awaitable[None]] | None = None
         self.fetched = 0
-        """Rows that were asked for."""
+        """Rows that were read."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
 
+    async def now_us(self) -> int:
+        return self.time.now_us()
+
     async def fetch(self, realm: str, keys: Any) -> Any:
-        self.fetched += len(keys)
-        return await self.backend.fetch(realm, keys)
+        found = await self.backend.fetch(realm, keys)
+        self.fetched += len(found)
+        return found
 
     async def scan(self) -> AsyncIterator[Sequence[Scanned]]:
         async for page in self.backend.scan():
@@ -97,11 +111,19 @@ class Store:
         self.time = time
 
     @classmethod
-    async def open(cls, backend: CatalogBackend, *, deletes_realms: bool = True) -> Store:
-        time = Time()
-        between = Between(backend, deletes_realms=deletes_realms)
+    async def open(
+        cls,
+        backend: CatalogBackend,
+        *,
+        deletes_realms: bool = True,
+        time: Time | None = None,
+        clock: MonotonicClock | None = None,
+    ) -> Store:
+        """`time` is that of the database; `clock` that of the machine, if it differs."""
+        time = time or Time()
+        between = Between(backend, time, deletes_realms=deletes_realms)
         tuning = Tuning(quarantine_seconds=0, lease=LeaseTimes(lease_seconds=10 * YEAR))
-        catalog = await Catalog.open(between, tuning=tuning, clock=time.clock)
+        catalog = await Catalog.open(between, tuning=tuning, clock=clock or time.clock)
         return cls(catalog, between, time)
 
     async def realm(self, id: str = "maps", status: Status = Status.ACTIVE) -> Realm:

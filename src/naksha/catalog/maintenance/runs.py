@@ -56,6 +56,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int = 0
     purged: int = 0
     note: str = ""
+    skew_ms: int = 0
+    """How far the clock that differs most is ahead of the database's; negative: behind."""
 
 
 class Outcome(StrEnum):

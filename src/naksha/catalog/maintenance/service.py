@@ -9,11 +9,16 @@ neither marked nor younger than the grace. What a commit writes is younger than 
 pointer has moved, so that commits and runs need not know of each other. A realm in which something
 is amiss is left alone, and the report says why.
 
+Ages are judged by the clock of the database, which all instances follow. While the machine of an
+instance differs from it by more than `CLOCK_SKEW_SECONDS_MAX`, a run deletes nothing, and its note
+names the instance.
+
 A run may be killed at any moment: what it has deleted was garbage, and the next run does the rest.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -33,6 +38,7 @@ from naksha.catalog.maintenance.reading import RealmReader
 from naksha.catalog.maintenance.runs import Outcome, Phase, RealmReport, Run, RunReport, Runs
 from naksha.catalog.maintenance.store import RealmCheck, check_store
 from naksha.catalog.maintenance.sweeping import Pace, Sweep, SweepPlan
+from naksha.catalog.nodes import Node
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.realms import Realm, Realms, Status
 from naksha.catalog.system import SYSTEM_REALM
@@ -49,6 +55,8 @@ from naksha.model.errors import (
 )
 from naksha.spi.catalog import ScannedPointer
 
+logger = logging.getLogger(__name__)
+
 _MAINTAINED: Final = (Status.ACTIVE, Status.INACTIVE)
 _GROWTH: Final = 1.1
 """How many more ids than the last run has marked are expected."""
@@ -59,6 +67,7 @@ class MaintainedCatalog(Protocol):
 
     system: Persistence
     realms: Realms
+    node: Node
 
     async def persistence_of(self, realm: Realm) -> Persistence:
         """A realm in the state that is given; RealmChanged or RealmInactive if that is another one
@@ -102,7 +111,8 @@ class Maintenance:
             Conflict: Another run has not ended, or this one was superseded.
         """
         grace = max(self._settings.grace_seconds, limits.MAINTENANCE_GRACE_SECONDS_MIN)
-        now_us = self._system.clock.now_us()
+        # The own clock is ahead when it was set back while this process runs.
+        now_us = min(self._system.clock.now_us(), await self._system.backend.now_us())
         cutoff_us = now_us - int(grace * 1_000_000)
         last = await self._last_marked()
         run = await self.runs.begin(cutoff_us, is_dry=is_dry, supersede=supersede)
@@ -166,6 +176,9 @@ class _Work:
         self._beat_at = time.monotonic() + limits.MAINTENANCE_BEAT_SECONDS
 
     async def carry_out(self) -> Run:
+        if note := await self._clock_problem():
+            logger.warning("Maintenance of the catalog: %s", note)
+            return await self._end(Phase.DONE, note)
         await self._mark()
         await self._note(
             phase=Phase.SWEEP,
@@ -192,6 +205,27 @@ class _Work:
             await self._end(Phase.FAILED, str(error))
         except NakshaError:
             return  # it was superseded, or the catalog is not there; the first error is what counts
+
+    async def _clock_problem(self) -> str:
+        """Why ages cannot be judged; empty: they can."""
+        leases = await self._catalog.node.living()
+        unknown = [lease.holder for lease in leases if lease.skew_ms is None]
+        if unknown:
+            return (
+                f"Nothing was deleted: the clocks of {', '.join(unknown)} are unknown. Update "
+                "these instances to this release"
+            )
+        worst = max(leases, key=lambda lease: abs(lease.skew_ms or 0), default=None)
+        skew_ms = worst.skew_ms or 0 if worst else 0
+        self._run = msgspec.structs.replace(self._run, skew_ms=skew_ms)
+        if worst is None or abs(skew_ms) <= limits.CLOCK_SKEW_SECONDS_MAX * 1_000:
+            return ""
+        return (
+            f"Nothing was deleted: the clock of instance {worst.holder} (node {worst.node}) is "
+            f"{abs(skew_ms) / 1_000:,.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the clock of "
+            f"the database. At most {limits.CLOCK_SKEW_SECONDS_MAX} s are accepted; synchronize "
+            "the clock of that machine"
+        )
 
     # ---- Marking -----------------------------------------------------------------------------
 

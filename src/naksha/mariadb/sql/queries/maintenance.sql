@@ -1,3 +1,7 @@
+-- name: now
+-- In UTC: UNIX_TIMESTAMP reads the time zone of the session, and ends in 2038 on some servers.
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+
 -- name: scan_pointers
 -- The page after a key; written out, because the optimizer makes no range of a row comparison.
 SELECT realm, name, created

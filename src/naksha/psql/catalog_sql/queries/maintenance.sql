@@ -1,3 +1,6 @@
+-- name: now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8;
+
 -- name: pointers_scan
 SELECT r, n, c FROM {{schema}}.p
 WHERE (r, n) > ($1::text, $2::text) ORDER BY r, n LIMIT $3::int8;
