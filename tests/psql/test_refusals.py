@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from naksha.model.errors import InvalidArgument
+from naksha.model.state import XYZ
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
 from naksha.psql.statements import leaf_of
@@ -228,6 +229,27 @@ async def test_on_conflict_is_refused_on_the_parent_and_upsert_does_it(shell: Di
     found = await left_behind(shell, "roads")
     (state,) = [each for _, each in found["head"] if each["id"] == "up"]
     assert (state["properties"], state["xyz"]["version"]) == ({"n": 2}, 1)
+
+
+async def test_upsert_takes_the_lock_as_an_option(shell: Direct) -> None:
+    upsert = "SELECT naksha_upsert('roads', $1::jsonb"
+    await begin(shell)
+    first = await shell.fetchval(f"{upsert})", json.dumps({"id": "up"}))
+    await shell.execute("COMMIT")
+    await begin(shell)
+    await shell.execute(f"{upsert})", json.dumps({"id": "up", "n": 2}))
+    await shell.execute("COMMIT")
+    stale = json.dumps({"id": "up", "n": 3, "properties": {XYZ: {"uuid": first}}})
+    await begin(shell)
+    with pytest.raises(asyncpg.PostgresError) as refused:
+        await shell.execute(f"{upsert})", stale)
+    assert refused.value.sqlstate == "N0005"
+    await shell.execute("ROLLBACK")
+    await begin(shell)
+    await shell.execute(f"{upsert}, lock => false)", stale)
+    await shell.execute("COMMIT")
+    (state,) = [s for _, s in (await left_behind(shell, "roads"))["head"] if s["id"] == "up"]
+    assert state["xyz"]["version"] == 3
 
 
 @pytest.mark.parametrize("table", ["roads", f"roads_p{LEAF}"])

@@ -243,6 +243,8 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     region: str | None = None
     versions_to_keep: int | None = None
     """None: history is on; 1: off."""
+    uuid_lock: bool = False
+    """Whether the `uuid` of a written feature always locks, not only when the client asks."""
     min_version: int = 0
     """Older versions were given up by the owner."""
     provenance: tuple[dict[str, Any], ...] = ()

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from naksha.hub.context import Context
 from naksha.hub.objects import Connector, Space
 from naksha.hub.remotes import Remotes
-from naksha.hub.requests import Request
+from naksha.hub.requests import Request, WriteFeatures
 from naksha.model import limits
 from naksha.model.errors import HandlerFailed, LimitExceeded, NakshaError, NotImplementedHere
 from naksha.spi.storage import Storage
@@ -103,7 +103,10 @@ class Pipeline:
                 f"contain itself? The last one is {self.space.id!r}",
                 field="space",
             )
-        answer: R = await Event(self, request, context, 0).process()
+        sent: Request[Any] = request
+        if isinstance(request, WriteFeatures):
+            sent = request.with_settled_locks(self.space.uuid_lock)
+        answer: R = await Event(self, sent, context, 0).process()
         return answer
 
 

@@ -26,7 +26,7 @@ from naksha.hub.responses import (
 from naksha.hub.rights import Right
 from naksha.hub.scoping import narrowed
 from naksha.model.query import Predicate, Query, SortKey, States
-from naksha.model.state import Found
+from naksha.model.state import XYZ, Found
 from naksha.model.tiles import VectorTile
 
 R = TypeVar("R")
@@ -174,8 +174,8 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
     """Features, or ids of features, and what is to be done with them. An id alone can be deleted,
     left alone or expected (not) to be there. Of features with the same id the last one counts.
 
-    A feature with the `uuid` of a state of the collection is written only over that one, whatever
-    the rules say (MERGE excepted, where it is the base)."""
+    Where the `uuid` of a feature locks, and is that of a state of the collection, the feature is
+    written only over that state, whatever the rules say (MERGE excepted, where it is the base)."""
 
     features: tuple[dict[str, Any], ...] = ()
     ids: tuple[str, ...] = ()
@@ -185,6 +185,12 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
     never_there: bool = False
     """Whether what is created must never have been there: over a tombstone it is
     PreconditionFailed, for the whole request. A view says so, which has seen none."""
+
+    def unlocked(self) -> Modification:
+        """The same with features that lock nothing. A merge keeps the `uuid`s: they name bases."""
+        if self.if_exists is IfExists.MERGE:
+            return self
+        return msgspec.structs.replace(self, features=tuple(map(without_uuid, self.features)))
 
 
 class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
@@ -211,6 +217,8 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
     returning: bool = True
     """Whether the answer has the states."""
     context: str = "default"
+    uuid_lock: bool = True
+    """Whether the `uuid` of a feature locks. False: only where the space says so (`uuidLock`)."""
     fence: Fence | None = None
     """Of a delivery: what was written before, or comes too late, is not written."""
 
@@ -225,6 +233,29 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
             if one.if_not_exists is IfNotExists.CREATE and one.features:
                 rights.add(Right.CREATE_FEATURES)
         return rights or {Right.READ_FEATURES}
+
+    def with_settled_locks(self, space_locks: bool) -> WriteFeatures:
+        """The same with only those `uuid`s left that lock, or name the base of a merge. Handlers
+        add locks of their own to it."""
+        if self.uuid_lock:
+            return self
+        modifications = self.modifications
+        if not space_locks:
+            modifications = tuple(one.unlocked() for one in modifications)
+        return msgspec.structs.replace(self, uuid_lock=True, modifications=modifications)
+
+
+def without_uuid(feature: Any) -> Any:
+    """A feature without the state that it was made from. One that is malformed stays as it is, for
+    the checks that follow."""
+    properties = feature.get("properties") if isinstance(feature, dict) else None
+    namespace = properties.get(XYZ) if isinstance(properties, dict) else None
+    if not isinstance(properties, dict) or not isinstance(namespace, dict):
+        return feature
+    if "uuid" not in namespace:
+        return feature
+    kept = {name: value for name, value in namespace.items() if name != "uuid"}
+    return {**feature, "properties": {**properties, XYZ: kept}}
 
 
 class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFeatures"):

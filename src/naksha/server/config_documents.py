@@ -68,6 +68,11 @@ class SpaceDocument(ConfiguredDocument):
     versionsToKeep: int | None = Field(  # noqa: N815
         None, ge=1, description="1: no history; else there is one."
     )
+    uuidLock: bool = Field(  # noqa: N815
+        False,
+        description="Refuse (409) every feature whose `uuid` is not that of the current state. "
+        "Without it, only with `conflictDetection=true` or `If-Match`.",
+    )
     minVersion: int = Field(0, ge=0)  # noqa: N815
     provenance: list[dict[str, Any]] = Field(
         [],

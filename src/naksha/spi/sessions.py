@@ -111,9 +111,14 @@ class CheckedSession(ABC):
     # ---- See `naksha.spi.storage.WriteSession` -----------------------------------------------
 
     async def create(
-        self, collection: str, features: Sequence[Feature], *, returning: bool = False
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        lock: bool = True,
+        returning: bool = False,
     ) -> list[Outcome]:
-        return await self._put(collection, "create", features, False, returning)
+        return await self._put(collection, "create", features, returning, lock=lock)
 
     async def update(
         self,
@@ -121,9 +126,10 @@ class CheckedSession(ABC):
         features: Sequence[Feature],
         *,
         merge: bool = False,
+        lock: bool = True,
         returning: bool = False,
     ) -> list[Outcome]:
-        return await self._put(collection, "update", features, merge, returning)
+        return await self._put(collection, "update", features, returning, merge=merge, lock=lock)
 
     async def upsert(
         self,
@@ -132,11 +138,14 @@ class CheckedSession(ABC):
         *,
         merge: bool = False,
         muuids: Sequence[str | None] | None = None,
+        lock: bool = True,
         returning: bool = False,
     ) -> list[Outcome]:
         if muuids is not None:
             check_muuids(muuids, len(features), merge)
-        return await self._put(collection, "upsert", features, merge, returning, muuids)
+        return await self._put(
+            collection, "upsert", features, returning, merge=merge, lock=lock, muuids=muuids
+        )
 
     async def delete(
         self,
@@ -228,14 +237,17 @@ class CheckedSession(ABC):
         collection: str,
         mode: Mode,
         features: Sequence[Feature],
-        merge: bool,
         returning: bool,
+        *,
+        merge: bool = False,
+        lock: bool = True,
         muuids: Sequence[str | None] | None = None,
     ) -> list[Outcome]:
         info = await self._open(collection)
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
         check_points(prepared, info)
-        locks = [lock_of(uuid, self._storage, info) for uuid in prepared.lock_uuid]
+        uuids = prepared.lock_uuid if lock or merge else [None] * len(prepared.ids)
+        locks = [lock_of(uuid, self._storage, info) for uuid in uuids]
         merged_from = [muuids[at] if muuids else None for at in prepared.positions]
         batch = WriteBatch(prepared, locks, merged_from)
         if merge and any(lock is not None for lock in locks):

@@ -189,9 +189,16 @@ class WriteSession(Reader, Protocol):
     async def restore_collection(self, collection: str) -> CollectionInfo: ...
 
     async def create(
-        self, collection: str, features: Sequence[Feature], *, returning: bool = False
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        lock: bool = True,
+        returning: bool = False,
     ) -> list[Outcome]:
-        """Create; a live feature with the id is FeatureExists. Missing ids are generated."""
+        """Create features; a live feature with the same id raises FeatureExists. Missing ids are
+        generated. With `lock`, a feature whose namespace holds a `uuid` of this collection is
+        written only over that state, else Conflict; without, that `uuid` is ignored."""
 
     async def update(
         self,
@@ -199,11 +206,13 @@ class WriteSession(Reader, Protocol):
         features: Sequence[Feature],
         *,
         merge: bool = False,
+        lock: bool = True,
         returning: bool = False,
     ) -> list[Outcome]:
         """Replace the content of live features; an absent one is FeatureNotFound. With `merge`,
         a feature whose `uuid` is not HEAD's is merged three-way by property (base = that state)
-        instead of being a Conflict; Conflict only when both sides changed the same property."""
+        instead of being a Conflict; Conflict only when both sides changed the same property.
+        `lock` as in `create`; a merge always reads the `uuid`, which names its base."""
 
     async def upsert(
         self,
@@ -212,10 +221,11 @@ class WriteSession(Reader, Protocol):
         *,
         merge: bool = False,
         muuids: Sequence[str | None] | None = None,
+        lock: bool = True,
         returning: bool = False,
     ) -> list[Outcome]:
         """Create or update, as the case may be. `muuids`, one for each feature or None, are the
-        states that were merged into them; not together with `merge`."""
+        states that were merged into them; not together with `merge`. `lock` as in `create`."""
 
     async def delete(
         self,

@@ -107,6 +107,46 @@ class TestLocks:
             await places.upsert(locked)
         assert await places.live() == []
 
+    @pytest.mark.parametrize("call", ["update", "upsert"])
+    async def test_without_the_lock_an_old_uuid_is_ignored(self, places: Handle, call: str) -> None:
+        first, head = await two_states(places)
+        for n, lock in enumerate((first.uuid, await uuid_form(places.storage, first)), 3):
+            stale = with_xyz(point("x", n=n), uuid=lock)
+
+            async def work(session: WriteSession, stale: Any = stale) -> Any:
+                return await getattr(session, call)(places.name, [stale], lock=False)
+
+            (outcome,) = await places.write(work)
+            assert outcome.action == "UPDATED"
+        assert (await places.get("x")).xyz["version"] == head.xyz["version"] + 2
+
+    @pytest.mark.parametrize("call", ["create", "upsert"])
+    async def test_without_the_lock_a_deleted_or_copied_feature_is_created(
+        self, places: Handle, call: str
+    ) -> None:
+        first, _ = await two_states(places)
+        await places.delete("x")
+        back, copy = (with_xyz(point(id, n=9), uuid=first.uuid) for id in ("x", "y"))
+        for made in (back, copy):
+            with pytest.raises(Conflict):
+                await getattr(places, call)(made)
+        outcomes = await places.write(
+            lambda session: getattr(session, call)(places.name, [back, copy], lock=False)
+        )
+        assert [outcome.action for outcome in outcomes] == ["CREATED", "CREATED"]
+
+    async def test_a_merge_reads_its_base_from_the_uuid_without_the_lock_too(
+        self, places: Handle
+    ) -> None:
+        first, head = await two_states(places)
+        sent = with_xyz(point("x", n=1, more="theirs"), uuid=first.uuid)
+        await places.write(
+            lambda session: session.update(places.name, [sent], merge=True, lock=False)
+        )
+        merged = await places.get("x")
+        assert content(merged)["properties"] == {"n": 2, "more": "theirs"}
+        assert merged.xyz["puuid"] == head.uuid
+
     async def test_a_lock_inside_the_own_transaction(self, places: Handle) -> None:
         await places.create(point("x", n=1))
 

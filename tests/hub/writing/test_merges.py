@@ -114,8 +114,8 @@ async def test_conflict_detection_wants_the_version_of_head(desk: Desk, e: str) 
         xyz = {} if state is None else {said: state.xyz[said]}
         written = await desk.write(feature("a", xyz, n=said), e=e, conflict_detection=True)
         assert not written.failed
-    with pytest.raises(Conflict):
-        await desk.write(feature("gone", {"version": 3}), e=e, conflict_detection=True)
+    absent = await desk.write(feature("gone", {"version": 3}), e=e, conflict_detection=True)
+    assert absent.inserted == ("gone",)
     assert (await desk.write(feature("new"), e=e, conflict_detection=True)).inserted == ("new",)
 
 

@@ -81,8 +81,7 @@ class Judge:
         if self._rules.number_of(said.uuid) is not None:
             return True
         if said.version is not None:
-            is_asked = self._rules.detects or self._rules.is_merge
-            return is_asked and said.version > 0
+            return self._rules.is_merge and said.version > 0
         return known.read is not None
 
     def _deleted_meanwhile(self, entry: Entry, sent: Feature, said: Said) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from naksha.hub.language.tags import id_list, tag_list, tag_query
 from naksha.hub.requests import (
@@ -20,11 +20,27 @@ from naksha.hub.requests import (
 from naksha.hub.responses import Failure, Written
 from naksha.hub.shaping import shaped
 from naksha.model import limits
-from naksha.model.errors import FeatureNotFound, InvalidArgument, NakshaError
+from naksha.model.errors import (
+    Conflict,
+    FeatureNotFound,
+    InvalidArgument,
+    NakshaError,
+    PreconditionFailed,
+)
 from naksha.model.names import check_feature_id
 from naksha.model.query import Query as Wanted
 from naksha.model.query import States
-from naksha.server.answers import GEO_JSON, JSON, deleted, wants_json, wants_no_body, whole, written
+from naksha.model.state import XYZ, State
+from naksha.server.answers import (
+    GEO_JSON,
+    JSON,
+    deleted,
+    etag_of,
+    wants_json,
+    wants_no_body,
+    whole,
+    written,
+)
 from naksha.server.bodies import json_body
 from naksha.server.documents import (
     FEATURE,
@@ -74,6 +90,21 @@ async def checked_id(feature_id: str) -> str:
 
 
 FeatureId = Annotated[str, Depends(checked_id)]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="The `ETag`, or the `uuid`, of the feature that was read; if the feature has "
+        "changed since, nothing is written and the response is 412. `*`: the feature must exist.",
+    ),
+]
+IfMatchMany = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="`*`: the `uuid` of every feature must be that of its current state, else 409.",
+    ),
+]
 
 
 # ---- Reading -------------------------------------------------------------------------------------
@@ -131,13 +162,15 @@ def _all_versions(id: str, ref: Everything, parameters: ShapeParameters) -> Read
     openapi_extra=_SENT,
 )
 async def post_features(
-    asked: AskedDep, parameters: Annotated[WriteParameters, Query()]
+    asked: AskedDep,
+    parameters: Annotated[WriteParameters, Query()],
+    if_match: IfMatchMany = None,
 ) -> Response:
     """Create features, and patch those that are there already, unless other rules are given."""
     rules = Modification(
         if_exists=parameters.e, if_not_exists=parameters.ne, on_conflict=parameters.cr
     )
-    return await _write_many(asked, parameters, rules)
+    return await _write_many(asked, parameters, rules, if_match)
 
 
 @router.put(
@@ -147,13 +180,23 @@ async def post_features(
     openapi_extra=_SENT,
 )
 async def put_features(
-    asked: AskedDep, parameters: Annotated[ReplaceParameters, Query()]
+    asked: AskedDep,
+    parameters: Annotated[ReplaceParameters, Query()],
+    if_match: IfMatchMany = None,
 ) -> Response:
     """Create features, and replace those that are there already."""
-    return await _write_many(asked, parameters, Modification(if_exists=IfExists.REPLACE))
+    rules = Modification(if_exists=IfExists.REPLACE)
+    return await _write_many(asked, parameters, rules, if_match)
 
 
-async def _write_many(asked: Asked, parameters: ReplaceParameters, rules: Modification) -> Response:
+async def _write_many(
+    asked: Asked, parameters: ReplaceParameters, rules: Modification, if_match: str | None
+) -> Response:
+    if if_match not in (None, EVERYTHING):
+        raise InvalidArgument(
+            "If-Match of several features must be *; the uuid in each feature names its state",
+            field="If-Match",
+        )
     modifications = modifications_of(await json_body(asked.request), rules)
     empty = wants_no_body(asked.request)
     result = await _write(
@@ -163,6 +206,7 @@ async def _write_many(asked: Asked, parameters: ReplaceParameters, rules: Modifi
         prefix_id=parameters.prefix_id,
         transactional=parameters.transactional,
         returning=not empty,
+        uuid_lock=parameters.conflict_detection or if_match is not None,
     )
     return written(result, empty=empty)
 
@@ -174,10 +218,14 @@ async def _write_many(asked: Asked, parameters: ReplaceParameters, rules: Modifi
     openapi_extra=_SENT_ONE,
 )
 async def put_feature(
-    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[TaggingParameters, Query()]
+    asked: AskedDep,
+    feature_id: FeatureId,
+    parameters: Annotated[TaggingParameters, Query()],
+    if_match: IfMatch = None,
 ) -> Response:
     """Create or replace a feature. The id in the path counts."""
-    return await _write_one(asked, parameters, feature_id, IfExists.REPLACE, IfNotExists.CREATE)
+    rules = Modification(if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE)
+    return await _write_one(asked, parameters, feature_id, rules, if_match)
 
 
 @router.patch(
@@ -187,29 +235,71 @@ async def put_feature(
     openapi_extra=_SENT_ONE,
 )
 async def patch_feature(
-    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[TaggingParameters, Query()]
+    asked: AskedDep,
+    feature_id: FeatureId,
+    parameters: Annotated[TaggingParameters, Query()],
+    if_match: IfMatch = None,
 ) -> Response:
     """Change a feature: objects are merged, null removes, arrays are replaced."""
-    return await _write_one(asked, parameters, feature_id, IfExists.PATCH, IfNotExists.RETAIN)
+    rules = Modification(if_exists=IfExists.PATCH, if_not_exists=IfNotExists.RETAIN)
+    return await _write_one(asked, parameters, feature_id, rules, if_match)
 
 
 async def _write_one(
     asked: Asked,
     parameters: TaggingParameters,
     id: str,
-    if_exists: IfExists,
-    if_not_exists: IfNotExists,
+    rules: Modification,
+    if_match: str | None,
 ) -> Response:
     feature = feature_of(await json_body(asked.request), id)
-    modification = Modification(
-        features=(feature,), if_exists=if_exists, if_not_exists=if_not_exists
-    )
-    result = await _write(asked, parameters, (modification,))
+    if if_match is not None:
+        head = await _matched(asked, parameters, id, if_match)
+        feature = feature if if_match == EVERYTHING else _locked(feature, head)
+    modification = msgspec.structs.replace(rules, features=(feature,))
+    locks = parameters.conflict_detection or if_match is not None
+    try:
+        result = await _write(asked, parameters, (modification,), uuid_lock=locks)
+    except Conflict as error:
+        raise error if if_match in (None, EVERYTHING) else _not_matched(error.head) from error
     if not result.states:
         raise FeatureNotFound(MISSING, feature_id=id)
     if wants_no_body(asked.request):
         return Response(status_code=204)
     return Response(result.states[0].raw, media_type=GEO_JSON)
+
+
+async def _matched(asked: Asked, place: BranchParameters, id: str, if_match: str) -> State:
+    """The current state of a feature, which must have one of the tags of `If-Match`."""
+    read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.version_ref, context=place.context)
+    found = await (await asked.send(read)).all()
+    tags = {tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")}
+    for state in found:
+        own = {EVERYTHING, state.uuid, etag_of(state.raw).removeprefix("W/").strip('"')}
+        if own & tags:
+            return state
+    raise _not_matched(found[0].feature if found else None)
+
+
+def _not_matched(head: dict[str, Any] | None) -> PreconditionFailed:
+    return PreconditionFailed(
+        "The feature does not exist"
+        if head is None
+        else "The feature has changed since it was read; its current state is in `head`",
+        field="If-Match",
+        head=head,
+    )
+
+
+def _locked(feature: dict[str, Any], head: State) -> dict[str, Any]:
+    """A feature that is written only over this state."""
+    properties = feature.get("properties")
+    if not isinstance(properties, dict | None):
+        return feature  # which is refused as it is
+    namespace = (properties or {}).get(XYZ)
+    lock = {"uuid": head.uuid, "version": head.xyz["version"]}
+    kept = namespace if isinstance(namespace, dict) else {}
+    return {**feature, "properties": {**(properties or {}), XYZ: {**kept, **lock}}}
 
 
 async def _write(
@@ -237,10 +327,21 @@ async def _write(
 
 @router.delete(ONE, response_class=Response, status_code=204, responses=deletes())
 async def delete_feature(
-    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[BranchParameters, Query()]
+    asked: AskedDep,
+    feature_id: FeatureId,
+    parameters: Annotated[BranchParameters, Query()],
+    if_match: IfMatch = None,
 ) -> Response:
     """Delete a feature."""
-    result = await _delete(asked, parameters, (feature_id,))
+    if if_match is None:
+        result = await _delete(asked, parameters, (feature_id,))
+    else:
+        head = await _matched(asked, parameters, feature_id, if_match)
+        locked = {} if if_match == EVERYTHING else _locked({}, head)
+        try:
+            result = await _delete(asked, parameters, (), ({**locked, "id": feature_id},))
+        except Conflict as error:
+            raise _not_matched(error.head) from error
     if feature_id not in result.deleted:
         raise FeatureNotFound(MISSING, feature_id=feature_id)
     return Response(status_code=204)
@@ -313,9 +414,18 @@ async def _delete_in_parts(
     return result
 
 
-async def _delete(asked: Asked, parameters: BranchParameters, ids: tuple[str, ...]) -> Written:
+async def _delete(
+    asked: Asked,
+    parameters: BranchParameters,
+    ids: tuple[str, ...],
+    features: tuple[dict[str, Any], ...] = (),
+) -> Written:
+    """Delete features by their ids, or over the states that `features` name."""
     modification = Modification(
-        ids=ids, if_exists=IfExists.DELETE, if_not_exists=IfNotExists.RETAIN
+        ids=ids,
+        features=features,
+        if_exists=IfExists.DELETE,
+        if_not_exists=IfNotExists.RETAIN,
     )
     return await asked.send(
         WriteFeatures(

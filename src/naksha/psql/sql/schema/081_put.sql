@@ -72,9 +72,11 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
                          'WHERE old_i IS NOT NULL'));
 
 -- One feature from plain SQL, where INSERT … ON CONFLICT cannot be used: GeoJSON in, with its
--- geometry inside or given apart; a prefix of the collection is cut from the id.
+-- geometry inside or given apart; a prefix of the collection is cut from the id. With `lock`, a
+-- uuid of this collection must be HEAD's; without, it is ignored.
 CREATE OR REPLACE FUNCTION naksha_upsert(
-    collection_id text, feature jsonb, geo geometry DEFAULT NULL) RETURNS text
+    collection_id text, feature jsonb, geo geometry DEFAULT NULL, lock bool DEFAULT true)
+RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c      naksha_collection := naksha_open(collection_id);
@@ -92,6 +94,7 @@ BEGIN
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
         ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
         ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_new_tags(sent)],
-        ARRAY[naksha_new_crid(sent)], ARRAY[naksha_lock_of(c, sent->>'uuid')]);
+        ARRAY[naksha_new_crid(sent)],
+        ARRAY[CASE WHEN lock THEN naksha_lock_of(c, sent->>'uuid') END]);
     RETURN result.uuid;
 END $$;
