@@ -475,7 +475,7 @@ async def test_points_have_an_index_of_their_own_kind(filled: Direct) -> None:
 async def test_the_sequencer_asks_by_index_only(filled: Direct) -> None:
     """In a log that is long enough for an index to be worth it."""
     await filled.execute("BEGIN")
-    await filled.execute("SET LOCAL naksha.managed = 'on'")
+    await filled.execute("SET LOCAL naksha.depth = '0'")
     await filled.execute(
         "INSERT INTO naksha_tx (ts, seq_number, txn, action, id, app_id) SELECT now(), n, "
         "2031050400001000000 + n, 'MESSAGE', 'm', 'app' FROM generate_series(100, 5000) n"

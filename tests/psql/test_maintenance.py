@@ -243,7 +243,7 @@ async def test_a_table_made_for_a_namesake_is_not_taken(winter: Aging) -> None:
     build = "SELECT naksha_merge_build('roads_hst', '2030_12', '2030-12-01', '2031-01-01')"
     await winter.plain.execute(build)
     await winter.plain.execute("COMMENT ON TABLE roads_hst_new_2030_12 IS '999'")
-    await winter.plain.execute("SET naksha.managed = 'on'; DELETE FROM roads_hst_new_2030_12")
+    await winter.plain.execute("SET naksha.depth = '0'; DELETE FROM roads_hst_new_2030_12")
     expected = await winter.everything()
     await winter.storage.maintain()
     assert await winter.everything() == expected

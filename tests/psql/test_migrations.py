@@ -338,7 +338,7 @@ async def test_a_storage_from_before_branches_is_brought_up_to_date(
 
 
 OLD_WRITE = """
-SET LOCAL naksha.managed = 'on';
+SET LOCAL naksha.depth = '0';
 SELECT FROM naksha_collection WHERE id = 'roads';
 UPDATE naksha_tx SET app_id = app_id;
 UPDATE roads SET i = i

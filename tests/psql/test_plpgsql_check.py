@@ -37,6 +37,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "naksha_adopt_check": (UNSAFE, DYNAMIC),
     "naksha_install_legacy": (UNSAFE,),
     "naksha_put_views": (UNSAFE,),
+    "naksha_mend_triggers": (UNSAFE,),
     "naksha_merge_build": (UNSAFE,),
     "naksha_refresh_statistics": (UNSAFE, DYNAMIC, UNASSIGNED),
 }

@@ -3,8 +3,8 @@
 The schema files are idempotent and give the current truth; running them again takes no lock that
 stops readers or writers. What changes existing tables or types is a step in `sql/migrations`,
 append-only: `NNNN_pre_slug` runs before the schema files, `NNNN_post_slug` after them, all in one
-transaction; `NNNN_online_slug` makes indices afterwards, while others write. Steps done are
-recorded in `naksha_migration`; a fresh schema has them all from the start.
+transaction; `NNNN_online_slug` makes indices and triggers afterwards, while others write. Steps
+done are recorded in `naksha_migration`; a fresh schema has them all from the start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import asyncpg
 from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Retryable, Unavailable
 from naksha.psql.driver import Connection
 from naksha.psql.maintenance import alone
-from naksha.psql.online import LOCK_MS_MAX, build_indices, patiently
+from naksha.psql.online import LOCK_MS_MAX, patiently, run_step
 from naksha.psql.sql import ident, queries, schema_files, sql
 
 Steps = list[tuple[str, str]]
@@ -98,7 +98,7 @@ async def _finish_online(connection: Connection, steps: Steps) -> None:
     try:
         async with alone(connection):
             for name, text in steps:
-                await build_indices(connection, text)
+                await run_step(connection, text)
                 await connection.execute(queries()["migrations_record"], [name], _current())
     except Retryable as error:
         _log.warning("The upgrade is finished later: %s", error)

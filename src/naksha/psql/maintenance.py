@@ -1,4 +1,4 @@
-"""One round of maintenance: sweep, remove, expire, merge, refresh, prepare.
+"""One round of maintenance: sweep, mend triggers, remove, expire, merge, refresh, prepare.
 
 Every step is a transaction of its own and may be repeated, so a round that dies leaves nothing
 half done. Nothing waits long for a lock: a step that cannot have its moment is left to the next
@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -90,6 +91,8 @@ class Round:
     async def run(self) -> None:
         await self._try("sweep", self._sweep)
         await self._try("sweep of loads", self._sweep_loads)
+        for row in await self._run.fetch(queries()["tables_to_mend"]):
+            await self._try(f"triggers of {row['tbl']}", partial(self._mend, row["tbl"]))
         for collection in await self._run.fetch(queries()["maintain_collections"]):
             await self._collection(collection)
         await self._try("expiry of the log", self._expire_log)
@@ -115,6 +118,10 @@ class Round:
             await step()
         except _POSTPONED as error:
             _log.info("Maintenance postponed: %s (%s)", what, error)
+
+    async def _mend(self, table: str) -> None:
+        await self._run.execute(queries()["mend_triggers"], table)
+        _log.warning("Maintenance installed missing or outdated triggers of table %s", table)
 
     async def _sweep(self) -> None:
         for row in await self._run.fetch(queries()["pending_detaches"]):

@@ -1,10 +1,10 @@
-"""Upgrades of a storage in use: what needs a strong lock, and indices of large tables.
+"""Upgrades of a storage in use: what needs a strong lock, indices of large tables, and triggers.
 
 A strong lock is asked for with a time-out and asked for again: whoever waits for it makes all
 others wait behind. An index of a partitioned table is made of the parent alone, which takes a
 moment, then partition by partition without a lock that writers notice. Until it is whole it is not
 used, and new partitions have it from the beginning. What an interrupted build leaves is found and
-made again.
+made again. Triggers are replaced table by table, because writers of a table wait meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import random
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -39,6 +40,30 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             await asyncio.sleep(PAUSE_S * (1 + _random.random()))
     return await work()
+
+
+async def run_step(connection: Connection, step: str) -> None:
+    """Run an online step: the indices it names, and the triggers if it calls for them."""
+    await build_indices(connection, step)
+    if "naksha_mend_triggers" in step:
+        await mend_triggers(connection)
+
+
+async def mend_triggers(connection: Connection) -> list[str]:
+    """Install missing triggers and renew outdated ones; returns the names of the mended tables.
+
+    A table that is locked for long is left to the next round of maintenance.
+    """
+    mended: list[str] = []
+    for row in await connection.fetch(queries()["tables_to_mend"]):
+        table: str = row["tbl"]
+        try:
+            await patiently(partial(connection.execute, queries()["mend_triggers"], table))
+        except asyncpg.LockNotAvailableError:
+            _log.warning("Table %s is busy: its triggers are renewed by maintenance", table)
+        else:
+            mended.append(table)
+    return mended
 
 
 async def build_indices(connection: Connection, step: str) -> None:

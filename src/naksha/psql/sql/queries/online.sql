@@ -29,3 +29,9 @@ DROP INDEX CONCURRENTLY {{index}}
 
 -- name: online_partition_attach
 ALTER INDEX {{parent}} ATTACH PARTITION {{index}}
+
+-- name: tables_to_mend
+SELECT tbl FROM naksha_tables_to_mend() AS tbl
+
+-- name: mend_triggers
+SELECT naksha_mend_triggers($1)

@@ -13,6 +13,15 @@ CREATE OR REPLACE FUNCTION naksha_var(name text) RETURNS text
 STABLE
 RETURN 'naksha.' || name || '_' || 'naksha_tx_object_id_seq'::regclass::oid;
 
+-- Marks the statements of the calling function as the storage's own, for which triggers stand aside
+-- (naksha_trigger_when). Only at the present trigger depth: a trigger of a user that such a
+-- statement fires is one deeper, and what it writes is versioned like any plain SQL
+-- (docs/decisions/0092). The caller has `SET naksha.depth = ''` among its settings, which ends the
+-- mark.
+CREATE OR REPLACE FUNCTION naksha_mark_own() RETURNS text
+VOLATILE
+RETURN set_config('naksha.depth', pg_trigger_depth()::text, true);
+
 -- Transaction start; a dated transaction (history import) brings its own.
 CREATE OR REPLACE FUNCTION naksha_now() RETURNS timestamptz
 STABLE
@@ -139,17 +148,21 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_tx_ensure_day(txn int8) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_ensure_day('naksha_tx', txn);
 END $$;
 
 -- Adds a signal to the log; the same (action, id) again keeps the first row.
 CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     drawn int8 := naksha_txn();  -- Before the statement: a table in use gets no new partition.
 BEGIN
+    PERFORM naksha_mark_own();
     INSERT INTO naksha_tx (ts, seq_ts, txn, action, id, app_id, author, overlay)
     VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
             drawn, signal_action, signal_id, naksha_app_id(), naksha_author(),
@@ -161,8 +174,10 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_tx_message(
     message_id text, message text, attachment jsonb DEFAULT NULL,
     attachment_binary bytea DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_tx_signal('MESSAGE', message_id);
     EXECUTE format('UPDATE %I SET msg_text = $3, msg_json = $4, msg_binary = $5 '
                    'WHERE txn = $1 AND action = ''MESSAGE'' AND id = $2',
@@ -203,11 +218,13 @@ IMMUTABLE PARALLEL SAFE
 RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area), 4326);
 
 CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     name text := naksha_var('changes_' || collection_number);
     sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
 BEGIN
+    PERFORM naksha_mark_own();
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
         RETURN;  -- With immediate constraints the signal comes before its counts.
     END IF;

@@ -12,6 +12,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- The condition of all triggers here: the statement is not one of the storage's own functions,
+-- which mark the trigger depth that they run at (naksha_mark_own). Triggers made by older versions
+-- ask for naksha.managed, which those functions still set; naksha_mend_triggers renews them.
+CREATE OR REPLACE FUNCTION naksha_trigger_when() RETURNS text
+IMMUTABLE
+RETURN 'current_setting(''naksha.depth'', true) IS DISTINCT FROM pg_trigger_depth()::text';
+
 CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text, hint text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -21,8 +28,8 @@ BEGIN
     END IF;
     EXECUTE format(
         'CREATE TRIGGER naksha_guard BEFORE %s ON %I FOR EACH STATEMENT '
-        'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'') '
-        'EXECUTE FUNCTION naksha_refuse(%s)', ops, tbl, coalesce(quote_literal(hint), ''));
+        'WHEN (%s) EXECUTE FUNCTION naksha_refuse(%s)', ops, tbl, naksha_trigger_when(),
+        coalesce(quote_literal(hint), ''));
 END $$;
 
 -- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are

@@ -99,10 +99,12 @@ END $$;
 
 -- Deletion table and history, which a collection and its overlays have alike.
 CREATE OR REPLACE FUNCTION naksha_create_side_tables(name text, points_only bool) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('CREATE TABLE %I (%s)', name || '_del', columns);
     PERFORM naksha_create_indices(name || '_del', 'del', points_only);
     PERFORM naksha_guard(name || '_del', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
@@ -116,12 +118,14 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_create_tables(
     collection_id text, collection_number int, points_only bool) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
     leaf    text;
     part    text;
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', collection_id, columns);
     FOREACH leaf IN ARRAY string_to_array('0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f', ',') LOOP
@@ -184,11 +188,13 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_create(collection_id text, settings jsonb DEFAULT '{}')
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     new_txn int8 := naksha_txn();
     made    naksha_collection;
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_check_collection_id(collection_id),
             naksha_check_on_main('Collections are created', collection_id);
     -- An info object that was read somewhere is good enough; what it tells besides is ignored.
@@ -269,11 +275,13 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_change(collection_id text, change jsonb) RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c   naksha_collection := naksha_open_alone(collection_id);
     on_ bool;
 BEGIN
+    PERFORM naksha_mark_own();
     change := naksha_collection_settings(collection_id, change,
         '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt}');
     on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
@@ -319,10 +327,12 @@ END;
 -- Softly: nobody can read or write it, maintenance drops it really after `at_ms`.
 CREATE OR REPLACE FUNCTION naksha_collection_drop(collection_id text, at_ms int8 DEFAULT NULL)
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
+    PERFORM naksha_mark_own();
     IF c.delete_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped already', collection_id),
                              jsonb_build_object('collection', collection_id));
@@ -337,10 +347,12 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_collection_restore(collection_id text) RETURNS jsonb
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
+    PERFORM naksha_mark_own();
     UPDATE naksha_collection SET txn = naksha_txn(), delete_at = 0 WHERE id = collection_id;
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
     RETURN naksha_write_comment(collection_id);
@@ -350,11 +362,13 @@ END $$;
 -- never given out again.
 CREATE OR REPLACE FUNCTION naksha_collection_destroy(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 SET client_min_messages = 'warning' AS $$
 DECLARE
     -- Somebody's collection may be called so, but not with the name of an overlay's tables.
     last_table text := CASE WHEN collection_id LIKE 'naksha\_o%' THEN '_ids' ELSE '_meta' END;
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_collection_destroy(h.id) FROM naksha_collection h WHERE h.base = collection_id;
     PERFORM naksha_close_gate(collection_id);
     INSERT INTO naksha_former AS f (id, number, last_i)

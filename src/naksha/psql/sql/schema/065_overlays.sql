@@ -8,14 +8,18 @@
 
 CREATE OR REPLACE FUNCTION naksha_overlay_new() RETURNS int4
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     INSERT INTO naksha_overlay (number) VALUES (nextval('naksha_overlay_seq')) RETURNING number;
 END;
 
 -- Waits for those who write to it; maintenance removes the tables. What is not there is fine.
 CREATE OR REPLACE FUNCTION naksha_overlay_drop(overlay_number int4) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     DELETE FROM naksha_overlay WHERE number = overlay_number;
     UPDATE naksha_collection SET delete_at = 1 WHERE overlay = overlay_number AND overlay <> 0;
 END $$;
@@ -23,9 +27,11 @@ END $$;
 -- Waits for those who write to it, but not for ever: one of them may be waiting for us. Who comes
 -- later waits behind us; locks on the row would let them pass.
 CREATE OR REPLACE FUNCTION naksha_overlay_freeze(overlay_number int4) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' SET lock_timeout = '2s'
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' SET lock_timeout = '2s'
 AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), -overlay_number);
     UPDATE naksha_overlay SET frozen = true WHERE number = overlay_number;
 EXCEPTION WHEN lock_not_available THEN
@@ -72,11 +78,13 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_create_overlay_tables(name text, points_only bool) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
     hint    text := 'Call naksha_tx_branch and then naksha_upsert, as the library does';
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', name, columns);
     EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (''0'', ''1'', ''2'', ''3'', '
@@ -92,10 +100,12 @@ END $$;
 -- The hidden collection of an overlay; two that need it at the same moment make it once.
 CREATE OR REPLACE FUNCTION naksha_overlay_create(b naksha_collection, top int4)
 RETURNS naksha_collection
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     made naksha_collection;
 BEGIN
+    PERFORM naksha_mark_own();
     INSERT INTO naksha_collection (id, number, txn, max_age, points_only, created_txn, overlay,
                                    base)
     VALUES (format('naksha_o%s_%s', top, b.number), nextval('naksha_hidden_number_seq'), b.txn,
@@ -193,12 +203,14 @@ RETURN (SELECT count(*) || ':' || coalesce(max(p.inhrelid::int8), 0) FROM pg_inh
 -- planned, and what went there would be missed: then it is done again.
 CREATE OR REPLACE FUNCTION naksha_copy(
     c naksha_collection, below naksha_collection, at int8, ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     leaves text[] := (SELECT array_agg(DISTINCT naksha_leaf(n)) FROM unnest(ids) n);
     parts  text := naksha_history_parts(below.id);
     known  text;
 BEGIN
+    PERFORM naksha_mark_own();
     LOOP
         -- Makes the session take notice of new partitions, as in naksha_publish.
         PERFORM pg_relation_size('naksha_migration');
@@ -216,12 +228,14 @@ END $$;
 -- Brings the given features, as far as the overlay has not had them yet, from the topmost layer
 -- that has them.
 CREATE OR REPLACE FUNCTION naksha_fill(c naksha_collection, ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     fresh text[];
     layer jsonb;
     below naksha_collection;
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('WITH fresh AS (INSERT INTO %I SELECT n FROM unnest($1) n '
                    'ON CONFLICT DO NOTHING RETURNING id) SELECT array_agg(id) FROM fresh',
                    c.id || '_ids') INTO fresh USING ids;

@@ -1,6 +1,6 @@
 -- Plain SQL on HEAD keeps namespace, history, deletion table and log right: a row trigger before,
 -- statement triggers with transition tables after. The library's own functions (080) do the same
--- work set-based; for them the triggers stand aside by the setting naksha.managed.
+-- work set-based; for their own statements the triggers stand aside (naksha_trigger_when).
 
 -- Checks that a geometry can be kept; the column type has asked for 4326 and three dimensions.
 CREATE OR REPLACE FUNCTION naksha_check_geo(c naksha_collection, feature_id text, geo geometry)
@@ -242,11 +242,13 @@ END $$;
 -- hold one. Whoever deleted, or purged, the same feature since then makes the version wrong.
 CREATE OR REPLACE FUNCTION naksha_check_tombs(c naksha_collection, ids text[], versions int8[])
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     wrong_id  text;
     wrong_txn int8;
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format(
         'WITH tomb AS (SELECT jsondata->>''id'' AS id, naksha_xyz(jsondata) AS xyz FROM %I '
         'WHERE jsondata->>''id'' = ANY($1) ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) '
@@ -264,13 +266,15 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_after_insert() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c     naksha_collection := naksha_open_plain(TG_ARGV[0]);
     n     int8;
     area  geometry;
     latest int8;
 BEGIN
+    PERFORM naksha_mark_own();
     SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) INTO n, area FROM new_rows;
     PERFORM naksha_check_arrived(c, n);
     IF n > 0 THEN
@@ -286,7 +290,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_after_update() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c     naksha_collection := naksha_open_plain(TG_ARGV[0]);
     txn   int8;
@@ -295,6 +300,7 @@ DECLARE
     area  geometry;
     latest int8;
 BEGIN
+    PERFORM naksha_mark_own();
     IF NOT EXISTS (SELECT FROM new_rows) THEN
         RETURN NULL;
     END IF;
@@ -313,7 +319,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_after_delete() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c     naksha_collection := naksha_open_plain(TG_ARGV[0]);
     txn   int8;
@@ -321,6 +328,7 @@ DECLARE
     area  geometry;
     latest int8;
 BEGIN
+    PERFORM naksha_mark_own();
     SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), max(naksha_xyz_txn(jsondata))
       INTO n, area, latest FROM old_rows;
     IF n > 0 THEN
@@ -342,8 +350,8 @@ CREATE OR REPLACE FUNCTION naksha_create_trigger(
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     EXECUTE format('CREATE OR REPLACE TRIGGER naksha_%1$s_%2$s %1$s %2$s ON %3$I %4$s '
-        'WHEN (current_setting(''naksha.managed'', true) IS DISTINCT FROM ''on'') '
-        'EXECUTE FUNCTION naksha_%1$s_%2$s(%5$L)', timing, op, tbl, scope, collection_id);
+        'WHEN (%6$s) EXECUTE FUNCTION naksha_%1$s_%2$s(%5$L)', timing, op, tbl, scope,
+        collection_id, naksha_trigger_when());
 END $$;
 
 -- Row triggers are cloned onto the leaves by PostgreSQL; statement triggers are not.

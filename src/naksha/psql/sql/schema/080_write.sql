@@ -62,8 +62,10 @@ RETURN coalesce(', kept AS (INSERT INTO ' || quote_ident(day) || ' ' || states |
 -- there as [deleted, re-created). Gives their number and the latest transaction among them.
 CREATE OR REPLACE FUNCTION naksha_untomb(
     c naksha_collection, txn int8, ids text[], OUT removed int8, OUT latest int8)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('WITH gone AS (DELETE FROM %I WHERE jsondata->>''id'' = ANY($1) '
                    'RETURNING i, geo, jsondata)%s SELECT count(*), max(naksha_xyz_txn(jsondata)) '
                    'FROM gone', c.id || '_del', naksha_kept_sql(naksha_history_day(c, txn),
@@ -190,7 +192,8 @@ CREATE OR REPLACE FUNCTION naksha_write(
     wkbs bytea[] DEFAULT NULL, qrids text[] DEFAULT NULL, tags jsonb[] DEFAULT NULL,
     crids text[] DEFAULT NULL, locks int8[] DEFAULT NULL, muuids text[] DEFAULT NULL,
     want bool DEFAULT false) RETURNS SETOF naksha_outcome
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c      naksha_collection := naksha_open(collection_id);
     app_id text := naksha_app_id();
@@ -203,6 +206,7 @@ DECLARE
     hi     int;
     r      naksha_written;
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_lock_rows(c, ids, counts);
     txn := naksha_txn();
     IF c.overlay <> 0 THEN

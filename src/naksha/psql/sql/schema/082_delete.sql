@@ -59,7 +59,8 @@ SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
 -- tombstone goes there as [deleted, purged), so that "deleted at v" stays right for every v.
 CREATE OR REPLACE FUNCTION naksha_purge(collection_id text, counts int[], ids text[])
 RETURNS SETOF naksha_outcome
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c         naksha_collection := naksha_open(collection_id);
     published int8 := coalesce((SELECT max(v.txn) FROM naksha_version v), 0);
@@ -67,6 +68,7 @@ DECLARE
     dead      text[];
     gone      record;
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_lock_rows(c, ids, counts);
     EXECUTE format('SELECT jsonb_build_object(''feature'', min(jsondata->>''id''), ''verdict'', '
                    '''LIVE'') FROM %I WHERE jsondata->>''id'' = ANY($1) AND '

@@ -42,12 +42,14 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_publish(
     most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8,
     OUT remaining bool)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' SET enable_nestloop = off
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' SET enable_nestloop = off
 AS $$
 DECLARE
     bound   int8;
     last_ts timestamptz;
 BEGIN
+    PERFORM naksha_mark_own();
     -- The log must be read with a snapshot newer than the locks.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM naksha_raise('N0009', 'Publication needs the isolation level READ COMMITTED');

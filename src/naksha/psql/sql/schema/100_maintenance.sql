@@ -155,13 +155,15 @@ END $$;
 -- then in the order of `geo` (PostGIS sorts along a Hilbert curve), so that a box is in few pages.
 CREATE OR REPLACE FUNCTION naksha_merge_build(
     parent text, label text, from_day date, to_day date) RETURNS text
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     tbl    text := parent || '_new_' || label;
     number text := naksha_parent_number(parent)::text;
     is_log bool := parent = 'naksha_tx';
     index  regclass;
 BEGIN
+    PERFORM naksha_mark_own();
     IF obj_description(to_regclass(quote_ident(tbl)), 'pg_class') = number THEN
         RETURN tbl;
     END IF;
@@ -255,7 +257,9 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_raise_floor(collection_id text, floor int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     UPDATE naksha_collection SET floor_txn = floor
      WHERE id = collection_id AND floor_txn < floor;
 END;
@@ -270,6 +274,7 @@ END;
 CREATE OR REPLACE FUNCTION naksha_expire_before(
     collection_id text, cutoff int8, OUT part text, OUT how text)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 SET lock_timeout = '100ms' AS $$
 DECLARE
     settled int8 := naksha_settled();
@@ -279,6 +284,7 @@ DECLARE
     last    int8;
     unused  int8;
 BEGIN
+    PERFORM naksha_mark_own();
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id FOR UPDATE;
     FOR p IN SELECT * FROM naksha_partitions(collection_id || '_hst')
               WHERE hi <= cutoff AND NOT pending LOOP
@@ -324,11 +330,13 @@ END;
 -- one gives Expired; and what the floor of a collection without history is read from is kept.
 CREATE OR REPLACE FUNCTION naksha_log_expire_next(now_ms int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 SET lock_timeout = '100ms' AS $$
 DECLARE
     bound int8 := least(naksha_settled(), naksha_lowest_pin(NULL));
     p     record;
 BEGIN
+    PERFORM naksha_mark_own();
     bound := least(bound, (SELECT max(v.txn) FROM naksha_version v),
         (SELECT naksha_cutoff(now_ms, s.tx_log_days) FROM naksha_storage s));
     SELECT * INTO p FROM naksha_partitions('naksha_tx') q
@@ -428,6 +436,7 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_refresh_statistics(
     collection_id text, sample_rows int8 DEFAULT 20000) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 SET lock_timeout = '100ms' AS $$
 DECLARE
     leaf   text;
@@ -435,6 +444,7 @@ DECLARE
     sample text := '';
     sizes  record;
 BEGIN
+    PERFORM naksha_mark_own();
     FOR leaf IN SELECT k.oid::regclass FROM pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid
                  WHERE i.inhparent = to_regclass(quote_ident(collection_id))
                    AND (k.reltuples < 0

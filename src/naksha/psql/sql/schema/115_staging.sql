@@ -56,7 +56,9 @@ END $$;
 -- What a job has staged stays until then. Who is being applied needs no renewal.
 CREATE OR REPLACE FUNCTION naksha_staged_renew(job_id text, new_until timestamptz) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     WITH mine AS (SELECT s.name FROM naksha_staged s WHERE s.job = job_id AND s.until < new_until
                    ORDER BY s.name FOR UPDATE SKIP LOCKED)
     UPDATE naksha_staged s SET until = new_until FROM mine WHERE s.name = mine.name;
@@ -68,11 +70,13 @@ END;
 CREATE OR REPLACE FUNCTION naksha_staged_open(
     job_id text, collection_id text, prefix text, only_points bool, new_until timestamptz)
 RETURNS text
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     tbl text := 'naksha_staged_' || left(md5(job_id), 8) || '_'
                 || replace(gen_random_uuid()::text, '-', '');
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_staged_renew(job_id, new_until);
     INSERT INTO naksha_staged (name, job, collection, id_prefix, points_only, until)
     VALUES (tbl, job_id, collection_id, prefix, only_points, new_until);
@@ -87,8 +91,10 @@ END $$;
 -- The attempt is over, and has so many features in each leaf. False when it was swept.
 CREATE OR REPLACE FUNCTION naksha_staged_close(
     tbl text, features int8[], any_locks bool, new_until timestamptz) RETURNS bool
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     UPDATE naksha_staged s SET counts = features, has_locks = any_locks,
                                until = greatest(s.until, new_until)
      WHERE s.name = tbl;
@@ -101,7 +107,9 @@ END $$;
 -- Lets go of what a job has staged, or of one attempt: it is swept next.
 CREATE OR REPLACE FUNCTION naksha_staged_release(job_id text, tbl text DEFAULT NULL) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     UPDATE naksha_staged s SET until = '-infinity'
      WHERE s.job = job_id AND s.name = coalesce(tbl, s.name);
 END;
@@ -111,11 +119,13 @@ END;
 CREATE OR REPLACE FUNCTION naksha_sweep_staged(at timestamptz, at_most int DEFAULT 100)
 RETURNS int
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 SET lock_timeout = '100ms' SET client_min_messages = 'warning' AS $$
 DECLARE
     tbl     text;
     dropped int := 0;
 BEGIN
+    PERFORM naksha_mark_own();
     FOR tbl IN SELECT s.name FROM naksha_staged s WHERE s.until < at ORDER BY s.name LIMIT at_most
                   FOR UPDATE SKIP LOCKED LOOP
         BEGIN
@@ -132,7 +142,9 @@ END $$;
 -- Forgets jobs that were applied before then; no repetition comes so late.
 CREATE OR REPLACE FUNCTION naksha_sweep_jobs(before_ms int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     DELETE FROM naksha_kept WHERE kind = 'job' AND (value->>'at')::int8 < before_ms;
 END;
 

@@ -152,7 +152,8 @@ END $$;
 -- The number is drawn at the beginning, so publication waits for all of it.
 CREATE OR REPLACE FUNCTION naksha_adopt(
     source regclass, collection_id text, settings jsonb DEFAULT '{}', OUT live int8, OUT dead int8)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     has_deleted bool := naksha_adopt_layout(source);
     old_numbers regclass;
@@ -162,6 +163,7 @@ DECLARE
     rows        text;
     area        geometry;
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', source);
     old_numbers := pg_get_serial_sequence(source::text, 'i')::regclass;
     PERFORM naksha_adopt_set_aside(source, collection_id),
@@ -215,7 +217,8 @@ END $$;
 -- was 2D has the height 0 there, and a later adoption takes heights of 0 for 2D.
 CREATE OR REPLACE FUNCTION naksha_release(
     collection_id text, target text, drop_history bool DEFAULT false) RETURNS int8
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     c      naksha_collection := naksha_open_alone(collection_id);
     parts  text[] := parse_ident(target);
@@ -225,6 +228,7 @@ DECLARE
     last_i int8 := pg_sequence_last_value(quote_ident(collection_id || '_i_seq')::regclass);
     rows   int8;
 BEGIN
+    PERFORM naksha_mark_own();
     PERFORM naksha_release_check(c, target, drop_history);
     EXECUTE format('CREATE TABLE %I.%I (jsondata jsonb, geo geometry(GeometryZ, 4326), '
                    'i bigserial)', home, given);

@@ -3,14 +3,18 @@
 -- The storage says who it is once; the next one finds it said.
 CREATE OR REPLACE FUNCTION naksha_storage_name(storage_id text, number int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     INSERT INTO naksha_storage (id, number) VALUES (storage_id, number) ON CONFLICT DO NOTHING;
 END;
 
 -- How many days the log and its versions are kept.
 CREATE OR REPLACE FUNCTION naksha_storage_keep_log(days int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     UPDATE naksha_storage SET tx_log_days = days;
 END;
 
@@ -20,8 +24,10 @@ END;
 CREATE OR REPLACE FUNCTION naksha_pin_set(
     pin_name text, pin_txn int8, collection_id text DEFAULT NULL, is_guard bool DEFAULT false)
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     INSERT INTO naksha_pin (name, collection, txn, guards)
     VALUES (pin_name, collection_id, pin_txn, is_guard)
     ON CONFLICT (name) DO UPDATE SET collection = excluded.collection, txn = excluded.txn,
@@ -30,7 +36,9 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_pin_remove(pin_name text) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     DELETE FROM naksha_pin WHERE name = pin_name;
 END;
 
@@ -52,10 +60,12 @@ END $$;
 -- at all; null for whatever there is.
 CREATE OR REPLACE FUNCTION naksha_keep(
     object_kind text, object_id text, object jsonb, expected int8 DEFAULT NULL) RETURNS int8
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     made int8;
 BEGIN
+    PERFORM naksha_mark_own();
     IF expected IS NULL THEN
         INSERT INTO naksha_kept AS k (kind, id, value, revision)
         VALUES (object_kind, object_id, object, 1)
@@ -78,10 +88,12 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_forget(
     object_kind text, object_id text, expected int8 DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 DECLARE
     gone int8;
 BEGIN
+    PERFORM naksha_mark_own();
     DELETE FROM naksha_kept
      WHERE kind = object_kind AND id = object_id AND revision = coalesce(expected, revision)
     RETURNING revision INTO gone;
@@ -96,8 +108,10 @@ END $$;
 -- of a later version. The number follows from the id, so that two writers meet in one row.
 CREATE OR REPLACE FUNCTION naksha_meta_put(collection_id text, feature_id text, feature jsonb)
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
 BEGIN
+    PERFORM naksha_mark_own();
     EXECUTE format('INSERT INTO %I AS old (i, jsondata) VALUES (hashtextextended($1, 0), $2) '
         'ON CONFLICT (i) DO UPDATE SET jsondata = excluded.jsondata '
         'WHERE coalesce((old.jsondata->''properties''->>''txn'')::int8, 0) '
@@ -108,7 +122,9 @@ END $$;
 -- The steps that are done, and the fingerprint of the files that were run last.
 CREATE OR REPLACE FUNCTION naksha_migration_done(steps text[], fingerprint text) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = ''
 BEGIN ATOMIC
+    SELECT naksha_mark_own();
     DELETE FROM naksha_migration WHERE name LIKE 'schema:%';
     INSERT INTO naksha_migration (name) SELECT unnest(steps || fingerprint) ON CONFLICT DO NOTHING;
 END;
