@@ -400,3 +400,38 @@ def test_all_features_are_deleted(client: httpx.Client, query: str) -> None:
 def test_a_deletion_must_say_of_what(client: httpx.Client, town: str) -> None:
     error(client.delete(f"{town}/features"), 400, "id")
     assert len(found(client.get(f"{town}/search"))) == 5
+
+
+# ---- Spaces that extend others ---------------------------------------------------------------
+
+
+def test_a_deletion_in_the_extension_is_shown_and_withdrawn(client: httpx.Client) -> None:
+    base = new_space(client)
+    put(client, base, point("a", name="base"))
+    space = new_space(client, extends={"spaceId": id_of(base)})
+    put(client, space, point("a", name="own"))
+    url, extension = f"{space}/features/a", {"context": "extension"}
+    assert client.delete(url).status_code == 204
+    assert client.get(url).status_code == 404
+    shown = client.get(url, params=extension).json()
+    assert shown["properties"].keys() == {XYZ}
+    assert shown["properties"][XYZ]["deleted"] is True
+    assert client.delete(url, params=extension).status_code == 204
+    assert client.get(url, params=extension).status_code == 404
+    assert client.delete(url, params=extension).status_code == 404
+    assert client.get(url).json()["properties"]["name"] == "base"
+
+
+def test_a_version_of_the_base_is_overwritten_once(client: httpx.Client) -> None:
+    base = new_space(client)
+    put(client, base, point("a", name="base"))
+    space = new_space(client, extends={"spaceId": id_of(base)})
+    url, detects = f"{space}/features", {"conflictDetection": "true"}
+    read = client.get(f"{url}/a").json()["properties"][XYZ]["version"]
+    statuses = []
+    for name in ("first", "second"):
+        feature = point("a", name=name)
+        feature["properties"][XYZ] = {"version": read}
+        statuses.append(client.post(url, params=detects, json=collection(feature)).status_code)
+    assert statuses == [200, 409]
+    assert client.get(f"{url}/a").json()["properties"]["name"] == "first"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -25,12 +25,14 @@ from naksha.hub.responses import (
 )
 from naksha.hub.rights import Right
 from naksha.hub.scoping import narrowed
-from naksha.model.query import Predicate, Query, SortKey, States
+from naksha.model.query import Not, Op, Predicate, Query, SortKey, States, Test
 from naksha.model.state import XYZ, Found
 from naksha.model.tiles import VectorTile
 
 R = TypeVar("R")
 MATCH_ALL = Query()
+MASKS: Final = Not(Test(("properties", XYZ, "masks"), Op.EQ, False))
+"""Tombstones that hide the feature of the same id in the layers below."""
 
 
 class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="request"):
@@ -73,6 +75,8 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
     def is_about_ids(self) -> bool:
         """Whether the answer tells of nothing but ids which whoever asks knows."""
         asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
+        if asked.where == MASKS:
+            asked = msgspec.structs.replace(asked, where=None)
         return self.only_ids and self.query.ids is not None and asked == MATCH_ALL
 
     def narrowed(self, allowed: Predicate) -> Self:
@@ -183,8 +187,15 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
     if_not_exists: IfNotExists = IfNotExists.CREATE
     on_conflict: OnConflict = OnConflict.ERROR
     never_there: bool = False
-    """Whether what is created must never have been there: over a tombstone it is
-    PreconditionFailed, for the whole request. A view says so, which has seen none."""
+    """Whether what is created must never have been there: over a tombstone that masks, and over a
+    live feature if `if_exists` is ERROR, it is PreconditionFailed for the whole request. A view
+    sets it for features that it found in a lower layer only."""
+    unmasks: bool = False
+    """Whether features are deleted such that lower layers show through: their tombstones do not
+    mask, and earlier tombstones of the features in `after` are replaced."""
+    after: dict[str, int] = {}
+    """By id, the versions of features in a lower layer; created features continue after them, so
+    that a version is never given to two states that a view shows."""
 
     def unlocked(self) -> Modification:
         """The same with features that lock nothing. A merge keeps the `uuid`s: they name bases."""
@@ -267,6 +278,8 @@ class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFea
     query: Query = MATCH_ALL
     message: str | None = None
     context: str = "default"
+    unmasks: bool = False
+    """As in `Modification`; earlier tombstones are replaced if nothing but ids is asked for."""
 
     def needs(self) -> Collection[Right]:
         return (Right.DELETE_FEATURES,)

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from naksha.model.features import PreparedFeatures
+from naksha.model.state import XYZ
 from naksha.psql.statements import leaf_of
+from naksha.spi.sessions import WriteBatch
 
 T = TypeVar("T")
 MARK_3D = b',"naksha:3d":true}'
@@ -37,14 +38,15 @@ class Batch:
         return [column[n] for n in self.order]
 
     @staticmethod
-    def columns(
-        prepared: PreparedFeatures, locks: Sequence[int | None], muuids: Sequence[str | None]
-    ) -> list[Sequence[Any]]:
+    def columns(batch: WriteBatch) -> list[Sequence[Any]]:
         """The parameters of naksha_write from `ids` to `muuids`."""
+        prepared = batch.prepared
         contents = [
             (json[:-1] + MARK_3D if has_z else json).decode()
             for json, has_z in zip(prepared.json, prepared.has_z, strict=True)
         ]
+        if batch.after is not None:
+            contents = [*map(_after_version, contents, batch.after)]
         tags = [None if t is None else msgspec.json.encode(t).decode() for t in prepared.tags]
         return [
             prepared.ids,
@@ -53,6 +55,13 @@ class Batch:
             prepared.qrid,
             tags,
             prepared.crid,
-            locks,
-            muuids,
+            batch.locks,
+            batch.muuids,
         ]
+
+
+def _after_version(content: str, version: int) -> str:
+    """The content with the version that naksha_put_sql continues after."""
+    parsed = msgspec.json.decode(content)
+    parsed["properties"][XYZ] = {"version": version}
+    return msgspec.json.encode(parsed).decode()

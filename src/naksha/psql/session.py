@@ -164,15 +164,21 @@ class PsqlSession(PsqlReader, CheckedSession):
         self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
     ) -> list[Outcome]:
         rows = Batch.of(batch.prepared.ids)
-        columns = Batch.columns(batch.prepared, batch.locks, batch.muuids)
+        columns = Batch.columns(batch)
         values = (mode, rows.counts, *(rows.pick(column) for column in columns), returning)
         found = await self.call_features("put", collection, collection, *values)
         return _outcomes(found, batch.prepared.ids)
 
     async def _delete(
-        self, collection: str, ids: list[str], locks: Locks, returning: bool
+        self,
+        collection: str,
+        ids: list[str],
+        locks: Locks,
+        returning: bool,
+        masks: bool = True,
     ) -> list[Outcome]:
-        return await self._by_ids("delete", collection, ids, locks, values=(returning,))
+        mode = "delete" if masks else "unmask"
+        return await self._by_ids("delete", collection, ids, locks, values=(returning, mode))
 
     async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]:
         return await self._by_ids("restore", collection, ids, values=(returning,))

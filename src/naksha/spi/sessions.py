@@ -36,6 +36,8 @@ class WriteBatch:
     locks: Locks
     muuids: list[str | None]
     is_merged: bool = False
+    after: list[int] | None = None
+    """The versions that the features had elsewhere, which new ones continue after."""
 
 
 class CheckedSession(ABC):
@@ -77,7 +79,12 @@ class CheckedSession(ABC):
 
     @abstractmethod
     async def _delete(
-        self, collection: str, ids: list[str], locks: Locks, returning: bool
+        self,
+        collection: str,
+        ids: list[str],
+        locks: Locks,
+        returning: bool,
+        masks: bool = True,
     ) -> list[Outcome]: ...
 
     @abstractmethod
@@ -116,9 +123,12 @@ class CheckedSession(ABC):
         features: Sequence[Feature],
         *,
         lock: bool = True,
+        after: Sequence[int] | None = None,
         returning: bool = False,
     ) -> list[Outcome]:
-        return await self._put(collection, "create", features, returning, lock=lock)
+        if after is not None:
+            check_versions(after, len(features))
+        return await self._put(collection, "create", features, returning, lock=lock, after=after)
 
     async def update(
         self,
@@ -153,6 +163,7 @@ class CheckedSession(ABC):
         ids: Sequence[str],
         *,
         uuids: Sequence[str | None] | None = None,
+        masks: bool = True,
         returning: bool = False,
     ) -> list[Outcome]:
         info = await self._open(collection)
@@ -166,7 +177,7 @@ class CheckedSession(ABC):
             if uuid is not None
         }
         locks = [lock_of(given.get(i), self._storage, info) for i in plain]
-        return await self._delete(collection, plain, locks, returning)
+        return await self._delete(collection, plain, locks, returning, masks)
 
     async def restore(
         self, collection: str, ids: Sequence[str], *, returning: bool = False
@@ -242,6 +253,7 @@ class CheckedSession(ABC):
         merge: bool = False,
         lock: bool = True,
         muuids: Sequence[str | None] | None = None,
+        after: Sequence[int] | None = None,
     ) -> list[Outcome]:
         info = await self._open(collection)
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
@@ -249,7 +261,8 @@ class CheckedSession(ABC):
         uuids = prepared.lock_uuid if lock or merge else [None] * len(prepared.ids)
         locks = [lock_of(uuid, self._storage, info) for uuid in uuids]
         merged_from = [muuids[at] if muuids else None for at in prepared.positions]
-        batch = WriteBatch(prepared, locks, merged_from)
+        versions = None if after is None else [after[at] for at in prepared.positions]
+        batch = WriteBatch(prepared, locks, merged_from, after=versions)
         if merge and any(lock is not None for lock in locks):
             batch = await self._merged(info, features, batch)
         return await self._write(collection, mode, batch, returning)
@@ -296,6 +309,15 @@ def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:
     for muuid in muuids:
         if muuid is not None:
             check_text(muuid, limits.STATE_ID_BYTES_MAX, field="muuids")
+
+
+def check_versions(after: Sequence[int], count: int) -> None:
+    """Refuse versions to continue after that are not one for each feature."""
+    if len(after) != count:
+        raise InvalidArgument("One version (or 0) for each feature is needed", field="after")
+    for version in after:
+        if not 0 <= version <= limits.INT8_MAX // 4:
+            raise InvalidArgument(f"{version} is not a version of a feature", field="after")
 
 
 def check_kept(kind: str, id: str, expected: int | None = None) -> None:

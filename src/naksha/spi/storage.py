@@ -194,11 +194,14 @@ class WriteSession(Reader, Protocol):
         features: Sequence[Feature],
         *,
         lock: bool = True,
+        after: Sequence[int] | None = None,
         returning: bool = False,
     ) -> list[Outcome]:
         """Create features; a live feature with the same id raises FeatureExists. Missing ids are
         generated. With `lock`, a feature whose namespace holds a `uuid` of this collection is
-        written only over that state, else Conflict; without, that `uuid` is ignored."""
+        written only over that state, else Conflict; without, that `uuid` is ignored. `after`, one
+        for each feature or 0, are versions that the features had elsewhere: the version of the new
+        state is that, plus the one of a tombstone, plus one."""
 
     async def update(
         self,
@@ -233,9 +236,12 @@ class WriteSession(Reader, Protocol):
         ids: Sequence[str],
         *,
         uuids: Sequence[str | None] | None = None,
+        masks: bool = True,
         returning: bool = False,
     ) -> list[Outcome]:
-        """Delete; what is not there is RETAINED. `uuids` are locks, one per id or None."""
+        """Delete; what is not there is RETAINED. `uuids` are locks, one per id or None. With
+        `masks=False` the namespace of the tombstones has `masks: false`: views then show the
+        feature of the same id in a lower layer."""
 
     async def restore(
         self, collection: str, ids: Sequence[str], *, returning: bool = False

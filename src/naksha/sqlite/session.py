@@ -238,9 +238,16 @@ class SqliteSession(SessionReader, CheckedSession):
         )
 
     async def _delete(
-        self, collection: str, ids: list[str], locks: Locks, returning: bool
+        self,
+        collection: str,
+        ids: list[str],
+        locks: Locks,
+        returning: bool,
+        masks: bool = True,
     ) -> list[Outcome]:
-        return await self._step(lambda t: writes.delete(t, collection, ids, locks, returning))
+        return await self._step(
+            lambda t: writes.delete(t, collection, ids, locks, returning, masks=masks)
+        )
 
     async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]:
         return await self._step(lambda t: writes.restore(t, collection, ids, returning))

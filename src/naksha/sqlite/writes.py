@@ -163,6 +163,7 @@ class _Put:
             for position in part:
                 tomb = tombs.get(prepared.ids[position])
                 version = 1 if tomb is None else tomb.version + 1
+                version += 0 if batch.after is None else batch.after[position]
                 given = prepared.tags[position] or ()
                 crid = prepared.crid[position] or None
                 xyz = namespace(
@@ -281,6 +282,8 @@ def delete(
     ids: Sequence[str],
     locks: Sequence[int | None],
     want: bool,
+    *,
+    masks: bool = True,
 ) -> list[Outcome]:
     """See `WriteSession.delete`."""
     tables = open_tables(transaction, name, ids)
@@ -292,7 +295,7 @@ def delete(
     olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):
         part = olds[start : start + CHUNK]
-        outcomes |= _stage_following(tables, part, "DELETE", want)
+        outcomes |= _stage_following(tables, part, "DELETE", want, masks=masks)
         tables.retire_heads()
         tables.run("insert_tombs")
         tables.run("delete_heads")
@@ -361,6 +364,8 @@ def _stage_following(
     action: Literal["DELETE", "UPDATE"],
     want: bool,
     first_n: int | None = None,
+    *,
+    masks: bool = True,
 ) -> dict[str, Outcome]:
     """Stage the states after old ones of the same content: tombstones of what was live, or the
     other way round, then with new numbers for the features."""
@@ -378,6 +383,8 @@ def _stage_following(
             by, i, action, version, as_json(author), xyz.uuid, None, xyz.created_at, xyz.rtcts,
             xyz.tags, xyz.crid, xyz.qrid,
         )  # fmt: skip
+        if not masks:
+            text = f'{text[:-1]},"masks":false}}'
         jsondata, geometry = document_of(old.content(), text), geometries[old.id]
         rows.append((
             old.n if first_n is None else first_n + k,

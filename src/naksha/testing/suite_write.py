@@ -426,3 +426,41 @@ class TestOneTransaction:
         await rolled_back(places.storage, work)
         assert [s.raw for s in await places.all()] == [s.raw for s in before]
         assert await places.published() == version
+
+
+class TestLayers:
+    """What views need of a storage: see `Modification.after` and `Modification.unmasks`."""
+
+    async def test_a_version_continues_after_that_of_a_lower_layer(self, places: Handle) -> None:
+        made = [point("x", h=1), point("y"), feature("z")]
+        outcomes = await places.write(lambda s: s.create(places.name, made, after=[6, 0, 2]))
+        assert [outcome.version for outcome in outcomes] == [7, 1, 3]
+        assert [s.xyz["version"] for s in await places.live()] == [7, 1, 3]
+        assert same(content(await places.get("x")), made[0])
+        await places.update(point("x", h=2))
+        assert (await places.get("x")).xyz["version"] == 8
+        await places.delete("x")
+        (again,) = await places.write(lambda s: s.create(places.name, made[:1], after=[2]))
+        assert again.version == 12
+
+    @pytest.mark.parametrize("after", [[], [1, 1], [-1], [2**63]])
+    async def test_versions_to_continue_after_are_checked(
+        self, places: Handle, after: list[int]
+    ) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            await places.write(lambda s: s.create(places.name, [point("x")], after=after))
+        assert caught.value.field == "after"
+
+    async def test_a_tombstone_says_that_it_does_not_mask(self, places: Handle) -> None:
+        await places.create(point("x"), point("y"))
+        (outcome, nothing) = await places.write(
+            lambda s: s.delete(places.name, ["x", "none"], masks=False, returning=True)
+        )
+        assert (outcome.action, nothing.action) == ("DELETED", "RETAINED")
+        await places.delete("y")
+        marks = {s.id: s.xyz.get("masks") for s in await places.deleted()}
+        assert marks == {"x": False, "y": None}
+        await places.write(lambda s: s.restore(places.name, ["x"]))
+        assert "masks" not in (await places.get("x")).xyz
+        await places.delete("x")
+        assert {s.id: s.xyz.get("masks") for s in await places.deleted()} == {"x": None, "y": None}

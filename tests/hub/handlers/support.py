@@ -94,8 +94,8 @@ class HubUnderTest:
     async def put(self, space: str, *features: Feature, **options: Any) -> Written:
         return await self.write(space, *features, e=IfExists.REPLACE, **options)
 
-    async def delete(self, space: str, *ids: str) -> Written:
-        return await self.write(space, ids=ids, e=IfExists.DELETE, ne=IfNotExists.RETAIN)
+    async def delete(self, space: str, *ids: str, **options: Any) -> Written:
+        return await self.write(space, ids=ids, e=IfExists.DELETE, ne=IfNotExists.RETAIN, **options)
 
     async def states(self, space: str, query: Query | None = None, **options: Any) -> list[State]:
         request = ReadFeatures(query=query or Query(), **options)

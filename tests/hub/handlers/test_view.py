@@ -22,7 +22,6 @@ from naksha.model import limits
 from naksha.model.errors import (
     Conflict,
     FeatureExists,
-    Forbidden,
     InvalidArgument,
     NotSupported,
 )
@@ -504,47 +503,6 @@ class TestUnion:
         assert (await hub.write("ways", feature("a", n=1))).inserted == ("a",)
         await hub.delete("ways", "a")
         assert await hub.read("ways") == {"a": {"n": 2}}
-
-
-class TestCompositeSpaces:
-    async def composite(self, hub: HubUnderTest) -> None:
-        await hub.space("base")
-        await hub.space("mine", extends="base")
-        await hub.put("base", feature("a", n=1), feature("b", n=1))
-        await hub.write("mine", feature("b", m=2), feature("c", n=2))
-
-    async def test_contexts(self, any_hub: HubUnderTest) -> None:
-        hub = any_hub
-        await self.composite(hub)
-        below = {"a": {"n": 1}, "b": {"n": 1}}
-        own = {"b": {"n": 1, "m": 2}, "c": {"n": 2}}
-        assert await hub.read("mine") == {**below, **own}
-        assert await hub.read("mine", context="extension") == own
-        assert await hub.read("mine", context="super") == below == await hub.read("base")
-        assert [await hub.count("mine", context=c) for c in ("default", "extension", "super")] == [
-            *(3, 2, 2)
-        ]
-        with pytest.raises(InvalidArgument):
-            await hub.read("mine", context="infra")
-
-    async def test_deleting(self, any_hub: HubUnderTest) -> None:
-        hub = any_hub
-        await self.composite(hub)
-        assert (await hub.delete("mine", "a", "b")).deleted == ("a", "b")
-        assert await hub.read("mine") == {"c": {"n": 2}}
-        assert await hub.read("base") == {"a": {"n": 1}, "b": {"n": 1}}
-
-    async def test_what_lies_below_is_not_written_by_this_name(self, hub: HubUnderTest) -> None:
-        await self.composite(hub)
-        with pytest.raises(Forbidden, match="E318431"):
-            await hub.put("mine", feature("a", n=9), context="super")
-        assert (await hub.read("base"))["a"] == {"n": 1}
-
-    async def test_the_extension_alone_does_not_look_below(self, hub: HubUnderTest) -> None:
-        await self.composite(hub)
-        written = await hub.write("mine", feature("a", m=9), context="extension")
-        assert written.inserted == ("a",)
-        assert (await hub.read("mine"))["a"] == {"m": 9}
 
 
 class TestConfiguration:

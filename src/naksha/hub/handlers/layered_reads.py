@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from naksha.hub.handlers.layers import Layer, Stack
+from naksha.hub.handlers.layers import HIDING, Layer, Stack
 from naksha.hub.handlers.view_cursor import (
     EXHAUSTED,
     ViewCursor,
@@ -24,7 +24,7 @@ from naksha.hub.responses import Features
 from naksha.hub.rights import Right
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Query, States
+from naksha.model.query import Query
 from naksha.model.state import State
 
 
@@ -243,8 +243,8 @@ async def _count_hidden(stack: Stack, place: int, query: Query, own: int) -> int
             async for states in found:
                 hidden += len(states) - len(await _shown(above, states))
         return hidden
-    for kind in (States.LIVE, States.DELETED):
-        upper = Query(ids=query.ids, states=kind)
+    for hiding in HIDING:
+        upper = msgspec.structs.replace(hiding, ids=query.ids)
         async with aclosing(_streamed(above, upper, hiding=True)) as found:
             async for some in found:
                 ids = tuple(state.id for state in some)

@@ -45,6 +45,27 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     raise Retryable("The features are deleted by others all the time; try again")
 
 
+async def write_to_top(stack: Stack, below: Stack, request: WriteFeatures) -> Written:
+    """Carry out a write to the top layer alone: what is deleted there shows what lies below, and
+    what is created there continues the versions of that."""
+    request = with_ids(request)
+    ids = {id for one in request.modifications for id in ids_of(one)}
+    heads = await below.readable_heads(ids)
+    modifications = tuple(
+        msgspec.structs.replace(
+            one, unmasks=one.if_exists is IfExists.DELETE, after=_versions_of(heads)
+        )
+        for one in request.modifications
+    )
+    return await stack.layers[0].ask(
+        stack.event, msgspec.structs.replace(request, modifications=modifications)
+    )
+
+
+def _versions_of(heads: Mapping[str, State]) -> dict[str, int]:
+    return {id: state.xyz["version"] for id, state in heads.items()}
+
+
 async def _write(stack: Stack, request: WriteFeatures) -> Written:
     top = stack.layers[0]
     ids = {id for one in request.modifications for id in ids_of(one)}
@@ -161,20 +182,25 @@ class _Plan:
         if not ids:
             return
         is_merge = below.if_exists is IfExists.MERGE
+        versions = _versions_of({id: self._below[id] for id in ids})
         changed = msgspec.structs.replace(
             below,
             features=tuple(map(unlocked, below.features)),
             if_exists=IfExists.REPLACE if is_merge else below.if_exists,
             if_not_exists=IfNotExists.CREATE if below.features else below.if_not_exists,
             never_there=below.if_not_exists is not IfNotExists.CREATE,
+            after=versions,
         )
-        if changed.if_exists is not IfExists.REPLACE:
+        # A feature that another writer brought up meanwhile was changed since it was read.
+        detects = self._request.conflict_detection or is_merge
+        if changed.if_exists is not IfExists.REPLACE or detects:
             self.modifications.append(
                 Modification(
                     features=tuple(unlocked(self._below[id].feature) for id in ids),
-                    if_exists=IfExists.RETAIN,
+                    if_exists=IfExists.ERROR if detects else IfExists.RETAIN,
                     if_not_exists=IfNotExists.CREATE,
                     never_there=True,
+                    after=versions,
                 )
             )
         self.modifications.append(changed)

@@ -1,6 +1,7 @@
 """The layers of a view, and what the upper ones hide of the lower ones.
 
-A feature that is in a layer, live or deleted, hides whatever has its id in the layers below. That
+A feature that is in a layer, live or deleted, hides whatever has its id in the layers below, unless
+it was deleted such that they show through (`Modification.unmasks`). That
 is asked of the whole layer, not of what a filter leaves of it: a feature that was changed so that
 a query no longer finds it must not come back as it was before.
 """
@@ -10,16 +11,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
 from naksha.hub.pipeline import Event
-from naksha.hub.requests import ReadFeatures, Request
-from naksha.model.errors import Expired
+from naksha.hub.requests import MASKS, ReadFeatures, Request
+from naksha.hub.responses import Features
+from naksha.model.errors import Expired, Forbidden
 from naksha.model.limits import READ_CHUNK_FEATURES
 from naksha.model.query import Query, States
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 
 R = TypeVar("R")
 
@@ -65,6 +67,43 @@ class PinnedLayer(NamedTuple):
             return await self.layer.ask(event, request)
 
 
+HIDING: Final = (Query(), Query(states=States.DELETED, where=MASKS))
+"""What hides something in the layers below."""
+
+
+class DeletionLayer(NamedTuple):
+    """The features of lower layers that a layer hides by its tombstones, each with its id and its
+    namespace only, and `deleted: true` there."""
+
+    layer: Layer
+    below: Sequence[Layer]
+
+    async def ask(self, event: Event, request: Request[R]) -> R:
+        assert isinstance(request, ReadFeatures)
+        query = msgspec.structs.replace(request.query, states=States.DELETED, where=MASKS)
+        answer = await self.layer.ask(event, msgspec.structs.replace(request, query=query))
+
+        async def hidden(shown: Features) -> AsyncGenerator[Sequence[State], None]:
+            async with aclosing(answer):
+                async for states in answer:
+                    below = Stack(event, self.below, request.ref)
+                    heads = await below.readable_heads({state.id for state in states})
+                    yield [_marked(state) for state in states if state.id in heads]
+            shown.cursor = answer.cursor
+
+        return cast(R, await Features.begun(hidden))
+
+
+def _marked(state: State) -> State:
+    feature = {
+        "type": "Feature",
+        "id": state.id,
+        "geometry": None,
+        "properties": {XYZ: {**state.xyz, "deleted": True}},
+    }
+    return State(state.id, msgspec.json.encode(feature))
+
+
 class Stack(NamedTuple):
     """Layers, topmost first, as one event reads them: all at the same version, if any is named.
     `pins` are the versions that they are pinned to, if each is to one of its own; with `only_ids`
@@ -99,8 +138,8 @@ class Stack(NamedTuple):
     async def hidden_by(self, layer: Layer, ids: Collection[str]) -> set[str]:
         """Those of the ids that a layer has, live or deleted, whoever may read them."""
         left = set(ids)
-        for states in (States.LIVE, States.DELETED):
-            left -= {state.id for state in await self._find(layer, left, states, only_ids=True)}
+        for hiding in HIDING:
+            left -= {state.id for state in await self._find(layer, left, hiding, only_ids=True)}
         return {*ids} - left
 
     async def heads(self, ids: Collection[str]) -> dict[str, tuple[int, State]]:
@@ -114,16 +153,23 @@ class Stack(NamedTuple):
             left -= await self.hidden_by(layer, left)
         return heads
 
+    async def readable_heads(self, ids: Collection[str]) -> dict[str, State]:
+        """The same without the places; none for an actor who may not read these layers."""
+        try:
+            return {id: state for id, (_, state) in (await self.heads(ids)).items()}
+        except Forbidden:
+            return {}
+
     async def find(self, layer: Layer, ids: Collection[str]) -> list[State]:
         """The features that a layer has under these ids."""
-        return await self._find(layer, ids, States.LIVE, only_ids=False)
+        return await self._find(layer, ids, Query(), only_ids=False)
 
     async def _find(
-        self, layer: Layer, ids: Collection[str], states: States, *, only_ids: bool
+        self, layer: Layer, ids: Collection[str], query: Query, *, only_ids: bool
     ) -> list[State]:
         found: list[State] = []
         for some in chunks(sorted(ids)):
-            query = Query(ids=tuple(some), states=states, space=self.event.space.id)
+            query = msgspec.structs.replace(query, ids=tuple(some), space=self.event.space.id)
             request = ReadFeatures(query=query, ref=self.ref, only_ids=only_ids)
             found += await (await layer.ask(self.event, request)).all()
         return found

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.handlers import layered_reads, layered_writes, merged_reads, origins
-from naksha.hub.handlers.layers import Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.layers import DeletionLayer, Layer, OwnLayer, SpaceLayer, Stack
 from naksha.hub.handlers.view_pins import pins_of, storages_of
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import Event, Setup
@@ -113,6 +113,11 @@ class ViewHandler:
         stack = await self._stack(event, request.context, request.ref)
         stack = stack._replace(only_ids=request.only_ids)
         query = self._query(event, request.query)
+        if self._shows_deletions(request):
+            top = stack.layers[0]
+            layers = (top, DeletionLayer(top, self._layers[1:]))
+            pair = stack._replace(layers=layers)
+            return await layered_reads.read(pair, query, hiding=False, paged=request.paged)
         if not request.paged and not layered_reads.are_few(query):
             stack = await self._at_once(stack)
         elif request.paged and is_head(request.ref):
@@ -120,6 +125,18 @@ class ViewHandler:
         if self._is_merged and query.states is States.LIVE and not request.only_ids:
             return await merged_reads.read(stack, query, paged=request.paged)
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
+
+    def _shows_deletions(self, request: ReadFeatures) -> bool:
+        """Whether the answer has the lower features that the top layer hides: deletions have
+        nothing but an id and a namespace, so only a query for all features or for ids does."""
+        query = request.query
+        return (
+            request.context == EXTENSION
+            and self._is_layered
+            and len(self._layers) > 1
+            and query.states is States.LIVE
+            and (query.spatial, query.where, query.tags) == (None, None, None)
+        )
 
     async def _count(self, event: Event, request: CountFeatures) -> Count:
         stack = await self._at_once(await self._stack(event, request.context, request.ref))
@@ -166,12 +183,16 @@ class ViewHandler:
         plain = msgspec.structs.replace(request, context=DEFAULT)
         if len(stack.layers) > 1 and not self._is_layered:
             return await origins.write(event, stack.layers, self._space_ids, plain)
+        if self._is_layered and len(stack.layers) < len(self._layers):
+            below = stack._replace(layers=self._layers[1:])
+            return await layered_writes.write_to_top(stack, below, plain)
         return await layered_writes.write(stack, plain)
 
     async def _delete(self, event: Event, request: DeleteFeatures) -> Deleted:
         stack = await self._written(event, request)
         if len(stack.layers) == 1:
-            plain = msgspec.structs.replace(request, context=DEFAULT)
+            unmasks = self._is_layered and len(self._layers) > 1
+            plain = msgspec.structs.replace(request, context=DEFAULT, unmasks=unmasks)
             return await stack.layers[0].ask(event, plain)
         found = await self._read(event, ReadFeatures(query=request.query, context=request.context))
         deletion = await deletion_of(found, request.message)

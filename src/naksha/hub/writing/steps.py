@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from naksha.hub.requests import IfExists, IfNotExists
+from naksha.hub.requests import MASKS, IfExists, IfNotExists
 from naksha.hub.writing.bases import find_bases
 from naksha.hub.writing.entries import Entry
 from naksha.hub.writing.failures import Failures, about
@@ -20,6 +20,7 @@ from naksha.hub.writing.namespaces import Feature
 from naksha.hub.writing.permits import Permits
 from naksha.hub.writing.reports import RETAINED, Report
 from naksha.hub.writing.rules import Rules
+from naksha.hub.writing.unmasking import unmask
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     Conflict,
@@ -29,9 +30,10 @@ from naksha.model.errors import (
     Retryable,
 )
 from naksha.model.features import check_features
-from naksha.model.query import Query
+from naksha.model.query import Query, States
 from naksha.model.state import Outcome, State
 from naksha.model.write_checks import check_points
+from naksha.spi.predicates import holds
 from naksha.spi.storage import WriteSession
 
 Entries = Mapping[str, Entry]
@@ -58,6 +60,10 @@ class Steps:
     async def carry_out(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
         """Do what a modification asks for. `read` has the features as they were at the version
         that the request names."""
+        if rules.modification.unmasks and rules.collection is not None:
+            below = {id: e for id, e in entries.items() if id in rules.modification.after}
+            unmasked = await self._unmask(rules.collection, below)
+            entries = {id: entry for id, entry in entries.items() if id not in unmasked}
         if self._permits:
             await self._look_and_do(rules, entries, read)
         elif _only_puts(rules, self._failures.transactional):
@@ -81,7 +87,10 @@ class Steps:
         outcomes = [Outcome(id, RETAINED, None, None) for id in entries]
         if rules.collection is not None:
             outcomes = await self._session.delete(
-                rules.collection.id, list(entries), returning=self._returning
+                rules.collection.id,
+                list(entries),
+                masks=not rules.modification.unmasks,
+                returning=self._returning,
             )
         for outcome in outcomes:
             entry = entries[outcome.id]
@@ -92,10 +101,30 @@ class Steps:
             else:
                 self._report.add(entry.id, entry.position, RETAINED, None)
 
+    async def _unmask(self, info: CollectionInfo, entries: Entries) -> set[str]:
+        """Replace the tombstones that hide what lies below; returns the ids of those found."""
+        page = await self._session.page(
+            info.id, Query(ids=tuple(entries), states=States.DELETED, where=MASKS)
+        )
+        hidden: list[str] = []
+        for state in page.states:
+            failed_before = len(self._failures.errors)
+            with self._failures.of(entries[state.id]):
+                self._permits.check(state, None, info)
+            if len(self._failures.errors) == failed_before:
+                hidden.append(state.id)
+        if hidden:
+            with _overtaken(), _named(entries):
+                self._done(await unmask(self._session, info.id, hidden, self._returning), entries)
+        return {state.id for state in page.states}
+
     # ---- What depends on what is there -------------------------------------------------------
 
     async def _look_and_do(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
         heads = await self._heads(rules.collection, entries)
+        asked_for = rules.modification
+        if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
+            raise PreconditionFailed("A feature was created meanwhile")
         known = {id: Known(heads.get(id), read=read.get(id)) for id in entries}
         failed_before = len(self._failures.errors)
         if rules.is_merge:
@@ -146,11 +175,27 @@ class Steps:
 
     async def _create(self, rules: Rules, plan: Plan, entries: Entries) -> None:
         features = [each.content.feature for each in plan.creates]
-        outcomes = await self._session.create(_id_of(rules), features, returning=self._returning)
-        # The versions of a feature go on after its tombstone.
-        if rules.modification.never_there and any(each.version != 1 for each in outcomes):
-            raise PreconditionFailed("A feature was deleted meanwhile")
+        after = [rules.modification.after.get(each.entry.id, 0) for each in plan.creates]
+        before = {}
+        if rules.modification.never_there:
+            before = await self._tombstones(rules, [each.entry.id for each in plan.creates])
+        outcomes = await self._session.create(
+            _id_of(rules), features, after=after if any(after) else None, returning=self._returning
+        )
+        if rules.modification.never_there:
+            # The version counts on from a tombstone, so it tells whether one came in between.
+            for version, outcome in zip(after, outcomes, strict=True):
+                if outcome.version != version + before.get(outcome.id, 0) + 1:
+                    raise PreconditionFailed("A feature was deleted meanwhile")
         self._done(outcomes, entries)
+
+    async def _tombstones(self, rules: Rules, ids: list[str]) -> dict[str, int]:
+        """The versions of tombstones, none of which may mask."""
+        query = Query(ids=tuple(ids), states=States.DELETED)
+        page = await self._session.page(_id_of(rules), query)
+        if any(holds(state.feature, MASKS) for state in page.states):
+            raise PreconditionFailed("A feature was deleted meanwhile")
+        return {state.id: state.xyz["version"] for state in page.states}
 
     async def _write(self, rules: Rules, plan: Plan, entries: Entries) -> None:
         collection = _id_of(rules)
@@ -165,8 +210,9 @@ class Steps:
             self._done(outcomes, entries)
         if plan.deletes:
             ids, uuids = [entry.id for entry, _ in plan.deletes], [uuid for _, uuid in plan.deletes]
+            masks = not rules.modification.unmasks
             outcomes = await self._session.delete(
-                collection, ids, uuids=uuids, returning=self._returning
+                collection, ids, uuids=uuids, masks=masks, returning=self._returning
             )
             if any(outcome.action == RETAINED for outcome in outcomes):
                 raise Retryable("A feature was deleted at the same time")
@@ -199,7 +245,7 @@ def _only_puts(rules: Rules, transactional: bool) -> bool:
     """Whether it is all the same what is there."""
     asked = (rules.modification.if_exists, rules.modification.if_not_exists)
     is_put = asked == (IfExists.REPLACE, IfNotExists.CREATE) and not rules.modification.ids
-    is_put = is_put and not rules.modification.never_there
+    is_put = is_put and not rules.modification.never_there and not rules.modification.after
     return is_put and transactional and not rules.detects and not rules.tags
 
 

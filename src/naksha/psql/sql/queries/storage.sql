@@ -77,7 +77,7 @@ SELECT naksha_collection_restore($1)
 SELECT * FROM naksha_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: delete
-SELECT * FROM naksha_write($1, 'delete', $2, $3, locks => $4, want => $5)
+SELECT * FROM naksha_write($1, $6, $2, $3, locks => $4, want => $5)
 
 -- name: restore
 SELECT * FROM naksha_write($1, 'restore', $2, $3, want => $4)

@@ -335,7 +335,8 @@ BEGIN
         txn := naksha_txn();
         EXECUTE 'WITH gone AS (SELECT jsondata->>''id'' AS id, i, geo, jsondata, '
                 'naksha_xyz(jsondata) AS xyz FROM old_rows)'
-             || naksha_tombs_sql(c, naksha_history_day(c, txn)) || ' SELECT FROM tombs'
+             || naksha_tombs_sql(c, naksha_history_day(c, txn), '''{}''::jsonb')
+             || ' SELECT FROM tombs'
           USING txn, naksha_guid_prefix(naksha_storage_id(), c.id, txn), naksha_author(),
                 naksha_app_id(), naksha_epoch_ms(naksha_now()), naksha_clock_ms();
         PERFORM naksha_after_write(c, latest, 0, 0, n, area);

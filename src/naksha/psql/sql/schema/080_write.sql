@@ -83,21 +83,23 @@ RETURN format($sql$naksha_make_xyz(%L, (xyz->>'version')::int8 + 1,
     $5, (xyz->>'rtcts')::int8, $6, xyz->'tags', xyz->>'crid', xyz->>'qrid')$sql$, action);
 
 -- CTEs that turn the states in the CTE `gone` (id, i, geo, jsondata, xyz) into tombstones. The
--- history gets those states, and the tombstones' backup [txn, txn). Parameters as above.
-CREATE OR REPLACE FUNCTION naksha_tombs_sql(c naksha_collection, day text) RETURNS text
+-- history gets those states, and the tombstones' backup [txn, txn). Parameters as above. `marks` is
+-- an expression for members that are added to the namespace.
+CREATE OR REPLACE FUNCTION naksha_tombs_sql(c naksha_collection, day text, marks text)
+RETURNS text
 STABLE
 RETURN format($sql$, numbered AS (
     SELECT id, nextval(%L) AS i, i AS old_i, geo, jsondata, xyz FROM gone
 ), tombs AS (
     SELECT id, i, geo, old_i, jsondata AS old_json, xyz AS old_xyz,
-           naksha_with_xyz(jsondata, %s) AS jsondata
+           naksha_with_xyz(jsondata, %s || %s) AS jsondata
       FROM numbered
 )%s, entombed AS (
     INSERT INTO %I SELECT i, geo, jsondata FROM tombs
     ON CONFLICT ((jsondata->>'id') text_pattern_ops) DO UPDATE
        SET i = excluded.i, geo = excluded.geo, jsondata = excluded.jsondata
 )$sql$,
-    naksha_numbers(c), naksha_moved_sql('DELETE'), naksha_kept_sql(day, $sql$
+    naksha_numbers(c), naksha_moved_sql('DELETE'), marks, naksha_kept_sql(day, $sql$
     SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
     SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
 
@@ -186,7 +188,7 @@ BEGIN
                crids, locks, muuids, mode, new_author, want));
 END $$;
 
--- Create, update, upsert, delete and restore.
+-- Create, update, upsert, delete, unmask (delete with a tombstone that masks nothing) and restore.
 CREATE OR REPLACE FUNCTION naksha_write(
     collection_id text, mode text, counts int[], ids text[], contents jsonb[] DEFAULT NULL,
     wkbs bytea[] DEFAULT NULL, qrids text[] DEFAULT NULL, tags jsonb[] DEFAULT NULL,
@@ -221,9 +223,9 @@ BEGIN
         r := naksha_write_leaf(txn, prefix, author, app_id, naksha_epoch_ms(naksha_now()),
             naksha_clock_ms(), ids[lo:hi], contents[lo:hi], wkbs[lo:hi], qrids[lo:hi], tags[lo:hi],
             crids[lo:hi], locks[lo:hi], muuids[lo:hi], mode, coalesce(author, c.author, app_id),
-            want, CASE mode WHEN 'delete' THEN naksha_delete_sql(c, part, day)
-                            WHEN 'restore' THEN naksha_restore_sql(c, part, day)
-                            ELSE naksha_put_sql(c, part, day) END);
+            want, CASE WHEN mode IN ('delete', 'unmask') THEN naksha_delete_sql(c, part, day)
+                       WHEN mode = 'restore' THEN naksha_restore_sql(c, part, day)
+                       ELSE naksha_put_sql(c, part, day) END);
         PERFORM naksha_leaf_done(c, txn, r);
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;

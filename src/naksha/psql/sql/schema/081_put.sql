@@ -1,7 +1,8 @@
 -- Create, update and upsert.
 
 -- Statement text for one leaf; its parameters are at naksha_write.
--- Tags and crid that are not given stay as they are; an empty crid takes it away.
+-- Tags and crid that are not given stay as they are; an empty crid takes it away. New content may
+-- have a version in its namespace, which the feature had elsewhere: its own continues after it.
 CREATE OR REPLACE FUNCTION naksha_put_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
 RETURN format($sql$WITH input AS (
@@ -39,7 +40,8 @@ RETURN format($sql$WITH input AS (
                WHEN 'UPDATED' THEN naksha_next_xyz(old_xyz, $2 || i, muuid, $1, $5, $6, $3, $4,
                    coalesce(tags, old_xyz->'tags'), nullif(coalesce(crid, old_xyz->>'crid'), ''),
                    qrid)
-               ELSE naksha_make_xyz('CREATE', coalesce((tomb_xyz->>'version')::int8, 0) + 1, $16,
+               ELSE naksha_make_xyz('CREATE', coalesce((tomb_xyz->>'version')::int8, 0)
+                                    + coalesce((naksha_xyz(content)->>'version')::int8, 0) + 1, $16,
                                     $4, $2 || i, NULL, muuid, $1, $5, $5, $6, $6,
                                     tags, nullif(crid, ''), qrid) END) AS jsondata
       FROM numbered

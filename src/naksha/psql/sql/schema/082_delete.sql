@@ -1,6 +1,7 @@
 -- Delete, restore and purge.
 
--- Statement text for one leaf; its parameters are at naksha_write.
+-- Statement text for one leaf; its parameters are at naksha_write. A tombstone masks the feature of
+-- the same id in the layers below, unless its namespace says `"masks": false`.
 CREATE OR REPLACE FUNCTION naksha_delete_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
 RETURN format($sql$WITH old AS (
@@ -27,7 +28,8 @@ SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
           FROM judged WHERE bad ORDER BY id LIMIT 1),
           CASE WHEN (SELECT count(*) FROM removed) <> count(*)
                THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
-  FROM tombs$sql$, leaf, naksha_tombs_sql(c, day));
+  FROM tombs$sql$, leaf, naksha_tombs_sql(c, day,
+    $sql$CASE $15 WHEN 'unmask' THEN '{"masks": false}'::jsonb ELSE '{}' END$sql$));
 
 CREATE OR REPLACE FUNCTION naksha_restore_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
