@@ -36,6 +36,40 @@ def test_log_and_differences(db: Database) -> None:  # noqa: F811
     assert [c.id for c in db.versions.compare("HEAD", "2", "places")] == ["a"]
 
 
+def test_every_operation_takes_a_filter(db: Database) -> None:  # noqa: F811
+    """Features are found as they were or as they became; authors are those of the change."""
+    places = db["places"]
+    tagged: dict[str, Any] = {"@ns:com:here:xyz": {"tags": ["hot"]}}
+    with db.transaction(author="ann") as transaction:
+        transaction["places"].create([place("a", kind="road", **tagged), place("b", 20, 20)])
+    with db.transaction(author="ann") as transaction:
+        transaction["places"].update([place("a", 30, 30, kind="path")])
+    with db.transaction(author="ben") as transaction:
+        transaction["places"].update([place("b", 21, 21, n=2)])
+    (state,) = places.query(ids="b")
+    ben_at = state["properties"]["@ns:com:here:xyz"]["updatedAt"]
+    versions = db.versions
+    filters: list[dict[str, Any]] = [
+        {"where": {"kind": "road"}},
+        {"tags": "hot"},
+        {"ids": ["a", "nobody"]},
+        {"bbox": (7, 49, 9, 51)},
+        {"authors": "ann"},
+        {"updated_to": ben_at},
+        {"where": {"kind": "road"}, "authors": ["ann", "eve"], "bbox": (7, 49, 9, 51)},
+    ]
+    for query in filters:
+        log = versions.log(newest_first=False, after=1, **query)
+        assert [each.version.seq_number for each in log] == [2, 3], query
+        assert [change.id for change in versions.diff("2..HEAD", "places", **query)] == ["a"]
+        assert versions.rollback("2", dry_run=True, **query).updated == {"places": ["a"]}
+        assert versions.revert("3", dry_run=True, **query).updated == {"places": ["a"]}
+        assert versions.revert("4", dry_run=True, **query).updated == {}
+    assert [each.version.seq_number for each in versions.log(authors="ben")] == [4]
+    with pytest.raises(InvalidArgument, match="no part 'author'"):
+        versions.log(author="ann")
+
+
 def test_going_back(db: Database) -> None:  # noqa: F811
     places = db["places"]
     places.create([place("a", n=1), place("b", n=1)])
@@ -183,7 +217,7 @@ def test_a_rebase_is_tried_decided_and_given_up(db: Database) -> None:  # noqa: 
 
 
 def test_a_log_with_a_filter_that_it_does_not_have(db: Database) -> None:  # noqa: F811
-    with pytest.raises(InvalidArgument, match="area"):
-        db.versions.log(bbox=(1, 2, 3, 4))
-    with pytest.raises(InvalidArgument, match="one line"):
+    with pytest.raises(InvalidArgument, match="one area"):
+        db.versions.log(area=(1, 2, 3, 4), bbox=(1, 2, 3, 4))
+    with pytest.raises(InvalidArgument, match="no part 'overlays'"):
         db.versions.log(overlays=None)

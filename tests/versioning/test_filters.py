@@ -1,13 +1,16 @@
-"""Every filter with every operation that takes one: reading, differences, history, rollback."""
+"""Every filter with every operation that takes one."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import shapely
 
+from naksha.model.collection import CollectionChange
+from naksha.model.errors import Expired
 from naksha.model.quadkey import qrid
 from naksha.model.query import And, Bbox, Intersects, Not, Op, Query, Tile
 from naksha.model.query import Test as PropertyTest
@@ -17,12 +20,14 @@ from naksha.spi.storage import Storage
 from naksha.versioning import (
     Line,
     Signed,
+    changesets,
     create_branch,
     create_tag,
     diff,
     history,
     line_of,
     place_of,
+    revert,
     rollback,
 )
 from tests.versioning.town import all_of, content, make, place, put
@@ -40,8 +45,6 @@ FILTERS = {
     "property": Query(where=And((RED, Not(PropertyTest(("properties", "colour"), Op.IS_NULL))))),
     "crid": Query(mrid_prefix="mine"),
     "quad key": Query(qrid_prefix=qrid(*IN)[:4]),
-    "author": Query(authors=("ann",)),
-    "app": Query(app_ids=("old-app",)),
     "box and tags": Query(spatial=Bbox(8, 50, 9, 51), tags=(("hot",),)),
 }
 """All of them match the feature `hit` as it was first, and no other feature at any time."""
@@ -99,11 +102,114 @@ async def test_filter(line: Line, query: Query) -> None:
     assert [(each.id, each.action) for each in steps][:1] == [("hit", "CREATE")]
     assert {each.id for each in steps} == {"hit"}
     # Rollback: what matched at some time, and nothing else.
+    # Log: what made it, and what made it something else.
+    log = (await changesets(line, query=query, newest_first=False)).changesets
+    assert [each.version for each in log] == [
+        (await place_of(line.root, f"{line.name}:{v}")).version
+        for v in (first.seq_number - 1, last.seq_number)
+    ]
+    # Revert: the change of the feature that matched before it.
+    undone = await revert(line, new, NEW, query=query, dry_run=True)
+    assert undone.updated == {"places": ["hit"]}
     dry = await rollback(line, old, NEW, query=query, dry_run=True)
     done = await rollback(line, old, NEW, query=query)
     assert dry.updated == done.updated == {"places": ["hit"]}
     found = await content(line.storage)
     assert (found["hit"], found["miss"]["n"]) == ({"colour": "red", "n": 1}, 2)
+
+
+CHANGES = {
+    "author": Query(authors=("ann",)),
+    "app": Query(app_ids=("old-app",)),
+    "author and property": Query(authors=("ann", "eve"), where=RED),
+    "author and box": Query(authors=("ann",), spatial=Bbox(8, 50, 9, 51)),
+    "action": Query(actions=("UPDATE",), ids=("hit",)),
+}
+"""All of them match the change of `hit`, and no change of another feature."""
+
+
+@pytest.mark.parametrize("query", CHANGES.values(), ids=CHANGES)
+async def test_filter_on_changes(line: Line, query: Query) -> None:
+    """Authors and apps are those of the change, not those of what was there before it."""
+    first = await put(line.storage, hit(1), {**hit(1), "id": "other"}, by=OLD)
+    by_ann = await put(line.storage, cold("hit", 2), by=OLD)
+    last = await put(line.storage, cold("other", 2), by=NEW)
+    old = await place_of(line.root, ref(line, first))
+    new = await place_of(line.root, ref(line, last))
+    assert [each.id async for each in diff(old, new, "places", query)] == ["hit"]
+    assert [each.id async for each in diff(new, old, "places", query)] == ["hit"]
+    log = await changesets(line, query=query, after=first.seq_number, newest_first=False)
+    assert [each.version for each in log.changesets] == [by_ann]
+    for version, found in ((by_ann, {"places": ["hit"]}), (last, {})):
+        place = await place_of(line.root, ref(line, version))
+        assert (await revert(line, place, NEW, query=query, dry_run=True)).updated == found
+    done = await rollback(line, old, NEW, query=query)
+    assert done.updated == {"places": ["hit"]}
+    assert {
+        id_: each["n"] for id_, each in (await content(line.storage)).items() if id_ != "below"
+    } == {"hit": 1, "other": 2}
+
+
+async def test_filter_on_the_time_of_changes(line: Line) -> None:
+    first = await put(line.storage, hit(1), {**hit(1), "id": "other"}, by=OLD)
+    times = []
+    for id_ in ("hit", "other"):
+        await asyncio.sleep(0.005)
+        await put(line.storage, cold(id_, 2), by=NEW)
+        (state,) = await all_of(line.storage.states("places", Query(ids=(id_,))))
+        times.append(state.xyz["updatedAt"])
+    old = await place_of(line.root, ref(line, first))
+    for query, found in (
+        (Query(updated_from=times[0]), ["hit", "other"]),
+        (Query(updated_to=times[1]), ["hit"]),
+        (Query(updated_from=times[0] + 1), ["other"]),
+        (Query(updated_from=times[0], updated_to=times[1]), ["hit"]),
+        (Query(updated_from=times[1] + 1), []),
+    ):
+        new = await place_of(line.root, f"{line.name}:HEAD")
+        assert [each.id async for each in diff(old, new, "places", query)] == found
+        log = await changesets(line, query=query, after=first.seq_number, newest_first=False)
+        assert len(log.changesets) == len(found)
+        back = await rollback(line, old, NEW, query=query, dry_run=True)
+        assert back.updated.get("places", []) == found
+
+
+async def test_a_log_is_searched_in_pages(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the size of a page, and of what is held in memory at once."""
+    wanted = []
+    for n in range(6):
+        features = [cold(f"cold-{i}", n) for i in range(4)]
+        if n % 3 == 1:
+            features.append(hit(n))
+        version = await put(line.storage, *features, by=OLD if n < 3 else NEW)
+        if n % 3 == 1:
+            wanted.append(version)
+    for at_once in (1, 3, 10_000):
+        monkeypatch.setattr("naksha.versioning.log.CHANGES_AT_ONCE", at_once)
+        for query in (FILTERS["property"], FILTERS["tags"], FILTERS["box"], FILTERS["ids"]):
+            for limit in (1, 4, 100):
+                log = await changesets(line, query=query, limit=limit)
+                assert [each.version for each in log.changesets] == wanted[::-1][:limit]
+        by_ann = Query(authors=("ann",), where=RED)
+        log = await changesets(line, query=by_ann, newest_first=False)
+        assert [each.version for each in log.changesets] == wanted[:1]
+
+
+async def test_a_log_whose_states_are_gone(storage: Storage) -> None:
+    """Properties of what is not kept cannot be tested; an area is decided by the box."""
+    await make(storage)
+    version = await put(storage, hit(1), by=OLD)
+    async with storage.write("setup") as session:
+        await session.change_collection("places", CollectionChange(history_enabled=False))
+    await put(storage, hit(2), by=OLD)
+    line = await line_of(storage, "main")
+    with pytest.raises(Expired):
+        await changesets(line, query=FILTERS["property"])
+    found = await changesets(line, query=FILTERS["box"], newest_first=False)
+    assert found.changesets[0].version == version
+    async with storage.write("setup") as session:
+        await session.drop_collection("places")
+    assert (await changesets(line, query=FILTERS["property"])).changesets == []
 
 
 async def test_a_filter_at_a_time_and_at_a_tag(line: Line) -> None:

@@ -25,6 +25,8 @@ from naksha.versioning import (
 )
 from naksha.versioning.refs import MAIN_BRANCH
 
+_LOG_FILTERS = ("collections", "authors", "app_ids", "from_ms", "to_ms", "text")
+
 if TYPE_CHECKING:
     from naksha.api.database import Database
 
@@ -77,9 +79,9 @@ class Versions:
         after: int = 0,
         limit: int = 100,
         newest_first: bool = True,
-        **where: Any,
+        **filters: Any,
     ) -> list[Changeset]:
-        """Changesets: who, when, what and why.
+        """List changesets: who, when, what and why.
 
         Args:
             area: Where a feature was changed, as it was or as it became; a box or any spatial
@@ -87,9 +89,13 @@ class Versions:
             after: Go on after this version.
             limit: At most so many.
             newest_first: Or the oldest first.
-            where: `collections`, `authors`, `app_ids`, `from_ms`, `to_ms`, `text`.
+            filters: On changesets: `collections`, `authors`, `app_ids`, `from_ms`, `to_ms` (of the
+                publication), `text`. On the changed features, before or after the change: the
+                parts of a query (`naksha.api.queries.query_of`), such as `where`, `tags`, `ids`
+                and `bbox`; `updated_from` and `updated_to` test the time of the change.
         """
         spatial = query_of(bbox=area).spatial if isinstance(area, Sequence) else area
+        where = {name: filters.pop(name) for name in _LOG_FILTERS if name in filters}
         chosen: dict[str, Any] = {
             k: (v,) if isinstance(v, str) and k != "text" else v for k, v in where.items()
         }
@@ -97,6 +103,7 @@ class Versions:
             self._line(),
             area=spatial,
             where=LogFilter(**chosen),
+            query=query_of(**filters),
             after=after,
             limit=limit,
             newest_first=newest_first,
@@ -105,7 +112,8 @@ class Versions:
 
     def diff(self, versions: str, collection: str, **query: Any) -> Iterator[Change]:
         """What differs between two versions (`3..7`), or what one version changed (`7`); with a
-        query only what matched it in some state between."""
+        query only what matched it in some state between, and was changed by its authors and in
+        its time."""
         self._known(collection)
         ref = self._here(versions)
         old, new = self._call(versioning.range_of(self._database.root, ref))
@@ -138,7 +146,8 @@ class Versions:
         dry_run: bool = False,
         **query: Any,
     ) -> Written:
-        """Make features again what they were at a version, as a new transaction."""
+        """Make features again what they were at a version, as a new transaction. With a query only
+        features that matched it since then, and were changed by its authors and in its time."""
         place, asked = self.place(to), query_of(**query)
         return self._call(
             versioning.rollback(
@@ -160,7 +169,8 @@ class Versions:
         dry_run: bool = False,
         **query: Any,
     ) -> Written:
-        """Take back what one version changed, and leave what others did since."""
+        """Take back what one version changed, and leave what others did since. With a query only
+        the changes of features that matched it before or after the change."""
         place, asked = self.place(version), query_of(**query)
         return self._call(
             versioning.revert(

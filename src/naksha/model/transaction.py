@@ -51,7 +51,9 @@ class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which transactions of the log are asked for. All given parts must hold.
 
     `collections`: one of them was touched (features or the collection itself). `from_ms` and
-    `to_ms` (inclusive, exclusive; epoch milliseconds) test the time of publication. `text`: a
+    `to_ms` (inclusive, exclusive; epoch milliseconds) test the time of publication, `started_from`
+    and `started_to` the start of the transaction, which is the `updatedAt` of its states.
+    `unsigned` adds the transactions without an author to those of `authors`. `text`: a
     message contains it, in whatever case. `bbox` meets the box around the changes of one of the
     collections (of `collections`, when given); transactions that changed no geometry have none.
     `overlays`: where the transaction wrote, None for everywhere.
@@ -59,9 +61,12 @@ class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     collections: tuple[str, ...] | None = None
     authors: tuple[str, ...] | None = None
+    unsigned: bool = False
     app_ids: tuple[str, ...] | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+    started_from: int | None = None
+    started_to: int | None = None
     text: str | None = None
     bbox: Bbox | None = None
     overlays: tuple[int, ...] | None = (MAIN,)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from naksha.model import limits
 from naksha.model.transaction import MAIN, LogFilter, Transaction
 from naksha.psql import versions
 from naksha.psql.driver import Connection
@@ -13,9 +12,11 @@ from naksha.psql.layers import is_overlay
 from naksha.psql.reader import planned_for_values
 from naksha.psql.sql import queries, sql
 from naksha.psql.statements import Statement
-from naksha.spi.log_rows import check_log_query, transactions_of
+from naksha.spi.log_rows import check_log_query, first_txn, transactions_of
 from naksha.spi.query_parts import Box, joined
 
+_MS_MIN = -62_135_596_800_000
+"""The first day of the year 1."""
 _MS_MAX = 8_000_000_000_000_000
 """After everything that PostgreSQL knows a date for; no transaction is published then."""
 
@@ -28,9 +29,8 @@ async def transactions(
     times = [_time(where.from_ms), _time(where.to_ms)]
     window = await connection.fetchrow(queries()["log_window"], after, newest_first, *times)
     assert window is not None
-    text, values = found_statement(
-        (window["first"], window["until"]), limit, where, boxes, newest_first
-    )
+    first = max(window["first"], first_txn(where))
+    text, values = found_statement((first, window["until"]), limit, where, boxes, newest_first)
     async with planned_for_values(connection):
         found = [row["txn"] for row in await connection.fetch(text, *values)]
     rows: Sequence[Any] = ()
@@ -71,10 +71,17 @@ def _conditions(statement: Statement, where: LogFilter, boxes: Sequence[Box]) ->
         known = [number for number in where.overlays if number == MAIN or is_overlay(number)]
         overlays = statement.value(known, "int4[]")
         yield sql("log_on" if MAIN in where.overlays else "log_on_branches", overlays=overlays)
-    for name in ("authors", "app_ids", "collections"):
+    if where.authors is not None:
+        authors = statement.value(list(where.authors), "text[]")
+        yield sql("log_authors_or_none" if where.unsigned else "log_authors", authors=authors)
+    for name in ("app_ids", "collections"):
         among = getattr(where, name)
         if among is not None:
             yield sql(f"log_{name}", **{name: statement.value(list(among), "text[]")})
+    for name in ("started_from", "started_to"):
+        bound = _time(getattr(where, name))
+        if bound is not None:
+            yield sql(f"log_{name}", bound=statement.value(bound, "int8"))
     if where.bbox is not None:
         yield joined([_box(statement, box) for box in boxes], " OR ", "false")
     if where.text is not None:
@@ -90,4 +97,4 @@ def _box(statement: Statement, box: Box) -> str:
 
 def _time(epoch_ms: int | None) -> int | None:
     """A time that the database can tell; none of its transactions is outside."""
-    return None if epoch_ms is None else max(0, min(epoch_ms, _MS_MAX, limits.INT8_MAX))
+    return None if epoch_ms is None else max(_MS_MIN, min(epoch_ms, _MS_MAX))

@@ -4,8 +4,9 @@ what may be asked for."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +14,10 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.names import check_text
 from naksha.model.transaction import LogFilter, Signal, Transaction
+from naksha.model.txn import txn_of
 from naksha.spi.query_parts import Box, boxes_of
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def transactions_of(rows: Iterable[Mapping[str, Any]]) -> list[Transaction]:
@@ -70,3 +74,14 @@ def check_log_query(after: int, limit: int, where: LogFilter) -> list[Box]:
     if where.text:
         check_text(where.text, limits.MESSAGE_TEXT_BYTES_MAX, field="text")
     return boxes_of(where.bbox)
+
+
+def first_txn(where: LogFilter) -> int:
+    """A lower bound for the transactions that started in the given time: a number is drawn on the
+    day on which its transaction started, or later."""
+    if where.started_from is None:
+        return 0
+    try:
+        return txn_of((_EPOCH + timedelta(milliseconds=where.started_from)).date(), 0)
+    except (OverflowError, InvalidArgument):
+        return 0 if where.started_from < 0 else limits.INT8_MAX

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from naksha.model.transaction import MAIN, LogFilter, Transaction
-from naksha.spi.log_rows import check_log_query, transactions_of
+from naksha.spi.log_rows import check_log_query, first_txn, transactions_of
 from naksha.spi.query_parts import Box, joined
 from naksha.sqlite import versions
 from naksha.sqlite.rows import dicts
@@ -65,11 +65,9 @@ def _whole(statement: Statement, where: LogFilter) -> Iterator[str]:
     for name, bound in (("log_from", where.from_ms), ("log_to", where.to_ms)):
         if bound is not None:
             yield sql(name, value=statement.value(bound))
-    same = [
-        sql("log_among", column=column, values=statement.texts(among))
-        for column, among in (("author", where.authors), ("app_id", where.app_ids))
-        if among is not None
-    ]
+    if where.started_from is not None:
+        yield sql("log_from_txn", value=statement.value(first_txn(where)))
+    same = list(_same(statement, where))
     if where.overlays is not None:
         numbers = statement.numbers(where.overlays)
         if MAIN in where.overlays:
@@ -78,6 +76,19 @@ def _whole(statement: Statement, where: LogFilter) -> Iterator[str]:
             yield sql("log_overlaid", values=numbers)
     if same:
         yield _entry(same)
+
+
+def _same(statement: Statement, where: LogFilter) -> Iterator[str]:
+    """Conditions on columns that all entries of a transaction share."""
+    if where.authors is not None:
+        among = sql("log_among", column="author", values=statement.texts(where.authors))
+        yield sql("log_or_unsigned", condition=among) if where.unsigned else among
+    if where.app_ids is not None:
+        yield sql("log_among", column="app_id", values=statement.texts(where.app_ids))
+    for name in ("started_from", "started_to"):
+        bound = getattr(where, name)
+        if bound is not None:
+            yield sql(f"log_{name}", value=statement.value(bound))
 
 
 def _entries(statement: Statement, where: LogFilter, boxes: Sequence[Box]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Bbox
+from naksha.model.query import Bbox, Query
 from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtTxn, Version
 from naksha.spi.storage import Storage, WriteSession
@@ -232,12 +232,15 @@ def log_matches(transaction: Transaction, where: LogFilter) -> bool:
     return all(
         (
             where.overlays is None or transaction.overlay in where.overlays,
-            where.authors is None or transaction.author in where.authors,
+            where.authors is None
+            or transaction.author in where.authors
+            or (where.unsigned and transaction.author is None),
             where.app_ids is None or transaction.app_id in where.app_ids,
             where.collections is None or changes != [],
             where.text is None or any(where.text.lower() in text.lower() for text in texts),
             where.bbox is None or any(_meets(s, where.bbox) for s in changes),
             (where.from_ms or 0) <= at < (where.to_ms or math.inf),
+            (where.started_from or 0) <= transaction.started_ms < (where.started_to or math.inf),
         )
     )
 
@@ -258,6 +261,7 @@ FILTERS = {
     "everywhere": LogFilter(overlays=None),
     "an author": LogFilter(authors=("ann",)),
     "authors": LogFilter(authors=("ann", "bob")),
+    "an author or none": LogFilter(authors=("bob",), unsigned=True),
     "an author that is not": LogFilter(authors=("an", "Ann", "%")),
     "no author at all": LogFilter(authors=()),
     "an application": LogFilter(app_ids=("app-b",)),
@@ -300,6 +304,10 @@ FILTERS = {
     "main and an overlay": LogFilter(overlays=(MAIN, 123_456)),
     "no overlay": LogFilter(overlays=()),
     "far past": LogFilter(to_ms=1),
+    "started at any time": LogFilter(started_from=-(2**62), started_to=2**62),
+    "started in the far past": LogFilter(started_to=1),
+    "started in the far future": LogFilter(started_from=4_000_000_000_000),
+    "started after all time": LogFilter(started_from=2**62),
     "far future": LogFilter(from_ms=4_000_000_000_000),
     "beyond all time": LogFilter(from_ms=2**62, to_ms=2**63),
 }
@@ -316,6 +324,9 @@ NOTHING = {
     "an overlay that is not",
     "no overlay",
     "far past",
+    "started in the far past",
+    "started in the far future",
+    "started after all time",
     "far future",
     "beyond all time",
 }
@@ -339,6 +350,21 @@ class TestLogFilters:
                 assert await edited.found(where) == edited.wanted(where)
         assert await edited.found(LogFilter(from_ms=times[0])) == edited.log
         assert await edited.found(LogFilter(to_ms=times[0])) == []
+
+    async def test_starts(self, edited: Edited) -> None:
+        """The start of a transaction is what its states tell as `updatedAt`."""
+        (state,) = [s async for s in edited.storage.states(edited.one.name, Query(ids=("a",)))]
+        updated = state.xyz["updatedAt"]
+        last = edited.log[-1]
+        assert updated == last.started_ms
+        assert last in await edited.found(LogFilter(started_from=updated))
+        assert last not in await edited.found(LogFilter(started_from=updated + 1))
+        assert last not in await edited.found(LogFilter(started_to=updated))
+        times = sorted({t.started_ms for t in edited.log})
+        for first in (times[0], times[len(times) // 2], times[-1] + 1):
+            for end in (times[0], times[-1], times[-1] + 1):
+                where = LogFilter(started_from=first, started_to=end)
+                assert await edited.found(where) == edited.wanted(where)
 
     @pytest.mark.parametrize("name", ["all", "an author", "a collection", "text", "box"])
     async def test_pages(self, edited: Edited, name: str) -> None:

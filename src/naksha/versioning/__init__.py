@@ -10,10 +10,8 @@ from naksha.versioning.branches import (
 )
 from naksha.versioning.changesets import (
     Changeset,
-    ChangesetPage,
     changeset,
     changeset_of,
-    changesets,
 )
 from naksha.versioning.conflicts import (
     conflict_of,
@@ -32,6 +30,7 @@ from naksha.versioning.feed_parts import (
 )
 from naksha.versioning.history import Step, history
 from naksha.versioning.importing import Edits, Imported, Snapshot, import_history
+from naksha.versioning.log import ChangesetPage, changesets
 from naksha.versioning.merges import Choices, Policy, merge
 from naksha.versioning.places import Line, Place, line_of, place_of, range_of
 from naksha.versioning.rebase import rebase

@@ -23,6 +23,7 @@ from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
 from naksha.spi.merging import content_of
+from naksha.versioning.filters import ALL, split
 from naksha.versioning.forks import Fork, fork_of
 from naksha.versioning.places import Place
 
@@ -83,6 +84,7 @@ async def diff(
 
     Those that are different but equal in content (changed and changed back) are left out. With a
     query only those that matched it in some state in between, or in one of the two versions; its
+    authors, app ids, actions and times are those of the states in between (see `filters`). Its
     `limit` and `cursor` are about pages of states and refused here.
     """
     asked = query or Query()
@@ -264,17 +266,37 @@ async def _ids(place: Place, collection: str, query: Query) -> set[str]:
 
 
 async def _matching(fork: Fork, collection: str, changed: list[str], query: Query) -> list[str]:
-    """Those of the changed features that match in any state since, or in one of the versions."""
-    found: set[str] = set()
+    """Those of the changed features that match in any state since, or in one of the versions, and
+    of which a state since then was made by the authors and in the time that are asked for."""
+    features, change = split(query)
+    found = set(changed)
+    if change != ALL:
+        by = msgspec.structs.replace(change, ids=query.ids, part=query.part)
+        found &= await _written(fork, collection, by)
+    if features != Query(ids=query.ids, space=query.space):
+        found &= await _matching_features(fork, collection, sorted(found), features)
+    return [id_ for id_ in changed if id_ in found]
+
+
+async def _written(fork: Fork, collection: str, query: Query) -> set[str]:
+    """The features with a state since the fork that matches."""
     first = max(fork.txn + 1, query.txn_from or 0)
-    written = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
+    since = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
+    found: set[str] = set()
     for place in fork.sides:
-        found |= await _ids(place, collection, written)
-    found &= set(changed)
+        found |= await _ids(place, collection, since)
+    return found
+
+
+async def _matching_features(
+    fork: Fork, collection: str, changed: list[str], query: Query
+) -> set[str]:
+    """The features that match in any state since the fork, or in one of the versions."""
+    found = await _written(fork, collection, query) & set(changed)
     for place in (fork.old, fork.new):
         left = [id_ for id_ in changed if id_ not in found]
         for start in range(0, len(left), CHUNK):
             part = msgspec.structs.replace(query, ids=tuple(left[start : start + CHUNK]))
             if place.version.seq_number > 0:
                 found |= {state.id async for state in states_of(place, collection, part)}
-    return [id_ for id_ in changed if id_ in found]
+    return found

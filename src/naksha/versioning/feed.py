@@ -38,6 +38,7 @@ from naksha.versioning.feed_reading import (
     touched_in,
     touching,
 )
+from naksha.versioning.filters import ALL
 from naksha.versioning.places import Line, line_of_branch
 
 FEATURES_MAX: Final = limits.PAGE_MAX - 1
@@ -51,6 +52,7 @@ async def read_feed(
     *,
     transactions_max: int,
     features_max: int,
+    until: int | None = None,
     space: str | None = None,
 ) -> FeedPage:
     """A page of the feed of a line: its own transactions, in the order of their versions.
@@ -62,6 +64,7 @@ async def read_feed(
             features, unless they have collections whose states are not kept.
         transactions_max: Look at no more than so many transactions that may have such changes.
         features_max: No more than so many changes; a transaction with more comes in parts.
+        until: Stop after this version; None for the last published one.
         space: See `Query.space`.
 
     Raises:
@@ -81,7 +84,8 @@ async def read_feed(
             f"Version {after.seq_number} is not published yet; the last one is {last}",
             field="since",
         )
-    return await _Feed(line, where, features_max, space).page(after, last, transactions_max)
+    feed = _Feed(line, where, features_max, space)
+    return await feed.page(after, last, transactions_max, until)
 
 
 class _Feed:
@@ -93,13 +97,20 @@ class _Feed:
         self._features_max = features_max
         self._space = space
 
-    async def page(self, after: FeedPosition, last: int, transactions_max: int) -> FeedPage:
+    async def page(
+        self, after: FeedPosition, last: int, transactions_max: int, until: int | None
+    ) -> FeedPage:
         """See `read_feed`."""
         if after.within:
             return await self._part(await self._inside(after), Mark.parse(after.within), last)
         found = [] if self._finds_nothing() else await self._log(after.seq_number, transactions_max)
-        batch = self._within_limits(found)
         is_all = len(found) < transactions_max
+        if until is not None:
+            last = min(last, until)
+            inside = [each for each in found if each.version.seq_number <= until]
+            is_all = is_all or len(inside) < len(found)
+            found = inside
+        batch = self._within_limits(found)
         while batch:
             try:
                 items = await self._items(batch)
@@ -122,10 +133,16 @@ class _Feed:
 
     async def _log(self, after: int, limit: int) -> list[Changeset]:
         """The next transactions of the line, without those that cannot have anything to tell."""
+        change = self._where.change
         where = LogFilter(
             overlays=self._line.overlays,
             collections=self._where.collections,
             bbox=box_of(self._where.query.spatial),
+            authors=change.authors,
+            unsigned=True,
+            app_ids=change.app_ids,
+            started_from=change.updated_from,
+            started_to=change.updated_to,
         )
         return [
             self._covered(changeset_of(each))
@@ -154,7 +171,8 @@ class _Feed:
 
     def _within_limits(self, found: Sequence[Changeset]) -> Sequence[Changeset]:
         """As many as have not too many changes together; with a filter nobody knows before."""
-        if self._where.looks_back or self._where.query.ids is not None:
+        where = self._where
+        if where.looks_back or where.query.ids is not None or where.change != ALL:
             return found
         left = self._features_max
         for position, each in enumerate(found):

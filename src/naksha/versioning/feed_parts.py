@@ -13,6 +13,7 @@ from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.versioning.changesets import Changeset
+from naksha.versioning.filters import ALL, split
 
 ACTIONS: Final = ("CREATE", "UPDATE", "DELETE")
 """What a transaction does to a feature."""
@@ -71,12 +72,22 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
     nothing else of these; what only has messages is of no collection. `actions`: CREATE, UPDATE,
     DELETE. `query` has the filters on the features (area, predicate, tags, ids, authors, app ids):
     the state that a change made matches, or the live one that it replaced, so that a feature that
-    leaves an area is told of. Pages, versions and kinds of states are not its business.
+    leaves an area is told of. Pages, versions and kinds of states are not its business. `change`
+    has the filters on the change itself (authors, app ids, times; see `filters`): the state that it
+    made matches.
     """
 
     collections: tuple[str, ...] | None = None
     actions: tuple[str, ...] | None = None
-    query: Query = Query()
+    query: Query = ALL
+    change: Query = ALL
+
+    @classmethod
+    def of(cls, query: Query, collections: tuple[str, ...] | None) -> Self:
+        """Return the filter for the changes that a query means."""
+        features, change = split(query)
+        actions, change = change.actions, msgspec.structs.replace(change, actions=None)
+        return cls(collections=collections, actions=actions, query=features, change=change)
 
     def __post_init__(self) -> None:
         query = self.query
@@ -85,6 +96,11 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(
                 "The query of a feed has no limit, cursor, actions, space, versions or kinds of"
                 f" states{'' if not given else ': ' + ', '.join(given)}",
+                field="query",
+            )
+        if self.change.txn_from is not None or self.change.txn_to is not None:
+            raise InvalidArgument(
+                "A filter on changes has no txn_from and txn_to; give versions instead",
                 field="query",
             )
         unknown = set(self.actions or ()) - set(ACTIONS)
@@ -97,7 +113,7 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
     def is_about_features(self) -> bool:
         """Whether only some features are asked for. Then transactions without any are not given,
         unless nobody can tell what features they had."""
-        return self.actions is not None or self.query != Query()
+        return self.actions is not None or self.query != ALL or self.change != ALL
 
     @property
     def looks_back(self) -> bool:

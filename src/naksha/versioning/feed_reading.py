@@ -31,6 +31,7 @@ class _Heading(msgspec.Struct, frozen=True, gc=False):
     txn: str
     txn_next: str
     action: str
+    author: str | None = None
 
 
 class _Properties(msgspec.Struct, frozen=True, gc=False, rename={"xyz": XYZ}):
@@ -51,6 +52,7 @@ class Made(msgspec.Struct, frozen=True, gc=False):
     uuid: str
     txn: int
     action: str
+    author: str | None
 
     def change(self, collection: str) -> FeatureChange:
         return FeatureChange(collection, self.action, self.state)
@@ -66,7 +68,7 @@ def made(state: State) -> Made:
         for colon in (b'":"', b'": "'):
             raw = raw.replace(b'"txn_next' + colon + end + b'"', b'"txn_next' + colon + b'0"')
         state = State(state.id, raw)
-    return Made(state, heading.uuid, int(heading.txn), heading.action)
+    return Made(state, heading.uuid, int(heading.txn), heading.action, heading.author)
 
 
 class TooMany(Exception):
@@ -169,9 +171,7 @@ class CollectionFeed:
         at, own = AtSeq(transaction.seq_number), self._span([transaction])
         query = msgspec.structs.replace(own, limit=limit, cursor=cursor or None)
         if not self._where.looks_back:
-            query = msgspec.structs.replace(
-                query, ids=self._where.query.ids, actions=self._where.actions
-            )
+            query = self._own(query)
         page = await self._storage.page(self._collection, query, at)
         found = [made(state) for state in page.states]
         if self._where.looks_back and found:
@@ -196,10 +196,7 @@ class CollectionFeed:
 
     async def _read(self, kept: Sequence[Touching], floor: int, most: int) -> list[Made]:
         if not self._where.looks_back:
-            query = msgspec.structs.replace(
-                self._span(kept), ids=self._where.query.ids, actions=self._where.actions
-            )
-            return await self._gather(kept, query, most)
+            return await self._gather(kept, self._own(self._span(kept)), most)
         matching = await self._matching(kept, None, most)
         if all(each.is_only_new for each in kept):
             return list(self._acted(matching))
@@ -217,6 +214,13 @@ class CollectionFeed:
         """All states that were made by some transactions, or between them."""
         return Query(
             states=States.ALL, txn_from=kept[0].txn, txn_to=kept[-1].txn + 1, space=self._space
+        )
+
+    def _own(self, span: Query) -> Query:
+        """Only the states made that are asked for, where no state before them counts."""
+        where = self._where
+        return msgspec.structs.replace(
+            span, ids=where.query.ids, actions=where.actions, authors=where.change.authors
         )
 
     async def _matching(
@@ -254,8 +258,13 @@ class CollectionFeed:
         return found
 
     def _acted(self, found: Iterable[Made]) -> Iterator[Made]:
-        actions = self._where.actions
-        return (each for each in found if actions is None or each.action in actions)
+        actions, authors = self._where.actions, self._where.change.authors
+        return (
+            each
+            for each in found
+            if (actions is None or each.action in actions)
+            and (authors is None or each.author in authors)
+        )
 
 
 def _told(found: Iterable[Made], matching: set[str], before: set[str]) -> Iterator[Made]:

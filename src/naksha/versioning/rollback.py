@@ -41,7 +41,8 @@ async def rollback(
     """Make the features of a line again what they were at a version.
 
     What was created since is deleted, what was deleted comes back, what was changed is changed
-    back. With a query only features that matched it at some time since, or at the version.
+    back. With a query only features that matched it at some time since, or at the version; its
+    authors and times are those of the changes since (see `filters`).
     """
 
     async def plan(session: WriteSession | None) -> Plan:

@@ -48,6 +48,15 @@ t.overlay = ANY({{overlays}})
 -- name: log_authors
 t.author = ANY({{authors}})
 
+-- name: log_authors_or_none
+(t.author = ANY({{authors}}) OR t.author IS NULL)
+
+-- name: log_started_from
+t.ts >= to_timestamp({{bound}} / 1000.0)
+
+-- name: log_started_to
+t.ts < to_timestamp({{bound}} / 1000.0)
+
 -- name: log_app_ids
 t.app_id = ANY({{app_ids}})
 

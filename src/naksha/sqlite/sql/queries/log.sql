@@ -26,6 +26,18 @@ v.seq_ts >= {{value}}
 -- name: log_to
 v.seq_ts < {{value}}
 
+-- name: log_from_txn
+v.txn >= {{value}}
+
+-- name: log_started_from
+e.ts >= {{value}}
+
+-- name: log_started_to
+e.ts < {{value}}
+
+-- name: log_or_unsigned
+({{condition}} OR e.author IS NULL)
+
 -- name: log_entry
 -- An entry of the transaction; the index on the log begins with txn.
 EXISTS (SELECT 1 FROM naksha_tx e WHERE e.txn = v.txn AND {{conditions}})

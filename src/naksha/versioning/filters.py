@@ -1,0 +1,33 @@
+"""Filters on changes: which features are meant, and who changed them when.
+
+A query on changes has two parts. Ids, properties, tags and area describe a feature and hold for its
+old or its new state, so a feature that leaves an area is found there. Author, app id, action, time
+and transaction describe the change itself and hold for the state that the change made: a rollback
+of what Ann did leaves alone what others did to features that Ann wrote before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.query import Query
+
+ALL: Final = Query()
+"""The query that matches everything."""
+_OF_CHANGE: Final = (
+    "authors",
+    "app_ids",
+    "actions",
+    "updated_from",
+    "updated_to",
+    "txn_from",
+    "txn_to",
+)
+
+
+def split(query: Query) -> tuple[Query, Query]:
+    """Return the filter on features and the filter on changes."""
+    change: dict[str, Any] = {name: getattr(query, name) for name in _OF_CHANGE}
+    return msgspec.structs.replace(query, **dict.fromkeys(_OF_CHANGE)), Query(**change)
