@@ -1,5 +1,6 @@
 """The storage suite on PostgreSQL."""
 
+import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 
@@ -9,9 +10,11 @@ from naksha.psql import PsqlStorage
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
+from naksha.testing.postgres import PostgresCluster
 from naksha.testing.storage_suite import *  # noqa: F403
-from naksha.testing.storage_suite import StorageMaker
+from naksha.testing.storage_suite import StorageForker, StorageMaker
 from tests.installed import make_installed
+from tests.psql.support import restore
 
 TEMPLATE = "naksha_suite_template"
 SCHEMA = 'All our "maps"'
@@ -54,6 +57,28 @@ async def make_storage(
             return storage
 
         yield make
+        for storage in opened:
+            await storage.close()
+
+
+@pytest.fixture
+async def fork_storage(
+    database_factory: DatabaseFactory, postgres_cluster: PostgresCluster
+) -> AsyncIterator[StorageForker]:
+    """Forks of restored dumps."""
+    opened: list[PsqlStorage] = []
+    with ExitStack() as databases:
+
+        async def fork(source: Storage, id: str, *, number: int | None = None) -> Storage:
+            dsn = databases.enter_context(database_factory.fresh())
+            restore(postgres_cluster, OPENED[builtins.id(source)], dsn, SCHEMA)
+            await PsqlStorage.fork(dsn, id, schema=SCHEMA, number=number)
+            storage = await PsqlStorage.open(dsn, id, schema=SCHEMA)
+            OPENED[builtins.id(storage)] = dsn
+            opened.append(storage)
+            return storage
+
+        yield fork
         for storage in opened:
             await storage.close()
 

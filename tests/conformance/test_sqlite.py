@@ -1,5 +1,7 @@
 """The storage suite on SQLite."""
 
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 from pathlib import Path
@@ -10,7 +12,7 @@ from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.testing.storage_suite import *  # noqa: F403
-from naksha.testing.storage_suite import StorageMaker
+from naksha.testing.storage_suite import StorageForker, StorageMaker
 
 
 @pytest.fixture(scope="class")
@@ -36,6 +38,25 @@ async def make_storage(tmp_path: Path) -> AsyncIterator[StorageMaker]:
         return storage
 
     yield make
+    for storage in opened:
+        await storage.close()
+
+
+@pytest.fixture
+async def fork_storage(tmp_path: Path) -> AsyncIterator[StorageForker]:
+    """Forks of copied files."""
+    opened: list[Storage] = []
+
+    async def fork(source: Storage, id: str, *, number: int | None = None) -> Storage:
+        assert isinstance(source, SqliteStorage)
+        copy = tmp_path / f"{id}.naksha"
+        with contextlib.closing(sqlite3.connect(source.path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+        await SqliteStorage.fork(copy, number=number)
+        opened.append(await SqliteStorage.open(copy, id))
+        return opened[-1]
+
+    yield fork
     for storage in opened:
         await storage.close()
 

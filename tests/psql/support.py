@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Awaitable, Callable, Collection
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import asyncpg
 
 from naksha.psql.driver import Direct
+from naksha.testing.postgres import PostgresCluster
 
 POLL_SECONDS = 0.01
 POLLS_MAX = 6000
@@ -20,6 +22,22 @@ async def connect_to(dsn: str, schema: str = "naksha", **settings: str) -> Direc
     """A connection whose search path is the schema of a storage."""
     return await asyncpg.connect(
         dsn, server_settings={"search_path": f'"{schema}", public, pg_temp', **settings}
+    )
+
+
+def restore(cluster: PostgresCluster, source: str, target: str, schema: str = "naksha") -> None:
+    """Dump the schema of a storage and restore it in another database."""
+    quoted = '"' + schema.replace('"', '""') + '"'
+    dump = subprocess.run(
+        [cluster.install.program("pg_dump"), f"--schema={quoted}", source],
+        capture_output=True,
+        check=True,
+    )
+    subprocess.run(
+        [cluster.install.program("psql"), "-Xq", "-v", "ON_ERROR_STOP=1", target],
+        input=dump.stdout,
+        stdout=subprocess.DEVNULL,
+        check=True,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -15,7 +14,7 @@ from naksha.psql import PsqlStorage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.aging import Aging, aging_storage, place
-from tests.psql.support import begin, check_log, connect_to, draw, insert
+from tests.psql.support import begin, check_log, connect_to, draw, insert, restore
 
 TODAY = datetime.now(UTC).date()
 
@@ -37,20 +36,6 @@ async def aging(database: str) -> AsyncIterator[Aging]:
 def copy(database_factory: DatabaseFactory) -> Iterator[str]:
     with database_factory.fresh() as dsn:
         yield dsn
-
-
-def restore(cluster: PostgresCluster, source: str, target: str) -> None:
-    dump = subprocess.run(
-        [cluster.install.program("pg_dump"), "--schema=naksha", source],
-        capture_output=True,
-        check=True,
-    )
-    subprocess.run(
-        [cluster.install.program("psql"), "-Xq", "-v", "ON_ERROR_STOP=1", target],
-        input=dump.stdout,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
 
 
 async def all_reads(storage: PsqlStorage, last: int) -> list[list[bytes]]:

@@ -5,6 +5,7 @@ Every check returns the value it was given, so that it can stand inside an expre
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 
@@ -17,6 +18,8 @@ STORAGE_ID_PATTERN: Final = r"[a-z][a-z0-9_-]{0,31}"
 
 _COLLECTION_ID: Final = re.compile(COLLECTION_ID_PATTERN)
 _STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
+_NOT_IN_STORAGE_ID: Final = re.compile(r"[^a-z0-9_-]+")
+DEFAULT_STORAGE_ID: Final = "naksha"
 _RESERVED: Final = re.compile(r"^naksha_|(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$")
 """Names of the tables beside a collection's own, and of the storage itself."""
 
@@ -45,6 +48,18 @@ def check_storage_id(value: object, *, field: str = "storage") -> str:
             f"{value!r:.64} is no storage id; it must match ^{STORAGE_ID_PATTERN}$", field=field
         )
     return value
+
+
+def storage_id_from(name: str) -> str:
+    """A storage id made from the name of a file, a schema or a configured storage. A name that is
+    too long, or has none of the characters that an id may have, is told apart by a hash."""
+    text = _NOT_IN_STORAGE_ID.sub("-", name.lower()).strip("-_")
+    if text and not text[0].isalpha():
+        text = f"s{text}"
+    if text and len(text) <= limits.STORAGE_ID_LENGTH_MAX:
+        return text
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{text[: limits.STORAGE_ID_LENGTH_MAX - 9] or DEFAULT_STORAGE_ID}-{digest}"
 
 
 def check_feature_id(value: object, *, field: str = "id") -> str:

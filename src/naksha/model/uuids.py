@@ -16,9 +16,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, Self, TypeAlias
 
-from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.model.errors import InvalidArgument
 from naksha.model.guid import Guid
-from naksha.model.txn import date_of, parse_txn, sequence_of, txn_of
+from naksha.model.txn import date_of, sequence_of, txn_of
 
 TYPE_TRANSACTION: Final = 0
 TYPE_FEATURE: Final = 1
@@ -167,13 +167,3 @@ def parse_state_id(text: str) -> StateRef:
     if found.type != TYPE_FEATURE:
         raise InvalidArgument(f"{text} names no state of a feature", field="uuid")
     return found
-
-
-def txn_number(transaction: int | str, storage_number: int) -> int:
-    """The number of a transaction that is given as such, as decimal text, or as UUID."""
-    if isinstance(transaction, str) and "-" in transaction:
-        found = Uuid.parse(transaction)
-        if found.storage_number != storage_number:
-            raise VersionNotFound(f"Transaction {transaction} is of another storage")
-        return found.txn
-    return parse_txn(transaction)

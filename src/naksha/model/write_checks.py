@@ -7,8 +7,8 @@ from typing import Final
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.features import PreparedFeatures
-from naksha.model.guid import Guid
-from naksha.model.uuids import parse_state_id
+from naksha.model.identity import StorageIdentity
+from naksha.model.uuids import Uuid, parse_state_id
 
 _POINT_WKB_TYPES: Final = (1, 1001)
 
@@ -28,26 +28,23 @@ def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
             )
 
 
-def lock_of(state_id: str | None, storage: tuple[str, int], info: CollectionInfo) -> int | None:
+def lock_of(state_id: str | None, storage: StorageIdentity, info: CollectionInfo) -> int | None:
     """The `i` that must be HEAD's; None for ids of other storages, collections or systems."""
     if state_id is None:
         return None
     try:
         reference = parse_state_id(state_id)
-        if isinstance(reference, Guid):
-            ours = (reference.storage_id, reference.collection_id) == (storage[0], info.id)
-        else:
-            ours = (reference.storage_number, reference.collection_number) == (
-                storage[1],
-                info.number,
-            )
     except InvalidArgument:
         return None
-    return reference.i if ours else None
+    if isinstance(reference, Uuid):
+        is_here = reference.collection_number == info.number
+    else:
+        is_here = reference.collection_id == info.id
+    return reference.i if is_here and storage.wrote(reference, info.id) else None
 
 
 def check_unlocked(
-    prepared: PreparedFeatures, storage: tuple[str, int], info: CollectionInfo
+    prepared: PreparedFeatures, storage: StorageIdentity, info: CollectionInfo
 ) -> None:
     """Refuse features that are meant to follow a state of an empty collection."""
     if not any(prepared.lock_uuid):

@@ -69,5 +69,5 @@ class PsqlBranch(BranchView, Applying):
             sources = await sources_of(connection, self._branch, collection, version.txn)
             await versions.check_histories(connection, needs(sources, query))
             return await splits.plan_layers(
-                connection, self._info, collection, query, version.txn, sources, hidden=hidden
+                connection, self._info.key, collection, query, version.txn, sources, hidden=hidden
             )

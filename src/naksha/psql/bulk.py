@@ -20,6 +20,7 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.identity import StorageIdentity
 from naksha.model.write_checks import check_points, check_unlocked
 from naksha.psql import staging
 from naksha.psql.driver import Direct
@@ -140,7 +141,7 @@ class PsqlBulkWriter:
         control: Direct,
         lanes: Lanes,
         job: int,
-        storage: tuple[str, int],
+        storage: StorageIdentity,
         info: CollectionInfo,
         request: Request,
         *,
@@ -165,7 +166,7 @@ class PsqlBulkWriter:
     async def open(
         cls,
         server: Server,
-        storage: tuple[str, int],
+        storage: StorageIdentity,
         info: CollectionInfo,
         request: Request,
         *,

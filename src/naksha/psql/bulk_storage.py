@@ -153,14 +153,14 @@ class BulkStorage(PsqlReader):
         await self._publish()
         async with self._connection() as connection:
             return await splits.plan(
-                connection, self._storage, collection, query, at, hidden=hidden
+                connection, self._storage.key, collection, query, at, hidden=hidden
             )
 
     async def read(
         self, split: Split, columns: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         schema = STATES if columns is None else schema_of(columns)
-        split.check_storage(self._storage)
+        split.check_storage(self._storage.key)
         part = splits.part_of(split)
         await self._check_floor(split, part)
         begun = False

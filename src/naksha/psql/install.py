@@ -18,14 +18,14 @@ from typing import Final
 import asyncpg
 
 from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Retryable, Unavailable
+from naksha.model.names import storage_id_from
 from naksha.psql.driver import Connection
 from naksha.psql.maintenance import alone
 from naksha.psql.online import LOCK_MS_MAX, patiently, run_step
 from naksha.psql.sql import ident, queries, schema_files, sql
 
 Steps = list[tuple[str, str]]
-STORAGE_ID: Final = "naksha"
-"""The id of a new storage that nobody gave one."""
+DEFAULT_SCHEMA: Final = "naksha"
 _log = logging.getLogger(__name__)
 
 
@@ -57,12 +57,15 @@ async def install(
     storage_id: str | None,
     number: int,
     steps: Steps | None = None,
+    *,
+    new_id: str | None = None,
 ) -> str:
     """Create or upgrade the schema; safe to call by many at once and with writers at work.
-    Gives the id of the storage, which must be `storage_id` if that is given."""
+    Gives the id of the storage, which must be `storage_id` if that is given. `new_id` is that of a
+    new one; else it is made from the name of the schema, or of the database."""
     await _need_postgis(connection)
     every = migrations() if steps is None else steps
-    name = storage_id or STORAGE_ID
+    name = storage_id or new_id or await default_id(connection, schema)
     owner, left = await patiently(lambda: _install(connection, schema, name, number, every))
     if left:
         await connection.fetchval(
@@ -74,6 +77,13 @@ async def install(
             f"The schema belongs to storage {owner!r}, not {storage_id!r}", field="storage_id"
         )
     return owner
+
+
+async def default_id(connection: Connection, schema: str) -> str:
+    """The id of a new storage: the name of its schema, or of the database for the default one."""
+    if schema != DEFAULT_SCHEMA:
+        return storage_id_from(schema)
+    return storage_id_from(await connection.fetchval(queries()["database_name"]))
 
 
 async def _install(

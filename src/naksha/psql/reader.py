@@ -14,6 +14,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, NotFound, NotYetPublished
 from naksha.model.guid import Guid
+from naksha.model.identity import StorageIdentity
 from naksha.model.query import Query, SortKey, States
 from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
@@ -108,7 +109,7 @@ class PsqlReader(ABC):
 
     @property
     @abstractmethod
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         """Id and number of the storage."""
 
     @property
@@ -354,17 +355,16 @@ class PsqlReader(ABC):
     async def _collection_of(
         self, connection: Connection, reference: Guid | Uuid, state_id: str
     ) -> str:
-        storage_id, number = self._storage
-        known: str | None = None
+        storage, known = self._storage, None
         if isinstance(reference, Guid):
-            if reference.storage_id == storage_id:
-                known = reference.collection_id
-        elif reference.storage_number == number:
+            known = reference.collection_id
+        elif storage.knows(reference):
             known = await connection.fetchval(
                 queries()["collection_by_number"], reference.collection_number
             )
-        if known is None or not await self._info_of(connection, known):
-            raise NotFound(f"No state {state_id!r} in storage {storage_id!r}")
+        is_ours = known is not None and storage.wrote(reference, known)
+        if known is None or not is_ours or not await self._info_of(connection, known):
+            raise NotFound(f"No state {state_id!r} in storage {storage.id!r}")
         return known
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:

@@ -10,6 +10,7 @@ import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import NotSupported
+from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_collection_id
 from naksha.model.state import Outcome, State
 from naksha.model.version import Version
@@ -32,7 +33,7 @@ class PsqlSession(PsqlReader, CheckedSession):
     def __init__(
         self,
         connection: Connection,
-        storage: tuple[str, int],
+        storage: StorageIdentity,
         branch: Branch = NO_BRANCH,
         prepare: Prepare | None = None,
         scope: Collection[str] | None = None,
@@ -55,7 +56,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         return self._txn
 
     @property
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         return self._storage_info
 
     @property
@@ -243,7 +244,7 @@ class InSession(PsqlReader):
         self._history = session._history
 
     @property
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         return self._session._storage
 
     @property

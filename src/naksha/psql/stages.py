@@ -17,6 +17,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.features import PreparedFeatures
+from naksha.model.identity import StorageIdentity
 from naksha.model.write_checks import lock_of
 from naksha.psql import staging
 from naksha.psql.bulk import CLOSE_S, SETTINGS
@@ -40,7 +41,7 @@ class Attempt:
 
     job: str
     info: CollectionInfo
-    storage: tuple[str, int]
+    storage: StorageIdentity
     clock: Clock | None
 
     @property

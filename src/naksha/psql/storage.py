@@ -13,10 +13,10 @@ import asyncpg
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.model.identity import StorageIdentity, check_fork, parse_identity
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.txn import txn_of
-from naksha.model.uuids import txn_number
 from naksha.model.version import Version
 from naksha.psql import log, versions
 from naksha.psql.applying import Applying
@@ -26,7 +26,13 @@ from naksha.psql.bulk_storage import BulkStorage
 from naksha.psql.checks import mismatches
 from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
 from naksha.psql.errors import translated
-from naksha.psql.install import check_installed, install, search_path
+from naksha.psql.install import (
+    DEFAULT_SCHEMA,
+    check_installed,
+    default_id,
+    install,
+    search_path,
+)
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import expire, maintain
@@ -68,7 +74,7 @@ class PsqlStorage(BulkStorage, Applying):
         self,
         connections: Connections,
         servers: Servers,
-        info: tuple[str, int],
+        info: StorageIdentity,
         sequencer: Sequencer,
         clock: Clock | None,
     ) -> None:
@@ -91,7 +97,7 @@ class PsqlStorage(BulkStorage, Applying):
         dsn: str,
         storage_id: str | None = None,
         *,
-        schema: str = "naksha",
+        schema: str = DEFAULT_SCHEMA,
         number: int | None = None,
         clock: Clock | None = None,
         pool_max: int = POOL_MAX,
@@ -99,19 +105,22 @@ class PsqlStorage(BulkStorage, Applying):
         partition_every_s: float | None = None,
         readers: Sequence[str] = (),
         must_exist: bool = False,
+        new_id: str | None = None,
     ) -> Self:
         """Open the storage in a schema, which is set up or upgraded when needed. With `must_exist`
         one that is not there is NotFound, and nothing is set up.
 
-        `storage_id` is that of a new storage ("naksha" when not given), and must be that of an
-        existing one.
+        `storage_id` is that of a new storage, and must be that of an existing one; `new_id` is
+        that of a new storage only. Without either it is the name of the schema, or that of the
+        database when the schema is the default one.
         `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
         makes transactions start at its time instead of the database's. With `maintain_every_s`
         the storage is maintained in the background. `readers` are DSNs of replicas, which then
         serve reads at a version that they know. With `partition_every_s` collections with
         `optimalPartitioning` are looked at after new versions, and at least that often."""
-        if storage_id is not None:
-            check_storage_id(storage_id)
+        for id_ in (storage_id, new_id):
+            if id_ is not None:
+                check_storage_id(id_)
         if len(schema.encode()) > limits.SCHEMA_BYTES_MAX:
             raise InvalidArgument(
                 f"The name of the schema has more than {limits.SCHEMA_BYTES_MAX} bytes: {schema!r}",
@@ -124,14 +133,14 @@ class PsqlStorage(BulkStorage, Applying):
             try:
                 if must_exist:
                     await check_installed(first, schema, redacted(dsn))
-                storage_id = await install(first, schema, storage_id, number)
+                storage_id = await install(first, schema, storage_id, number, new_id=new_id)
                 path = await search_path(first, schema)
             finally:
                 await first.close()
             settings = session_settings(path, storage_id)
             pool = await create_pool(dsn, settings, max_size=pool_max)
-            row = await pool.fetchrow(queries()["storage_info"])
-        assert row is not None
+            async with pool.acquire() as connection:
+                identity = await _identity_on(connection)
 
         replicas = [Replica(reader, settings, pool_max) for reader in readers]
         servers = Servers(Server(dsn, settings), replicas)
@@ -139,7 +148,7 @@ class PsqlStorage(BulkStorage, Applying):
         connections = Connections(pool)
         sequencer = Sequencer(connections, servers.primary.connect)
         sequencer.start()
-        storage = cls(connections, servers, (row["id"], row["number"]), sequencer, clock)
+        storage = cls(connections, servers, identity, sequencer, clock)
         if maintain_every_s is not None:
             storage._background.append(Maintainer(storage.maintain, maintain_every_s))
         if partition_every_s is not None:
@@ -150,6 +159,37 @@ class PsqlStorage(BulkStorage, Applying):
         for task in storage._background:
             task.start()
         return storage
+
+    @classmethod
+    async def fork(
+        cls,
+        dsn: str,
+        storage_id: str | None = None,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        number: int | None = None,
+    ) -> StorageIdentity:
+        """Give a copied schema an id and a number of its own: by default an id as a new storage
+        would have it, and a random number. The storage must not be open anywhere.
+
+        Raises:
+            Conflict: It is open, or has had that id before.
+        """
+        if number is None:
+            number = _random.getrandbits(STORAGE_NUMBER_BITS)
+        with translated():
+            connection = await asyncpg.connect(dsn)
+            try:
+                await check_installed(connection, schema, redacted(dsn))
+                await install(connection, schema, None, number)
+                wanted = check_storage_id(storage_id or await default_id(connection, schema))
+                path = await search_path(connection, schema)
+                await connection.fetchval(queries()["search_path_set"], path, False)
+                check_fork(await _identity_on(connection), wanted)
+                await connection.fetchval(queries()["storage_fork"], wanted, number)
+                return await _identity_on(connection)
+            finally:
+                await connection.close()
 
     async def close(self) -> None:
         for task in self._background:
@@ -184,7 +224,7 @@ class PsqlStorage(BulkStorage, Applying):
             yield connection
 
     async def transaction(self, txn: int | str) -> Transaction:
-        number = txn_number(txn, self.number)
+        number = self.identity.txn_of(txn)
         async with self._connection() as connection:
             rows = await connection.fetch(queries()["transaction"], number)
             if not rows:
@@ -268,3 +308,9 @@ class PsqlStorage(BulkStorage, Applying):
             async with acquired(self._connections) as connection:
                 await maintain(connection, now_ms)
         await refresh_outdated(self._partitionings, self._connect)
+
+
+async def _identity_on(connection: Connection) -> StorageIdentity:
+    row = await connection.fetchrow(queries()["storage_identity"])
+    assert row is not None
+    return parse_identity(row["id"], row["number"], row["former"])

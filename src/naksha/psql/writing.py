@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import Retryable, Unavailable
+from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.query import Query
 from naksha.model.version import Version
@@ -35,7 +36,7 @@ class Writing(PsqlReader):
 
     _connections: Connections
     _streams: Streams
-    _info: tuple[str, int]
+    _info: StorageIdentity
     _sequencer: Sequencer
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
@@ -46,15 +47,19 @@ class Writing(PsqlReader):
         return self._branch == NO_BRANCH
 
     @property
+    def identity(self) -> StorageIdentity:
+        return self._info
+
+    @property
     def id(self) -> str:
-        return self._info[0]
+        return self._info.id
 
     @property
     def number(self) -> int:
-        return self._info[1]
+        return self._info.number
 
     @property
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         return self._info
 
     def _connection(self) -> AbstractAsyncContextManager[Connection]:

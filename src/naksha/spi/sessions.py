@@ -14,6 +14,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported
 from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.identity import StorageIdentity
 from naksha.model.json_rules import json_problem
 from naksha.model.names import check_feature_id, check_text
 from naksha.model.state import Outcome
@@ -62,7 +63,7 @@ class CheckedSession(ABC):
 
     @property
     @abstractmethod
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         """Id and number of the storage."""
 
     @abstractmethod

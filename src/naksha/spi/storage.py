@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument
+from naksha.model.identity import StorageIdentity
 from naksha.model.query import Query, SortKey, States
 from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
@@ -323,6 +324,10 @@ class BulkWriter(Protocol):
 
 class Storage(Reader, Staging, Protocol):
     """A storage: collections, their history, and one transaction log."""
+
+    @property
+    def identity(self) -> StorageIdentity:
+        """Id and number, and those that the storage had before it was forked."""
 
     @property
     def id(self) -> str: ...

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
+from naksha.model.identity import StorageIdentity
 from naksha.model.limits import JOB_KEPT_DAYS, STAGED_CHUNK_BYTES, STAGED_CHUNK_FEATURES
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
@@ -81,7 +82,7 @@ class StagedLoad:
     """The staged features of a write; `close` it in the end."""
 
     def __init__(
-        self, storage: tuple[str, int], write: StagedWrite, parts: Sequence[tuple[StagedPart, Path]]
+        self, storage: StorageIdentity, write: StagedWrite, parts: Sequence[tuple[StagedPart, Path]]
     ) -> None:
         self._storage = storage
         self._write = write
@@ -103,7 +104,7 @@ class StagedLoad:
         self._ids.execute(queries()["staged_attach"], (_read_only(path),))
         number, info = about(self._ids)
         self._abouts.append(info)
-        if number != self._storage[1]:
+        if number != self._storage.number:
             # Files of parts stay beside the storage's when that is replaced.
             raise InvalidArgument(
                 f"The part {part.table!r} is of another storage, which was here before",

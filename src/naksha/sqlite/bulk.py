@@ -15,6 +15,7 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionExists, Conflict, InvalidArgument, Retryable
 from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.identity import StorageIdentity
 from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points, check_unlocked
 from naksha.spi.sessions import WriteBatch
@@ -39,7 +40,7 @@ class SqliteBulkWriter:
 
     def __init__(
         self,
-        storage: tuple[str, int],
+        storage: StorageIdentity,
         writer: Writer,
         entry: Entry,
         info: CollectionInfo,

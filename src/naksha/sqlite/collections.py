@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -14,18 +13,9 @@ from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArg
 from naksha.sqlite.files import WRITES, guard
 from naksha.sqlite.pins import check_unguarded
 from naksha.sqlite.rows import Collection, collection_of
-from naksha.sqlite.sql import queries, sql, statements_of, text_literal
+from naksha.sqlite.shell_triggers import create_triggers
+from naksha.sqlite.sql import queries, sql, statements_of
 from naksha.sqlite.transaction import INT8_MAX, Transaction
-
-_EVENTS: Final = (
-    ("insert", "created", "NEW"),
-    ("update", "updated", "OLD"),
-    ("delete", "deleted", "OLD"),
-)
-"""What a trigger is for, what it counts, and the row whose box it counts."""
-_NO_GEOMETRY: Final = (
-    "A geometry can be written only through Naksha: the index of boxes could not follow"
-)
 
 
 def create(
@@ -67,9 +57,7 @@ def create(
 def create_tables(connection: sqlite3.Connection, made: Collection) -> None:
     """Tables and triggers of a new collection."""
     create_plain_tables(connection, made)
-    for script in triggers(made):
-        for statement in statements_of(script):
-            connection.execute(statement)
+    create_triggers(connection, made)
     for suffix in ("_del", "_hst", "_meta"):
         guard(connection, made.id + suffix, WRITES)
 
@@ -83,31 +71,6 @@ def create_plain_tables(connection: sqlite3.Connection, made: Collection) -> Non
     for script in ("create_tables", "create_tombstone_indices"):
         for statement in statements_of(sql(script, **slots)):
             connection.execute(statement)
-
-
-def triggers(made: Collection) -> Iterator[str]:
-    """The scripts that make the triggers, put together from the parts they have in common."""
-    slots = made.tables | {
-        "columns": queries()["state_columns"],
-        "id_literal": text_literal(made.id),
-        "no_geometry": text_literal(_NO_GEOMETRY),
-    }
-    uuid = sql("shell_uuid", **slots)
-    for event, what, row in _EVENTS:
-        xyz = sql(f"{event}_xyz", uuid=uuid, **slots)
-        parts = {
-            "begin": queries()["shell_begin"] + ";",
-            "log": sql("shell_log", what=what, row=row, **slots) + ";",
-            "retire": sql("shell_retire", **slots) + ";",
-            "end": sql("shell_end", **slots) + ";",
-            "tags": sql("shell_tags", **slots) + ";",
-            "refuse_collection": sql("shell_refuse_collection", **slots),
-            "refuse_stale": sql("shell_refuse_stale", **slots),
-            "refuse_document": sql("shell_refuse_document", **slots),
-            "document": sql("shell_document", xyz=xyz, **slots),
-            "xyz": xyz,
-        }
-        yield sql(f"{event}_triggers", **slots, **parts) + ";"
 
 
 def create_indices(connection: sqlite3.Connection, made: Collection) -> None:

@@ -6,21 +6,27 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from naksha.model.errors import InvalidArgument, NotFound, NotSupported
+from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
+from naksha.model.identity import StorageIdentity, check_fork, parse_identity
 from naksha.sqlite.errors import translated
 from naksha.sqlite.functions import add_functions
 from naksha.sqlite.rows import Collection
+from naksha.sqlite.shell_triggers import create_triggers
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """How many of the schema's files have been run on a file of ours."""
 TOMBSTONES_VERSION: Final = 3
 """The schema in which tombstones have indices."""
+FORMER_IDS_VERSION: Final = 4
+"""The schema in which the triggers know the former ids of the storage."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
+FORK_BUSY_S: Final = 2.0
+"""How long a fork waits for other processes to close the file."""
 WRITES: Final = ("INSERT", "UPDATE", "DELETE")
 _PRAGMAS: Final = (
     "connection_synchronous",
@@ -39,7 +45,7 @@ GUARDED: Final = {
     "naksha_overlaid": WRITES,
     "naksha_storage": (
         "INSERT",
-        "UPDATE OF one, id, number, last_collection, last_overlay, last_txn, last_ord",
+        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_txn, last_ord",
         "DELETE",
     ),
 }
@@ -67,11 +73,16 @@ def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
 
 
 def open_file(
-    path: Path, storage_id: str | None, number: int, busy_s: float, *, must_exist: bool = False
-) -> tuple[sqlite3.Connection, str, int]:
+    path: Path,
+    storage_id: str | None,
+    made: tuple[str, int],
+    busy_s: float,
+    *,
+    must_exist: bool = False,
+) -> tuple[sqlite3.Connection, StorageIdentity]:
     """The file with a storage in it, made when it is new (NotFound if it must exist) and upgraded
-    when it is older than we are. Gives the connection, and id and number of the storage; an id of
-    None takes whatever the file holds."""
+    when it is older than we are. Gives the connection, and the identity of the storage: `made` are
+    the id and number of a new one, `storage_id` is the id that it must have, None for any."""
     if must_exist and not path.exists():
         raise NotFound(f"There is no file {path}", field="storage")
     with translated():
@@ -82,17 +93,47 @@ def open_file(
                 if must_exist:
                     raise NotFound(f"There is no storage in the file {path}", field="storage")
                 connection.execute(queries()["wal"])
-                found = _create(connection, path, storage_id or "naksha", number)
-            if storage_id is not None and found[0] != storage_id:
+                found = _create(connection, path, made)
+            if storage_id is not None and found != storage_id:
                 raise InvalidArgument(
-                    f"The file holds storage {found[0]!r}, not {storage_id!r}", field="storage_id"
+                    f"The file holds storage {found!r}, not {storage_id!r}", field="storage_id"
                 )
             if _version_of(connection) < SCHEMA_VERSION:
                 _upgrade(connection)
+            identity = _identity_of(connection)
         except BaseException:
             connection.close()
             raise
-    return connection, found[0], found[1]
+    return connection, identity
+
+
+def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdentity:
+    """Give the storage in a file another id and number, and return its identity. Conflict while
+    the file is open elsewhere."""
+    connection, identity = open_file(path, None, made, busy_s, must_exist=True)
+    try:
+        check_fork(identity, made[0])
+        try:
+            connection.execute(queries()["no_wal"])
+        except sqlite3.OperationalError as error:
+            raise Conflict(
+                f"The storage in {path} is in use and cannot be forked; close it everywhere first",
+                field="storage",
+            ) from error
+        with translated():
+            connection.execute(queries()["begin"])
+            try:
+                connection.execute(queries()["managed"], (1,))
+                connection.execute(queries()["storage_fork"], made)
+                connection.execute(queries()["managed"], (0,))
+                connection.execute(queries()["commit"])
+            except BaseException:
+                connection.execute(queries()["rollback"])
+                raise
+            connection.execute(queries()["wal"])
+            return _identity_of(connection)
+    finally:
+        connection.close()
 
 
 def _version_of(connection: sqlite3.Connection) -> int:
@@ -100,8 +141,12 @@ def _version_of(connection: sqlite3.Connection) -> int:
     return version
 
 
-def _owner_of(connection: sqlite3.Connection, path: Path) -> tuple[str, int] | None:
-    """Id and number of the storage in the file; None while it is empty."""
+def _identity_of(connection: sqlite3.Connection) -> StorageIdentity:
+    return parse_identity(*connection.execute(queries()["storage_identity"]).fetchone())
+
+
+def _owner_of(connection: sqlite3.Connection, path: Path) -> str | None:
+    """The id of the storage in the file; None while it is empty."""
     (application,) = connection.execute(queries()["application_id"]).fetchone()
     version = _version_of(connection)
     (tables,) = connection.execute(queries()["table_count"]).fetchone()
@@ -115,23 +160,21 @@ def _owner_of(connection: sqlite3.Connection, path: Path) -> tuple[str, int] | N
             f"{SCHEMA_VERSION}); upgrade Naksha",
             field="file",
         )
-    found: tuple[str, int] = connection.execute(queries()["storage_info"]).fetchone()
-    return found
+    (found,) = connection.execute(queries()["storage_id"]).fetchone()
+    return str(found)
 
 
-def _create(
-    connection: sqlite3.Connection, path: Path, storage_id: str, number: int
-) -> tuple[str, int]:
+def _create(connection: sqlite3.Connection, path: Path, made: tuple[str, int]) -> str:
     """Set the schema up, unless another process did at the same moment."""
     connection.execute(queries()["begin"])
     try:
         found = _owner_of(connection, path)
         if found is None:
             _run_schema(connection, 0)
-            connection.execute(queries()["storage_insert"], (storage_id, number))
+            connection.execute(queries()["storage_insert"], made)
             _guard_all(connection)
             connection.execute(sql("application_id_set", value=str(APPLICATION_ID)))
-            found = (storage_id, number)
+            found = made[0]
         connection.execute(queries()["commit"])
     except BaseException:
         connection.execute(queries()["rollback"])
@@ -158,6 +201,8 @@ def _run_schema(connection: sqlite3.Connection, known: int) -> None:
             connection.execute(statement)
     if known < TOMBSTONES_VERSION:
         _index_tombstones(connection)
+    if known < FORMER_IDS_VERSION:
+        _make_triggers(connection)
     connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
 
 
@@ -168,6 +213,12 @@ def _index_tombstones(connection: sqlite3.Connection) -> None:
         for script in ("create_tombstone_indices", "fill_tombstone_indices"):
             for statement in statements_of(sql(script, **tables)):
                 connection.execute(statement)
+
+
+def _make_triggers(connection: sqlite3.Connection) -> None:
+    """Make the triggers of all collections again, as new ones have them."""
+    for row in connection.execute(queries()["collections"], (True,)).fetchall():
+        create_triggers(connection, Collection(*row))
 
 
 def _guard_all(connection: sqlite3.Connection) -> None:

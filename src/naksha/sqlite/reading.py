@@ -12,6 +12,7 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.model.guid import Guid
+from naksha.model.identity import StorageIdentity
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Intersects, Query, SortKey
 from naksha.model.state import Found, State
@@ -154,14 +155,14 @@ def uncut(query: Query) -> Query:
 
 
 def state(
-    connection: sqlite3.Connection, storage: tuple[str, int], layers: Layers, state_id: str
+    connection: sqlite3.Connection, storage: StorageIdentity, layers: Layers, state_id: str
 ) -> State:
     """See `Reader.state`. What the branch sees comes first: there a state ends when the branch
     ended it. Then all other places, since the id is unique in the storage."""
     reference = parse_state_id(state_id)
     known = _collection_of(connection, storage, reference)
     if known is None or known.delete_at:
-        raise NotFound(f"No state {state_id!r} in storage {storage[0]!r}")
+        raise NotFound(f"No state {state_id!r} in storage {storage.id!r}")
     seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
     rows = connection.execute(queries()["overlays_of"], (known.number,))
     others = [known, *(overlay_of(known, *row) for row in rows)]
@@ -180,19 +181,18 @@ def state(
 
 
 def _collection_of(
-    connection: sqlite3.Connection, storage: tuple[str, int], reference: StateRef
+    connection: sqlite3.Connection, storage: StorageIdentity, reference: StateRef
 ) -> Collection | None:
     """The collection that a state id names."""
     name: str | None = None
     if isinstance(reference, Guid):
-        if reference.storage_id == storage[0]:
-            name = reference.collection_id
-    elif reference.storage_number == storage[1]:
+        name = reference.collection_id
+    elif storage.knows(reference):
         row = connection.execute(
             queries()["collection_by_number"], (reference.collection_number,)
         ).fetchone()
         name = None if row is None else row[0]
-    if name is None:
+    if name is None or not storage.wrote(reference, name):
         return None
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     return None if row is None else Collection(*row)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import NotSupported
+from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_collection_id
 from naksha.model.query import Query, SortKey
 from naksha.model.state import Found, Outcome, State
@@ -39,7 +40,7 @@ class SessionReader(ABC):
 
     @property
     @abstractmethod
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         """Id and number of the storage."""
 
     @abstractmethod
@@ -133,7 +134,7 @@ class SqliteSession(SessionReader, CheckedSession):
         writer: Writer,
         readers: Readers,
         entry: Entry,
-        storage: tuple[str, int],
+        storage: StorageIdentity,
         scope: Collection[str] | None = None,
     ) -> None:
         self._writer = writer
@@ -220,7 +221,7 @@ class SqliteSession(SessionReader, CheckedSession):
     # ---- What was found to be right ----------------------------------------------------------
 
     @property
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         return self._storage_info
 
     def _reader(self) -> SqliteSession:
@@ -294,7 +295,7 @@ class InSession(SessionReader):
         return self._seen
 
     @property
-    def _storage(self) -> tuple[str, int]:
+    def _storage(self) -> StorageIdentity:
         return self._session._storage
 
     async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -10,7 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Self
 
-from naksha.model.names import check_storage_id
+from naksha.model.identity import StorageIdentity
+from naksha.model.names import check_storage_id, storage_id_from
 from naksha.model.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
@@ -19,7 +20,7 @@ from naksha.spi.storage import Layer, Mismatch, Storage
 from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
 from naksha.sqlite.checks import mismatches
-from naksha.sqlite.files import BUSY_S, open_file
+from naksha.sqlite.files import BUSY_S, FORK_BUSY_S, fork_file, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
 from naksha.sqlite.maintenance import expire, maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
@@ -48,21 +49,25 @@ class SqliteStorage(BulkStorage):
         busy_s: float = BUSY_S,
         readers_max: int = READERS_MAX,
         must_exist: bool = False,
+        new_id: str | None = None,
     ) -> Self:
         """Open the storage in a file (a path, or a location `file:…`), which is made when it is
         not there; with `must_exist` that is NotFound.
 
-        `storage_id` is that of a new storage ("naksha" when not given), and must be that of an
-        existing one. `number` is the storage's 40-bit number, random when a new storage gets none.
-        A `clock` makes transactions start at its time. A writer waits `busy_s` seconds for
-        another process that writes."""
-        if storage_id is not None:
-            check_storage_id(storage_id)
+        `storage_id` is that of a new storage, and must be that of an existing one; `new_id` is
+        that of a new storage only. Without either it is made from the name of the file. `number`
+        is the storage's 40-bit number, random when a new storage gets none. A `clock` makes
+        transactions start at its time. A writer waits `busy_s` seconds for another process that
+        writes."""
+        place = path_of(path)
+        for id_ in (storage_id, new_id):
+            if id_ is not None:
+                check_storage_id(id_)
         if number is None:
             number = _random.randint(0, STORAGE_NUMBER_MAX)
-        place = path_of(path)
-        connection, id_, known = await asyncio.to_thread(
-            open_file, place, storage_id, number, busy_s, must_exist=must_exist
+        made = (storage_id or new_id or storage_id_from(place.stem), number)
+        connection, identity = await asyncio.to_thread(
+            open_file, place, storage_id, made, busy_s, must_exist=must_exist
         )
         loop, news = asyncio.get_running_loop(), News(LOOK_S)
 
@@ -71,7 +76,7 @@ class SqliteStorage(BulkStorage):
 
         writer = Writer(connection, published)
         readers = Readers(place, busy_s, readers_max)
-        file = OpenFile((id_, known), clock, readers, writer, news, StageFiles(place))
+        file = OpenFile(identity, clock, readers, writer, news, StageFiles(place))
         storage = cls(place, file)
         try:
             await storage._publish()
@@ -79,6 +84,27 @@ class SqliteStorage(BulkStorage):
             await storage.close()
             raise
         return storage
+
+    @classmethod
+    async def fork(
+        cls,
+        path: str | Path,
+        storage_id: str | None = None,
+        *,
+        number: int | None = None,
+        busy_s: float = FORK_BUSY_S,
+    ) -> StorageIdentity:
+        """Give a copied file an id and a number of its own: by default an id as a new file of that
+        name would have it, and a random number. The file must not be open anywhere.
+
+        Raises:
+            Conflict: It is open, or has had that id before.
+        """
+        place = path_of(path)
+        wanted = check_storage_id(storage_id or storage_id_from(place.stem))
+        if number is None:
+            number = _random.randint(0, STORAGE_NUMBER_MAX)
+        return await asyncio.to_thread(fork_file, place, (wanted, number), busy_s)
 
     async def close(self) -> None:
         await self._writer.close()

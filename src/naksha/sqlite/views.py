@@ -18,13 +18,13 @@ import pyarrow as pa
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotSupported, Retryable, VersionNotFound
+from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.query import Query, SortKey
 from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
-from naksha.model.uuids import txn_number
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi import chunks
 from naksha.spi.arrow import STATES, schema_of
@@ -55,7 +55,7 @@ _random = random.SystemRandom()
 class OpenFile:
     """What all views of one open storage share."""
 
-    info: tuple[str, int]
+    info: StorageIdentity
     clock: Clock | None
     readers: Readers
     writer: Writer
@@ -73,12 +73,16 @@ class View:
         self._scope = scope
 
     @property
+    def identity(self) -> StorageIdentity:
+        return self._file.info
+
+    @property
     def id(self) -> str:
-        return self._file.info[0]
+        return self._file.info.id
 
     @property
     def number(self) -> int:
-        return self._file.info[1]
+        return self._file.info.number
 
     @property
     def _readers(self) -> Readers:
@@ -225,7 +229,7 @@ class View:
         await self._publish()
         return await self._read(
             lambda c: splits.plan(
-                c, self._file.info, self._layers, collection, query, at, hidden=hidden
+                c, self._file.info.key, self._layers, collection, query, at, hidden=hidden
             )
         )
 
@@ -233,7 +237,7 @@ class View:
         self, split: Split, columns: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         """Whatever the branch: a split says itself which layers it reads."""
-        split.check_storage(self._file.info)
+        split.check_storage(self._file.info.key)
         part = splits.part_of(split)
         names = schema_of(STATES.names if columns is None else columns).names
         async with self._readers.snapshot() as snapshot:
@@ -333,7 +337,7 @@ class View:
     # ---- The log -----------------------------------------------------------------------------
 
     async def transaction(self, txn: int | str) -> Transaction:
-        number = txn_number(txn, self.number)
+        number = self.identity.txn_of(txn)
         found = await self._read(lambda c: log.find(c, number))
         if found is None:
             raise VersionNotFound(f"There is no transaction {txn}")

@@ -242,8 +242,8 @@ async def place_of_tag(storage: Storage, tag: Tag) -> Place:
 
 async def _txn_of(storage: Storage, point: AtUuid) -> int:
     found = Uuid.parse(point.uuid)
-    if found.storage_number != storage.number:
-        raise VersionNotFound(f"{point.uuid} is of another storage")
     if found.type == TYPE_TRANSACTION:
-        return found.txn
+        return storage.identity.txn_of(point.uuid)
+    if not storage.identity.knows(found):
+        raise VersionNotFound(f"{point.uuid} is of another storage")
     return (await storage.state(point.uuid)).txn

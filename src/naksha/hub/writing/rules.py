@@ -7,6 +7,7 @@ from typing import NamedTuple
 from naksha.hub.requests import IfExists, Modification
 from naksha.hub.writing.namespaces import TagChange
 from naksha.model.collection import CollectionInfo
+from naksha.model.identity import StorageIdentity
 from naksha.model.state import State
 from naksha.model.write_checks import lock_of
 
@@ -18,7 +19,7 @@ class Rules(NamedTuple):
     tags: TagChange
     detects: bool
     """Whether a feature must say the version that is there."""
-    storage: tuple[str, int]
+    storage: StorageIdentity
     collection: CollectionInfo | None
 
     def number_of(self, uuid: str | None) -> int | None:

@@ -141,7 +141,7 @@ class _Write:
                 batch.rules,
                 self._tags,
                 self._request.conflict_detection or self._line.base is not None,
-                (self._target.storage.id, self._target.storage.number),
+                self._target.storage.identity,
                 info,
             )
             entries = plain_entries(batch.entries, None if info is None else info.id_prefix)

@@ -1,6 +1,15 @@
 -- name: storage_info
 SELECT id, number FROM naksha_storage
 
+-- name: storage_identity
+SELECT id, number, former FROM naksha_storage
+
+-- name: database_name
+SELECT current_database()
+
+-- name: storage_fork
+SELECT naksha_storage_fork($1, $2)
+
 -- name: storage_insert
 SELECT naksha_storage_name($1, $2)
 

@@ -1,10 +1,13 @@
 -- The storage's own tables. Feature tables are made per collection (060).
 
+-- `former` are the ids and numbers that the storage had before it was forked, oldest first; see
+-- naksha_storage_fork and naksha.model.identity.
 CREATE TABLE IF NOT EXISTS naksha_storage (
     singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
     id             text NOT NULL,
     number         int8 NOT NULL CHECK (number BETWEEN 0 AND (1::int8 << 40) - 1),
-    tx_log_days    int8 NOT NULL DEFAULT 36500
+    tx_log_days    int8 NOT NULL DEFAULT 36500,
+    former         jsonb NOT NULL DEFAULT '[]'
 );
 
 CREATE SEQUENCE IF NOT EXISTS naksha_collection_number_seq AS int4 MAXVALUE 1048575 NO CYCLE;

@@ -103,21 +103,28 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_lock_of(c naksha_collection, state_id text) RETURNS int8
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
-    prefix text;
-    number int8;
-    bits   text[];
-BEGIN
-    SELECT s.id || ':' || naksha_name(c) || ':', s.number INTO prefix, number FROM naksha_storage s;
-    IF starts_with(state_id, prefix) THEN
-        RETURN substring(substr(state_id, length(prefix) + 1)
-                         FROM '^\d{1,4}:\d{1,2}:\d{1,2}:(\d{1,18})$')::int8;
-    END IF;
-    bits := regexp_match(replace(lower(state_id), '-', ''),
+    name   text := naksha_name(c);
+    bits   text[] := regexp_match(replace(lower(state_id), '-', ''),
         '^([0-9a-f]{5})([0-9a-f]{7})4([0-9a-f]{3})[89ab][0-9a-f]{4}[19]([0-9a-f]{10})$');
-    IF naksha_hex_int(bits[4]) = number AND naksha_hex_int(bits[1]) = (
-           SELECT n.number FROM naksha_collection n WHERE n.id = naksha_name(c)) THEN
-        RETURN naksha_hex_int(bits[2] || bits[3]);
-    END IF;
+    known  record;
+    prefix text;
+    found  int8;
+BEGIN
+    FOR known IN SELECT * FROM naksha_storage_ids(name) LOOP
+        prefix := known.id || ':' || name || ':';
+        IF starts_with(state_id, prefix) THEN
+            found := substring(substr(state_id, length(prefix) + 1)
+                               FROM '^\d{1,4}:\d{1,2}:\d{1,2}:(\d{1,18})$')::int8;
+        ELSIF naksha_hex_int(bits[4]) = known.number AND naksha_hex_int(bits[1]) = (
+                  SELECT n.number FROM naksha_collection n WHERE n.id = name) THEN
+            found := naksha_hex_int(bits[2] || bits[3]);
+        ELSE
+            CONTINUE;
+        END IF;
+        IF found BETWEEN known.first_i AND known.last_i THEN
+            RETURN found;
+        END IF;
+    END LOOP;
     RETURN NULL;
 END $$;
 

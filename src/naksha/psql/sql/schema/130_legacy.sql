@@ -122,7 +122,12 @@ SELECT t.i, t.psql_id AS txid, t.txn % 100000000000 AS txi, t.ts AS txts, s.numb
        t.id AS "table", t.msg_text COLLATE "C" AS commit_msg, t.msg_json AS commit_json,
        CASE WHEN t.seq_number IS NOT NULL AND t.action <> 'MESSAGE' THEN t.id END AS space,
        t.seq_number AS id, CASE WHEN t.seq_number IS NOT NULL THEN t.seq_ts END AS ts
-  FROM naksha_tx t CROSS JOIN naksha_storage s
+  FROM naksha_tx t CROSS JOIN LATERAL (
+           SELECT coalesce((SELECT (f.value->>'number')::int8
+                              FROM jsonb_array_elements(k.former) WITH ORDINALITY AS f(value, place)
+                             WHERE t.txn <= (f.value->>'txn')::int8 ORDER BY f.place LIMIT 1),
+                           k.number) AS number
+             FROM naksha_storage k) AS s
  WHERE t.action <> 'MODIFY_COLLECTION'
     OR NOT EXISTS (SELECT FROM naksha_tx f WHERE f.txn = t.txn AND f.id = t.id
                       AND f.action = 'MODIFY_FEATURES')

@@ -101,11 +101,7 @@ BEGIN
      HAVING max(k.number) > 0;
     -- A collection before its overlays, which have their numbers from it.
     FOR c IN SELECT * FROM naksha_collection ORDER BY overlay LOOP
-        EXECUTE format('SELECT setval(%L, max(i)) FROM (SELECT max(i) AS i FROM %I UNION ALL '
-                       'SELECT max(i) FROM %I UNION ALL SELECT max(i) FROM %I UNION ALL '
-                       'SELECT pg_sequence_last_value(%1$L) UNION ALL '
-                       'SELECT max(last_i) FROM naksha_former WHERE id = %L AND last_i > 0) AS m '
-                       'HAVING max(i) IS NOT NULL', naksha_numbers(c),
-                       c.id, c.id || '_del', c.id || '_hst', c.id);
+        PERFORM setval(naksha_numbers(c), l.last_i)
+           FROM naksha_last_i(c) AS l(last_i) WHERE l.last_i IS NOT NULL;
     END LOOP;
 END $$;

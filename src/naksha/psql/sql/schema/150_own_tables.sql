@@ -9,6 +9,77 @@ BEGIN ATOMIC
     INSERT INTO naksha_storage (id, number) VALUES (storage_id, number) ON CONFLICT DO NOTHING;
 END;
 
+-- The ids and numbers under which this storage wrote states of a collection, the present one last,
+-- each with the first and last row number. A storage that was forked has several.
+CREATE OR REPLACE FUNCTION naksha_storage_ids(collection_id text)
+RETURNS TABLE (id text, number int8, first_i int8, last_i int8)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.id, k.number, coalesce(max(k.last_i) OVER (
+               ORDER BY k.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) + 1, 0), k.last_i
+      FROM (SELECT f.value->>'id', (f.value->>'number')::int8,
+                   coalesce((f.value->'lastI'->>collection_id)::int8, 0), f.place
+              FROM naksha_storage s,
+                   jsonb_array_elements(s.former) WITH ORDINALITY AS f(value, place)
+            UNION ALL
+            SELECT s.id, s.number, 9223372036854775807, 9223372036854775807 FROM naksha_storage s)
+          AS k(id, number, last_i, place)
+     ORDER BY k.place;
+END $$;
+
+-- The last row number that a collection has given out. Sequences are not replicated, so the rows
+-- are asked, too.
+CREATE OR REPLACE FUNCTION naksha_last_i(c naksha_collection) RETURNS int8
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    found int8;
+BEGIN
+    EXECUTE format('SELECT max(i) FROM (SELECT max(i) AS i FROM %I UNION ALL '
+                   'SELECT max(i) FROM %I UNION ALL SELECT max(i) FROM %I UNION ALL '
+                   'SELECT pg_sequence_last_value(%L) UNION ALL '
+                   'SELECT max(last_i) FROM naksha_former WHERE id = %L AND last_i > 0) AS m',
+                   c.id, c.id || '_del', c.id || '_hst', naksha_numbers(c), c.id) INTO found;
+    RETURN found;
+END $$;
+
+-- Gives a copy of a storage an id and a number of its own. What was written before keeps its ids,
+-- and the storage still answers to them. Nobody else may have the storage open: the elected
+-- sequencer holds lock 5, a writer holds lock 0.
+CREATE OR REPLACE FUNCTION naksha_storage_fork(new_id text, new_number int8) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
+DECLARE
+    s     naksha_storage;
+    rows_ jsonb;
+BEGIN
+    PERFORM naksha_mark_own();
+    IF NOT pg_try_advisory_xact_lock(naksha_lock_class(), 5)
+       OR NOT pg_try_advisory_xact_lock(naksha_lock_class(), 0) THEN
+        PERFORM naksha_raise('N0005', 'The storage is in use and cannot be forked',
+            '{"field": "storage"}', 'Close it everywhere, and end transactions that write to it');
+    END IF;
+    SELECT * INTO s FROM naksha_storage FOR UPDATE;
+    IF new_id !~ '^[a-z][a-z0-9_-]{0,31}$' THEN
+        PERFORM naksha_raise('N0006', format('%L is not a valid storage id', new_id),
+            '{"field": "id"}', 'It must match ^[a-z][a-z0-9_-]{0,31}$');
+    END IF;
+    IF new_id = s.id OR new_number = s.number OR EXISTS (
+           SELECT FROM jsonb_array_elements(s.former) AS f(value)
+            WHERE f.value->>'id' = new_id OR (f.value->>'number')::int8 = new_number) THEN
+        PERFORM naksha_raise('N0005', format('The storage has, or had, the id %L or the number %s',
+            new_id, new_number), '{"field": "id"}', 'A fork needs an id that it never had');
+    END IF;
+    SELECT coalesce(jsonb_object_agg(k.name, k.last_i), '{}') INTO rows_
+      FROM (SELECT naksha_name(c), coalesce(max(naksha_last_i(c)), 0) FROM naksha_collection c
+             GROUP BY 1) AS k(name, last_i);
+    UPDATE naksha_storage SET id = new_id, number = new_number,
+           former = s.former || jsonb_build_array(jsonb_build_object(
+               'id', s.id, 'number', s.number, 'lastI', rows_,
+               'txn', (SELECT last_value FROM naksha_tx_object_id_seq)::text,
+               'version', (SELECT coalesce(max(v.seq_number), 0) FROM naksha_version v)));
+END $$;
+
 -- How many days the log and its versions are kept.
 CREATE OR REPLACE FUNCTION naksha_storage_keep_log(days int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -131,7 +202,7 @@ END;
 
 SELECT naksha_guard(t.name, 'INSERT OR UPDATE OR DELETE OR TRUNCATE', t.hint)
   FROM (VALUES
-    ('naksha_storage', 'Use naksha_storage_keep_log(days); the rest never changes'),
+    ('naksha_storage', 'Use naksha_storage_keep_log(days) or naksha_storage_fork(id, number)'),
     ('naksha_collection', 'Use naksha_collection_create, naksha_collection_change, '
      'naksha_collection_drop or naksha_collection_restore'),
     ('naksha_former', 'Use naksha_collection_drop; maintenance removes what is dropped'),

@@ -36,11 +36,27 @@ PRAGMA user_version = {{value}}
 -- name: table_count
 SELECT count(*) FROM sqlite_master
 
--- name: storage_info
-SELECT id, number FROM naksha_storage
+-- name: storage_id
+SELECT id FROM naksha_storage
+
+-- name: storage_identity
+SELECT id, number, former FROM naksha_storage
 
 -- name: storage_insert
 INSERT INTO naksha_storage (one, id, number) VALUES (1, ?, ?)
+
+-- name: storage_fork
+-- The version and the row numbers up to which states and transactions keep the former identity.
+UPDATE naksha_storage
+   SET id = ?1, number = ?2,
+       former = json_insert(former, '$[#]', json_object(
+           'id', id, 'number', number, 'txn', CAST(last_txn AS TEXT),
+           'version', (SELECT coalesce(max(seq_number), 0) FROM naksha_version),
+           'lastI', (SELECT json_group_object(c.id, c.next_i - 1) FROM naksha_collection c)))
+
+-- name: no_wal
+-- Fails while another connection has the file open.
+PRAGMA journal_mode = DELETE
 
 -- name: begin
 BEGIN IMMEDIATE

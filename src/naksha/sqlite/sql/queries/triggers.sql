@@ -89,17 +89,34 @@ WHEN NEW.jsondata GLOB '*\u[dD][89abAB]*'
 THEN RAISE(ABORT, 'Characters are written as they are, not as \ud…')
 WHEN json_type(NEW.jsondata, '$.geometry') <> 'null' THEN RAISE(ABORT, {{no_geometry}})
 
+-- name: shell_identities
+-- The ids of the storage, the present one last, each with the first and last row number of the
+-- states that it gave them to.
+SELECT e.id, e.last_i, coalesce(max(e.last_i) OVER (
+           ORDER BY e.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) + 1, 0) AS first_i
+  FROM (SELECT f.value ->> 'id' AS id, f.key AS place,
+               coalesce((SELECT l.value FROM json_each(f.value, '$.lastI') l
+                          WHERE l.key = {{id_literal}}), 0) AS last_i
+          FROM naksha_storage o, json_each(o.former) AS f
+        UNION ALL
+        SELECT o.id, 9223372036854775807, 9223372036854775807 FROM naksha_storage o) AS e
+
 -- name: shell_refuse_stale
 -- Somebody writes what was read as a state of this collection that is not HEAD's any more. What
 -- follows storage and collection in a state id are four numbers, the last of which is the state's.
-WHEN (SELECT length(x.rest) - length(replace(x.rest, ':', '')) = 3
-             AND x.rest NOT GLOB '*[^0-9:]*'
-             AND CAST(substr(x.rest, length(rtrim(x.rest, '0123456789')) + 1) AS INTEGER) <> OLD.i
-        FROM (SELECT substr(u.uuid, length(u.prefix) + 1) AS rest
-                FROM (SELECT json_extract(NEW.jsondata, '$.properties."@ns:com:here:xyz".uuid')
-                                 AS uuid, o.id || ':' || {{id_literal}} || ':' AS prefix
-                        FROM naksha_storage o) AS u
-               WHERE substr(u.uuid, 1, length(u.prefix)) = u.prefix) AS x)
+-- Under a former id of the storage only states up to a row number are its own.
+WHEN EXISTS (SELECT 1 FROM (
+        SELECT CAST(substr(x.rest, length(rtrim(x.rest, '0123456789')) + 1) AS INTEGER) AS i,
+               x.first_i, x.last_i
+          FROM (SELECT substr(u.uuid, length(u.prefix) + 1) AS rest, u.first_i, u.last_i
+                  FROM (SELECT json_extract(NEW.jsondata, '$.properties."@ns:com:here:xyz".uuid')
+                                   AS uuid, k.id || ':' || {{id_literal}} || ':' AS prefix,
+                               k.first_i, k.last_i
+                          FROM ({{identities}}) AS k) AS u
+                 WHERE substr(u.uuid, 1, length(u.prefix)) = u.prefix) AS x
+         WHERE length(x.rest) - length(replace(x.rest, ':', '')) = 3
+           AND x.rest NOT GLOB '*[^0-9:]*') AS y
+     WHERE y.i <> OLD.i AND y.i BETWEEN y.first_i AND y.last_i)
 THEN RAISE(ABORT, 'The feature was changed since it was read: its uuid is not that of HEAD')
 
 -- name: shell_document
@@ -116,6 +133,7 @@ SELECT DISTINCT t.value, NEW.n
  WHERE h.n = NEW.n;
 
 -- name: update_triggers
+DROP TRIGGER IF EXISTS {{head_}}before_update;
 CREATE TRIGGER {{head_}}before_update BEFORE UPDATE ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN
@@ -136,6 +154,7 @@ BEGIN
     {{refuse_stale}}
     END;
 END;
+DROP TRIGGER IF EXISTS {{head_}}after_update;
 CREATE TRIGGER {{head_}}after_update AFTER UPDATE ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0 AND (
     json_remove(NEW.jsondata, '$.properties."@ns:com:here:xyz"')
@@ -176,6 +195,7 @@ BEGIN
     {{end}}
 END;
 -- A namespace that was changed alone is put back.
+DROP TRIGGER IF EXISTS {{head_}}same_update;
 CREATE TRIGGER {{head_}}same_update AFTER UPDATE ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0 AND NEW.jsondata IS NOT OLD.jsondata
  AND json_remove(NEW.jsondata, '$.properties."@ns:com:here:xyz"')
@@ -204,6 +224,7 @@ json_object('action', 'UPDATE', 'version', OLD.version + 1,
     'crid', x.crid, 'qrid', OLD.qrid, 'mrid', coalesce(x.crid, OLD.qrid))
 
 -- name: insert_triggers
+DROP TRIGGER IF EXISTS {{head_}}before_insert;
 CREATE TRIGGER {{head_}}before_insert BEFORE INSERT ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN
@@ -229,6 +250,7 @@ BEGIN
     THEN RAISE(ABORT, 'The feature exists already; UPDATE it')
     END;
 END;
+DROP TRIGGER IF EXISTS {{head_}}after_insert;
 CREATE TRIGGER {{head_}}after_insert AFTER INSERT ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN
@@ -273,11 +295,13 @@ json_object('action', 'CREATE', 'version', x.version,
     'tags', json(coalesce(x.tags, '[]')), 'crid', x.crid, 'qrid', NULL, 'mrid', x.crid)
 
 -- name: delete_triggers
+DROP TRIGGER IF EXISTS {{head_}}before_delete;
 CREATE TRIGGER {{head_}}before_delete BEFORE DELETE ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN
     SELECT CASE {{refuse_collection}} END;
 END;
+DROP TRIGGER IF EXISTS {{head_}}after_delete;
 CREATE TRIGGER {{head_}}after_delete AFTER DELETE ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN
