@@ -205,3 +205,27 @@ async def test_sixteen_dated_versions_of_airports(storage: Storage, kind: str) -
     first, last = await range_of(storage, "2022-11-01T00:00..2022-12-01T00:00")
     survey = [change async for change in diff(first, last, "airports")]
     assert len(survey) == 600
+
+
+async def test_differences_over_the_year_1000(storage: Storage) -> None:
+    """Numbers of years with three and with four digits are compared as numbers."""
+    steps: list[Snapshot | Edits] = [
+        Snapshot(ms(31, 12, 998), [place("a", n=1), place("b", n=1)]),
+        Snapshot(ms(31, 12, 999), [place("a", n=2), place("b", n=1)]),
+        Snapshot(ms(1, 1, 1000), [place("a", n=3), place("b", n=1)]),
+        Snapshot(ms(1, 1, 1950), [place("a", n=4)]),
+    ]
+    await import_history(storage, CollectionInfo(id="places", max_age=1_000_000), steps, BY)
+    for ref, expected in [
+        ("1..2", {"a": 2}),
+        ("1..3", {"a": 3}),
+        ("1..HEAD", {"a": 4, "b": None}),
+        ("0998-12-31T00:00..0999-12-31T00:00", {"a": 2}),
+        ("0999-12-31T00:00..1950-01-01T00:00", {"a": 4, "b": None}),
+    ]:
+        old, new = await range_of(storage, ref)
+        found = [each async for each in diff(old, new, "places")]
+        assert {
+            each.id: each.new and each.new.feature["properties"]["n"] for each in found
+        } == expected
+        assert all(each.old is not None for each in found)

@@ -96,12 +96,20 @@ async def find_transaction(
     return found[0]
 
 
+def _uuid_of(txn: int, storage_number: int) -> str | None:
+    """The UUID of a transaction; None for a year that it has no room for, before 2000."""
+    try:
+        return str(Uuid.of_txn(txn, storage_number))
+    except InvalidArgument:
+        return None
+
+
 def transaction_json(found: Found) -> dict[str, Any]:
     """A transaction, as far as it may be shown: collections of others are left out."""
     transaction = found.transaction
     return {
         "type": "Transaction",
-        "uuid": str(Uuid.of_txn(transaction.txn, found.number)),
+        "uuid": _uuid_of(transaction.txn, found.number),
         "txn": str(transaction.txn),
         "storageId": found.storage_id,
         "version": transaction.seq_number,

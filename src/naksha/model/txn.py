@@ -20,6 +20,9 @@ YEAR_MAX: Final = 9223
 """The last year whose every day fits an int8."""
 
 LAST_DAY: Final = date(YEAR_MAX, 12, 31)
+FIRST_MS: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000)
+LAST_MS: Final = int(datetime(YEAR_MAX + 1, 1, 1, tzinfo=UTC).timestamp() * 1000) - 1
+"""The first and the last millisecond that a transaction can be of."""
 
 _DECIMAL: Final = re.compile(r"[1-9][0-9]{0,18}")
 
@@ -57,6 +60,21 @@ def day_bounds(day: date) -> tuple[int, int]:
     if day == LAST_DAY:
         return first, first + DAY_FACTOR
     return first, txn_of(day + timedelta(days=1), 0)
+
+
+def check_dated(at_ms: int, now_ms: int = LAST_MS) -> None:
+    """Check the time of a transaction that is dated in the past."""
+    if not FIRST_MS <= at_ms <= LAST_MS:
+        raise InvalidArgument(
+            f"{at_ms} is not a time from the year 1 to the year {YEAR_MAX}, in epoch milliseconds",
+            field="at_ms",
+        )
+    if at_ms > now_ms:
+        when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds")
+        raise InvalidArgument(
+            f"The time {when} lies in the future: a transaction is dated in the past",
+            field="at_ms",
+        )
 
 
 def first_kept(now_ms: int, days: int) -> int:

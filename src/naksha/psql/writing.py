@@ -14,6 +14,7 @@ from naksha.model.errors import Retryable, Unavailable
 from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.query import Query
+from naksha.model.txn import LAST_MS, check_dated
 from naksha.model.version import Version
 from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
@@ -86,6 +87,8 @@ class Writing(PsqlReader):
         check_app_id(app_id)
         check_author(author)
         if at_ms is not None:
+            # Without a clock of its own the storage goes by the clock of the server.
+            check_dated(at_ms, LAST_MS if self._clock is None else self._clock.now_ms())
             await self._publish()
         now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
         async with acquired(self._connections, leaves_nothing=True) as connection:

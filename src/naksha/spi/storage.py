@@ -341,7 +341,8 @@ class Storage(Reader, Staging, Protocol):
         self, app_id: str, author: str | None = None, *, at_ms: int | None = None
     ) -> AbstractAsyncContextManager[WriteSession]:
         """A session, committed on leaving the context. `at_ms` dates the transaction in the past
-        (history import); it is refused when the storage has later transactions."""
+        (history import); it is refused when it lies in the future, and when the storage has later
+        transactions."""
 
     async def run(
         self,

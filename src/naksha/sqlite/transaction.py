@@ -292,11 +292,12 @@ def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
     due = connection.execute(queries()["due"], (below,)).fetchall()
     if not due:
         return 0
-    last = connection.execute(queries()["last_version"]).fetchone() or (0, 0, 0)
-    number, last_ms = last[0], last[2]
+    last = connection.execute(queries()["last_version"]).fetchone()
+    number, last_ms = (0, None) if last is None else (last[0], last[2])
     for txn, ord_, dated in due:
         number += 1
-        last_ms = max(last_ms, now_ms if dated is None else dated)
+        own_ms = now_ms if dated is None else dated
+        last_ms = own_ms if last_ms is None else max(last_ms, own_ms)
         connection.execute(queries()["version_insert"], (number, txn, last_ms, ord_))
         connection.execute(queries()["log_publish"], (number, last_ms, txn))
     return int(number)

@@ -25,6 +25,7 @@ from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
 from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.txn import check_dated
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi import chunks
 from naksha.spi.arrow import STATES, schema_of
@@ -262,7 +263,10 @@ class View:
         check_author(author)
         if self._layers[0].txn is not None:
             raise NotSupported("What is read at a fixed version cannot be written to")
-        start_ms = self._now_ms() if at_ms is None else at_ms
+        start_ms = self._now_ms()
+        if at_ms is not None:
+            check_dated(at_ms, time.time_ns() // 1_000_000 if start_ms is None else start_ms)
+            start_ms = at_ms
         transaction = OpenTransaction(
             self.id,
             self._writer.counters,

@@ -8,8 +8,9 @@ import pytest
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, InvalidArgument
+from naksha.model.transaction import LogFilter
 from naksha.model.txn import date_of, sequence_of
-from naksha.model.version import AtTime
+from naksha.model.version import AtSeq, AtTime
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.suite_support import (
     APP,
@@ -132,12 +133,14 @@ class TestDays:
 
 
 PAST = date(2019, 5, 4)
+OLD_DAYS = [date(1950, 7, 1), date(1969, 12, 31), date(999, 12, 31), date(1, 1, 2)]
+"""Before the epoch, over it, from three digits of the year to four, and the first ones."""
 
 
 async def write_at(storage: Storage, name: str, day: date, n: int) -> None:
     async def work(session: WriteSession) -> None:
         if n == 0:
-            await session.create_collection(CollectionInfo(id=name))
+            await session.create_collection(CollectionInfo(id=name, max_age=1_000_000))
         await session.upsert(name, [point("x", n=n)])
 
     await storage.run(work, "import", "historian", at_ms=ms(day, 12))
@@ -207,3 +210,68 @@ class TestDatedTransactions:
             await session.create("old", [point("x")])
         state = await Handle(empty_storage, "old").get("x")
         assert (state.xyz["createdAt"], date_of(state.txn)) == (ms(PAST, 1), PAST)
+
+    @pytest.mark.parametrize("first", OLD_DAYS, ids=str)
+    async def test_years_before_1970_and_before_1000(
+        self, empty_storage: Storage, first: date
+    ) -> None:
+        """Transactions, publication, times, states and differences of a day long ago."""
+        days = [first, first + timedelta(days=1), first + timedelta(days=400)]
+        for n, day in enumerate(days):
+            await write_at(empty_storage, "old", day, n)
+        await published(empty_storage)
+        handle = Handle(empty_storage, "old")
+        log = await empty_storage.transactions()
+        assert [date_of(t.txn) for t in log] == days
+        assert [t.started_ms for t in log] == [ms(day, 12) for day in days]
+        assert [t.published_ms for t in log] == [ms(day, 12) for day in days]
+        for n, day in enumerate(days):
+            version = await empty_storage.resolve(AtTime(ms(day, 12)))
+            assert (version.seq_number, version.published_ms) == (n + 1, ms(day, 12))
+            (state,) = await handle.live(AtTime(ms(day, 12)))
+            assert state.feature["properties"]["n"] == n
+            assert state.xyz["updatedAt"] == ms(day, 12)
+            assert (await empty_storage.state(state.uuid)).feature["properties"]["n"] == n
+        assert await handle.live(AtTime(ms(days[0], 11))) == []
+        during = LogFilter(from_ms=ms(days[1]), to_ms=ms(days[2]))
+        assert [t.seq_number for t in await empty_storage.transactions(where=during)] == [2]
+
+    @pytest.mark.parametrize("first", OLD_DAYS, ids=str)
+    async def test_old_versions_survive_maintenance_and_today(
+        self, empty_storage: Storage, first: date
+    ) -> None:
+        days = [first, first + timedelta(days=1), first + timedelta(days=400)]
+        for n, day in enumerate(days):
+            await write_at(empty_storage, "old", day, n)
+        await published(empty_storage)
+        handle = Handle(empty_storage, "old")
+        await handle.update(point("x", n="today"))
+        await empty_storage.keep_log(1_000_000)
+        version = await published(empty_storage)
+        assert version.published_ms > ms(date(2023, 1, 1))
+        await empty_storage.maintain()
+        for n in range(len(days)):
+            (state,) = await handle.live(AtSeq(n + 1))
+            assert state.feature["properties"]["n"] == n
+        (state,) = await handle.live(seq(version))
+        assert state.xyz["createdAt"] == ms(first, 12)
+
+    async def test_a_time_beyond_now_is_refused(self, empty_storage: Storage) -> None:
+        for day in (tomorrow(), date(2062, 1, 1)):
+            with pytest.raises(InvalidArgument, match="future") as caught:
+                await write_at(empty_storage, "old", day, 0)
+            assert caught.value.field == "at_ms"
+        assert await empty_storage.transactions() == []
+        await write_at(empty_storage, "old", PAST, 0)
+        handle = Handle(empty_storage, "old")
+        await handle.update(point("x", n="today"))
+        assert date_of((await handle.get("x")).txn) < tomorrow() + timedelta(days=1)
+
+    async def test_now_is_what_the_clock_of_the_storage_says(
+        self, make_storage: StorageMaker
+    ) -> None:
+        clock = MovableClock(ms(PAST, 12))
+        storage = await make_storage(clock=clock)
+        with pytest.raises(InvalidArgument, match="future"):
+            await write_at(storage, "old", PAST + timedelta(days=1), 0)
+        await write_at(storage, "old", PAST, 0)

@@ -256,7 +256,7 @@ async def _gather(
         known = found.get(state.id)
         if known is None and len(found) == KEPT_MAX:
             more.add(state.id)
-        elif known is None or known.heading().txn < state.heading().txn:
+        elif known is None or int(known.heading().txn) < int(state.heading().txn):
             found[state.id] = state
     return found.keys() | more, None if more else found
 

@@ -8,7 +8,7 @@ SELECT greatest(
              (SELECT txn + 1 FROM naksha_version WHERE seq_number <= $1::int8
                ORDER BY seq_number DESC LIMIT 1), 0) END,
          CASE WHEN $3::int8 IS NULL THEN 0 ELSE coalesce(
-             (SELECT txn FROM naksha_version WHERE seq_ts >= to_timestamp($3 / 1000.0)
+             (SELECT txn FROM naksha_version WHERE seq_ts >= naksha_time_of($3)
                ORDER BY seq_ts, seq_number LIMIT 1), 9223372036854775807) END) AS first,
        least(
          coalesce((SELECT txn + 1 FROM naksha_version ORDER BY seq_number DESC LIMIT 1), 0),
@@ -16,7 +16,7 @@ SELECT greatest(
              (SELECT txn FROM naksha_version WHERE seq_number >= $1 ORDER BY seq_number LIMIT 1)
              END,
          CASE WHEN $4::int8 IS NOT NULL THEN
-             (SELECT txn FROM naksha_version WHERE seq_ts >= to_timestamp($4 / 1000.0)
+             (SELECT txn FROM naksha_version WHERE seq_ts >= naksha_time_of($4)
                ORDER BY seq_ts, seq_number LIMIT 1) END) AS until
 
 -- name: log_found

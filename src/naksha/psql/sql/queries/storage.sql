@@ -46,7 +46,7 @@ SELECT ST_MakePoint(0, 0)
 SELECT set_config('search_path', $1, $2)
 
 -- name: tx_start
-SELECT naksha_tx_start($1, $2, to_timestamp($3::int8 / 1000.0), $4)
+SELECT naksha_tx_start($1, $2, naksha_time_of($3), $4)
 
 -- name: tx_number
 -- The number of this transaction once something is in its log: one that changed nothing has none.
@@ -125,7 +125,7 @@ SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version WHERE 
 
 -- name: version_by_time
 SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
- WHERE seq_ts < to_timestamp(($1::int8 + 1) / 1000.0) ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
+ WHERE seq_ts < naksha_time_of($1::int8 + 1) ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
 
 -- name: version_from_txn
 -- The oldest published version that is not before a transaction.

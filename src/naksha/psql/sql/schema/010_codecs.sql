@@ -12,11 +12,12 @@ IMMUTABLE PARALLEL SAFE
 RETURN make_date((txn / 1000000000000000)::int, (txn / 10000000000000 % 100)::int,
                  (txn / 100000000000 % 100)::int);
 
--- First txn of a day.
+-- First txn of a day; that of the first day for -infinity, which is what asyncpg makes of it.
 CREATE OR REPLACE FUNCTION naksha_day_txn(day date) RETURNS int8
 IMMUTABLE PARALLEL SAFE
-RETURN (extract(year FROM day) * 1000000000000000 + extract(month FROM day) * 10000000000000
-    + extract(day FROM day) * 100000000000)::int8;
+RETURN CASE WHEN day <= date '0001-01-01' THEN 1010100000000000 ELSE
+    (extract(year FROM day) * 1000000000000000 + extract(month FROM day) * 10000000000000
+     + extract(day FROM day) * 100000000000)::int8 END;
 
 -- Everything of a GUID but the last part: '{storage}:{collection}:{year}:{month}:{day}:'.
 -- (Stable, as what it calls is: else the planner would not inline it.)
@@ -30,14 +31,16 @@ RETURNS text STABLE PARALLEL SAFE
 RETURN naksha_guid_prefix(storage_id, collection_id, txn) || i;
 
 -- The 128-bit form: object id 60 bits around the version nibble 4, then variant 10, year - 2000,
--- month, day, object type (0 transaction, 1 feature) and the 40-bit storage number.
+-- month, day, object type (0 transaction, 1 feature) and the 40-bit storage number. Null for a year
+-- that it has no room for: before 2000 and after 3023.
 CREATE OR REPLACE FUNCTION naksha_uuid(object_id int8, txn int8, object_type int, storage int8)
 RETURNS uuid IMMUTABLE PARALLEL SAFE
-RETURN (lpad(to_hex(object_id >> 12), 12, '0') || '4' || lpad(to_hex(object_id & 4095), 3, '0')
-    || to_hex((2 << 22) | ((txn / 1000000000000000 - 2000)::int << 12)
-              | ((txn / 10000000000000 % 100)::int << 8)
-              | ((txn / 100000000000 % 100)::int << 3) | object_type)
-    || lpad(to_hex(storage), 10, '0'))::uuid;
+RETURN CASE WHEN txn / 1000000000000000 BETWEEN 2000 AND 3023 THEN
+    (lpad(to_hex(object_id >> 12), 12, '0') || '4' || lpad(to_hex(object_id & 4095), 3, '0')
+     || to_hex((2 << 22) | ((txn / 1000000000000000 - 2000)::int << 12)
+               | ((txn / 10000000000000 % 100)::int << 8)
+               | ((txn / 100000000000 % 100)::int << 3) | object_type)
+     || lpad(to_hex(storage), 10, '0'))::uuid END;
 
 CREATE OR REPLACE FUNCTION naksha_hex_int(hex text) RETURNS int8
 IMMUTABLE PARALLEL SAFE

@@ -99,6 +99,11 @@ CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
 STABLE PARALLEL SAFE
 RETURN floor(extract(epoch FROM ts) * 1000)::int8;
 
+-- The way back; exact in every year, unlike to_timestamp, whose parameter is a float8.
+CREATE OR REPLACE FUNCTION naksha_time_of(epoch_ms int8) RETURNS timestamptz
+STABLE PARALLEL SAFE
+RETURN (timestamp 'epoch' + epoch_ms * interval '1 millisecond') AT TIME ZONE 'UTC';
+
 -- A state of the history as it was while it was valid: without its end. The text
 -- `"txn_next": "<number>"` can be nobody's content, because the number was drawn after the content
 -- was written (and quotes inside strings are escaped).

@@ -27,6 +27,47 @@ CREATE OR REPLACE FUNCTION naksha_now() RETURNS timestamptz
 STABLE
 RETURN coalesce(nullif(current_setting('naksha.now', true), '')::timestamptz, now());
 
+-- A time as `naksha.now` holds it: the same under every DateStyle and TimeZone.
+CREATE OR REPLACE FUNCTION naksha_time_text(at timestamptz) RETURNS text
+STABLE
+RETURN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00';
+
+-- A history import comes after all transactions of the storage and not after the present.
+CREATE OR REPLACE FUNCTION naksha_check_import(at timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF at > clock_timestamp() OR at < '0001-01-01 00:00:00+00' THEN
+        PERFORM naksha_raise('N0000', CASE WHEN at > clock_timestamp()
+            THEN format('The time %s lies in the future: a transaction is dated in the past',
+                        naksha_time_text(at))
+            ELSE 'A transaction is dated in the year 1 or later' END, '{"field": "at_ms"}');
+    END IF;
+    IF at < (SELECT max(seq_ts) FROM naksha_version)
+       OR naksha_txn(at, 0) < (SELECT naksha_day_txn(naksha_txn_day(last_value))
+                                 FROM naksha_tx_object_id_seq WHERE is_called) THEN
+        PERFORM naksha_raise('N0009',
+            'The storage has transactions later than ' || naksha_time_text(at), '{"field": "at"}');
+    END IF;
+END $$;
+
+-- One transaction has one application, author and time. Another storage of the database may take
+-- part in it, with the same ones.
+CREATE OR REPLACE FUNCTION naksha_check_started(who text[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    xid text := pg_current_xact_id()::text;
+BEGIN
+    IF current_setting('naksha.xid', true) IS DISTINCT FROM xid THEN
+        RETURN;
+    END IF;
+    IF current_setting(naksha_var('started'), true) IS NOT DISTINCT FROM xid
+       OR who <> ARRAY[current_setting('naksha.app_id'), current_setting('naksha.author'),
+                       current_setting('naksha.now')] THEN
+        PERFORM naksha_raise('N0009', 'naksha_tx_start was called before in this transaction',
+            '{"field": "app_id"}', 'Commit before you start another transaction');
+    END IF;
+END $$;
+
 -- `at` dates the transaction; a history import must come after everything that is there, an
 -- injected clock (`import` false) may say what it likes.
 CREATE OR REPLACE FUNCTION naksha_tx_start(
@@ -41,17 +82,17 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM naksha_raise('N0009', 'Writers need the isolation level READ COMMITTED');
     END IF;
-    IF import AND (at < (SELECT max(seq_ts) FROM naksha_version)
-       OR naksha_txn(at, 0) < (SELECT naksha_day_txn(naksha_txn_day(last_value))
-                                 FROM naksha_tx_object_id_seq WHERE is_called)) THEN
-        PERFORM naksha_raise('N0009', 'The storage has transactions later than ' || at,
-                             '{"field": "at"}');
+    IF import AND at IS NOT NULL THEN
+        PERFORM naksha_check_import(at);
     END IF;
+    PERFORM naksha_check_started(
+        ARRAY[app_id, coalesce(author, ''), coalesce(naksha_time_text(at), '')]);
     -- The transaction's id comes along, so that a value set for the session is never taken.
     PERFORM set_config('naksha.xid', pg_current_xact_id()::text, true),
+            set_config(naksha_var('started'), pg_current_xact_id()::text, true),
             set_config('naksha.app_id', app_id, true),
             set_config('naksha.author', coalesce(author, ''), true),
-            set_config('naksha.now', coalesce(at::text, ''), true);
+            set_config('naksha.now', coalesce(naksha_time_text(at), ''), true);
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_app_id() RETURNS text

@@ -23,11 +23,12 @@ DECLARE
 BEGIN
     label := left(to_char(day, 'YYYY_MM_DD'), letters);
     IF letters = 7 THEN
-        from_day := date_trunc('month', day);
+        from_day := date_trunc('month', day::timestamp);
         to_day := from_day + interval '1 month';
     ELSE
-        from_day := make_date(extract(year FROM day)::int / years * years, 1, 1);
-        to_day := from_day + make_interval(years => years);
+        -- There is no year 0: the first decade and century begin with the year 1.
+        from_day := make_date(greatest(extract(year FROM day)::int / years * years, 1), 1, 1);
+        to_day := make_date((extract(year FROM day)::int / years + 1) * years, 1, 1);
     END IF;
 END $$;
 
@@ -90,7 +91,7 @@ RETURN (to_timestamp(epoch_ms / 1000.0) AT TIME ZONE 'UTC')::date;
 -- The first transaction that is young enough to be kept for `keep_days`.
 CREATE OR REPLACE FUNCTION naksha_cutoff(now_ms int8, keep_days int8) RETURNS int8
 IMMUTABLE PARALLEL SAFE
-RETURN naksha_day_txn(naksha_utc_day(now_ms) - least(keep_days, 700000)::int);
+RETURN naksha_day_txn(naksha_utc_day(now_ms) - least(keep_days, 2000000)::int);
 
 -- ---- Merging ------------------------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ DECLARE
     xid     text := pg_current_xact_id()::text;
     waiting text := current_setting('naksha.author_first', true);
 BEGIN
-    IF current_setting('naksha.xid', true) = xid THEN
-        PERFORM naksha_tx_start(app_id, naksha_author(),
-            nullif(current_setting('naksha.now', true), '')::timestamptz, false);
+    IF current_setting('naksha.xid', true) = xid AND app_id <> '' THEN
+        PERFORM set_config('naksha.app_id', app_id, true);
     ELSIF starts_with(waiting, xid || ' ') THEN
         PERFORM naksha_tx_start(app_id, substr(waiting, length(xid) + 2));
     ELSE

@@ -24,7 +24,7 @@ UPDATE naksha_collection SET next_i = next_i + 1 WHERE id = {{id_literal}};
 INSERT INTO naksha_version (seq_number, txn, seq_ts, ord)
 SELECT (SELECT coalesce(max(seq_number), 0) FROM naksha_version)
            + row_number() OVER (ORDER BY t.txn), t.txn,
-       max(s.now_ms, (SELECT coalesce(max(seq_ts), 0) FROM naksha_version)), t.ord
+       max(s.now_ms, (SELECT coalesce(max(seq_ts), s.now_ms) FROM naksha_version)), t.ord
   FROM (SELECT DISTINCT txn, ord FROM naksha_tx WHERE seq_number IS NULL) AS t, naksha_shell AS s;
 UPDATE naksha_tx
    SET seq_number = (SELECT v.seq_number FROM naksha_version v WHERE v.txn = naksha_tx.txn),
