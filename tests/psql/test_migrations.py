@@ -28,6 +28,7 @@ from naksha.testing.fixtures import DatabaseFactory
 from tests.psql.aging import place
 from tests.psql.support import by_force, connect_to, until, until_blocked
 
+FAR_MS = 4_102_444_800_000
 OLD_STEPS = [("0001_pre_colour", "ALTER TABLE naksha_pin ADD COLUMN colour text")]
 NEW_STEPS = [
     *OLD_STEPS,
@@ -289,7 +290,7 @@ DROP INDEX naksha_tx_author_txn, naksha_tx_app_id_txn, naksha_tx_overlay_txn, na
 ALTER TABLE naksha_tx DROP COLUMN overlay CASCADE;
 ALTER TABLE naksha_pin DROP COLUMN guards;
 ALTER TABLE naksha_collection DROP COLUMN created_txn, DROP COLUMN overlay CASCADE,
-    DROP COLUMN base CASCADE;
+    DROP COLUMN base CASCADE, DROP COLUMN dropped_at CASCADE;
 CREATE TABLE naksha_tx_new_2020 (LIKE naksha_tx);
 DELETE FROM naksha_migration
 """
@@ -335,6 +336,33 @@ async def test_a_storage_from_before_branches_is_brought_up_to_date(
         assert {row for row in await catalog(older) if not day.search(row[1])} == {
             row for row in await catalog(fresh) if not day.search(row[1])
         }
+
+
+UNMARKED = """
+ALTER TABLE naksha_collection DROP COLUMN dropped_at CASCADE;
+DELETE FROM naksha_migration WHERE name = '0008_pre_dropped_at' OR name LIKE 'schema:%'
+"""
+"""Takes back the mark of dropped collections: what had a time to delete it was dropped."""
+
+
+async def test_dropped_collections_of_an_older_storage_are_marked(database: str) -> None:
+    storage = await PsqlStorage.open(database, "test")
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="kept")), "app")
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="dropped")), "app")
+    await storage.run(lambda s: s.drop_collection("dropped", FAR_MS), "app")
+    was = await storage.collection("dropped", dropped=True)
+    await storage.close()
+    connection = await connect_to(database)
+    await by_force(connection, UNMARKED)
+    await connection.close()
+    storage = await PsqlStorage.open(database, "test")
+    try:
+        assert [info.id for info in await storage.collections()] == ["kept"]
+        assert await storage.collection("dropped", dropped=True) == was
+        await storage.run(lambda s: s.restore_collection("dropped"), "app")
+        assert (await storage.collection("dropped")).delete_at == 0
+    finally:
+        await storage.close()
 
 
 OLD_WRITE = """

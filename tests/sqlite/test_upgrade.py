@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from naksha.model.collection import CollectionInfo
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
@@ -132,3 +132,27 @@ async def test_a_file_that_is_not_meant_is_left_alone(old: Path) -> None:
     with pytest.raises(InvalidArgument):
         await SqliteStorage.open(old, "other")
     assert rows(old, "PRAGMA user_version") == [(1,)]
+
+
+async def test_dropped_collections_of_an_older_file_are_marked(old: Path) -> None:
+    connection = sqlite3.connect(old)
+    connection.execute("UPDATE naksha_shell SET managed = 1")
+    connection.execute("UPDATE naksha_collection SET delete_at = 4102444800000")
+    connection.execute("UPDATE naksha_shell SET managed = 0")
+    connection.commit()
+    connection.close()
+    storage = await SqliteStorage.open(old)
+    try:
+        assert await storage.collections() == []
+        dropped = await storage.collection("roads", dropped=True)
+        assert dropped.dropped_at > 0
+        with pytest.raises(ShellError, match="The collection is dropped"):
+            shell(old, "DELETE FROM roads")
+        await storage.run(lambda s: s.restore_collection("roads"), APP)
+        await storage.run(
+            lambda s: s.change_collection("roads", CollectionChange(delete_at=4102444800000)), APP
+        )
+        shell(old, "DELETE FROM roads WHERE id = 'a'")
+        assert ids_of(await Handle(storage, "roads").live()) == ["c"]
+    finally:
+        await storage.close()

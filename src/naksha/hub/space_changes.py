@@ -160,7 +160,7 @@ def _making(info: CollectionInfo) -> Callable[[WriteSession], Any]:
         except CollectionNotFound:
             await session.create_collection(info)
             return
-        if known.delete_at:
+        if known.dropped_at:
             await session.restore_collection(info.id)
 
     return work

@@ -13,9 +13,11 @@ MAX_AGE_DEFAULT: Final = 36_500
 class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The info object, in JSON with the property names of the reference document.
 
-    `number` is the collection's 20-bit number inside its storage, never reused. A collection with
-    `delete_at` (epoch ms, 0 = never) is dropped: it can be restored until then, maintenance
-    removes it afterwards. The three estimates are refreshed by maintenance and ignored on input.
+    `number` is the collection's 20-bit number inside its storage, never reused. At `delete_at`
+    (epoch ms, 0 = never) maintenance removes the collection, which is usable until then. A dropped
+    collection has the time in `dropped_at` (0 = not dropped): it is hidden, and can be restored
+    until `delete_at`. `dropped_at` and the three estimates, which maintenance refreshes, are
+    ignored on input.
     """
 
     id: str
@@ -27,13 +29,15 @@ class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     optimal_partitioning: bool = False
     points_only: bool = False
     delete_at: int = 0
+    dropped_at: int = 0
     estimated_feature_count: int = -1
     byte_size: int = -1
     compressed_size: int = -1
 
 
 class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A change of a collection's settings; what is UNSET stays as it is. `delete_at` drops it."""
+    """A change of a collection's settings; what is UNSET stays as it is. `delete_at` schedules the
+    removal of the collection, 0 cancels it."""
 
     max_age: int | msgspec.UnsetType = msgspec.UNSET
     history_enabled: bool | msgspec.UnsetType = msgspec.UNSET

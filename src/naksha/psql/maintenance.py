@@ -102,7 +102,7 @@ class Round:
 
     async def _collection(self, collection: Any) -> None:
         name: str = collection["id"]
-        if collection["delete_at"]:
+        if collection["dropped_at"]:
             await self._try(f"removal of {name}", lambda: self._destroy(name))
             return
         history = name + "_hst"

@@ -45,6 +45,7 @@ from naksha.spi.clock import Clock
 from naksha.spi.locations import redacted
 from naksha.spi.log_rows import transactions_of
 from naksha.spi.partitioning import Partitioning
+from naksha.spi.scheduled import drop_due
 from naksha.spi.storage import Layer, Mismatch, Storage
 from naksha.spi.streams import Streams
 
@@ -303,6 +304,7 @@ class PsqlStorage(BulkStorage, Applying):
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None and self._clock is not None:
             now_ms = self._clock.now_ms()
+        await drop_due(self, now_ms or time.time_ns() // 1_000_000)
         await self._publish()
         with translated():
             async with acquired(self._connections) as connection:

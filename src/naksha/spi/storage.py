@@ -185,7 +185,8 @@ class WriteSession(Reader, Protocol):
     ) -> CollectionInfo: ...
 
     async def drop_collection(self, collection: str, delete_at: int | None = None) -> None:
-        """Drop softly; really at `delete_at` (epoch ms; default now) by maintenance."""
+        """Hide a collection. It can be restored until `delete_at` (epoch ms; default now), when
+        maintenance removes it."""
 
     async def restore_collection(self, collection: str) -> CollectionInfo: ...
 

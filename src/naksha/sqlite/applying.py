@@ -73,7 +73,7 @@ def known_info(connection: sqlite3.Connection, layers: Layers, name: str) -> Col
         if layers[0].overlay != MAIN:
             raise
         return None
-    if found.delete_at:
+    if found.dropped_at:
         raise CollectionExists("The collection exists and is dropped", collection_id=name)
     return found.info
 

@@ -183,7 +183,7 @@ def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | N
     if row is None:
         return None
     found = Collection(*row)
-    if found.delete_at:
+    if found.dropped_at:
         raise CollectionExists("The collection exists and is dropped", collection_id=name)
     if connection.execute(sql("has_features", **found.tables)).fetchone()[0]:
         raise Conflict("The collection has features already", collection_id=name)

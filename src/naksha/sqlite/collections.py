@@ -88,7 +88,7 @@ def drop_indices(connection: sqlite3.Connection, c: Collection) -> None:
 def change(transaction: Transaction, name: str, asked: CollectionChange) -> CollectionInfo:
     """See `WriteSession.change_collection`."""
     c = _open_alone(transaction, name)
-    if c.delete_at:
+    if c.dropped_at:
         raise CollectionNotFound(f"Collection {name!r} is dropped", collection_id=name)
     given: dict[str, Any] = {
         field: value
@@ -116,16 +116,17 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
 def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
     """See `WriteSession.drop_collection`."""
     c = _open_alone(transaction, name)
-    if c.delete_at:
+    if c.dropped_at:
         raise CollectionNotFound(f"Collection {name!r} is dropped already", collection_id=name)
     check_unguarded(transaction.connection, c)
-    at = transaction.started_ms if delete_at is None else delete_at
-    _keep(transaction, replace(c, delete_at=max(at, 1)))
+    now_ms = max(transaction.started_ms, 1)
+    at = now_ms if delete_at is None else max(delete_at, 1)
+    _keep(transaction, replace(c, dropped_at=now_ms, delete_at=at))
 
 
 def restore(transaction: Transaction, name: str) -> CollectionInfo:
     """See `WriteSession.restore_collection`."""
-    return _keep(transaction, replace(_open_alone(transaction, name), delete_at=0))
+    return _keep(transaction, replace(_open_alone(transaction, name), dropped_at=0, delete_at=0))
 
 
 def remove(connection: sqlite3.Connection, c: Collection) -> None:
@@ -174,6 +175,7 @@ def _keep(transaction: Transaction, c: Collection) -> CollectionInfo:
             c.author,
             int(c.optimal_partitioning),
             c.delete_at,
+            c.dropped_at,
             c.id,
         ),
     )

@@ -16,12 +16,12 @@ from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, 
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """How many of the schema's files have been run on a file of ours."""
 TOMBSTONES_VERSION: Final = 3
 """The schema in which tombstones have indices."""
-FORMER_IDS_VERSION: Final = 4
-"""The schema in which the triggers know the former ids of the storage."""
+TRIGGERS_VERSION: Final = 5
+"""The schema that changed the triggers of collections last."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
@@ -201,7 +201,7 @@ def _run_schema(connection: sqlite3.Connection, known: int) -> None:
             connection.execute(statement)
     if known < TOMBSTONES_VERSION:
         _index_tombstones(connection)
-    if known < FORMER_IDS_VERSION:
+    if known < TRIGGERS_VERSION:
         _make_triggers(connection)
     connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
 

@@ -37,7 +37,7 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
     while await writer.task(_remove_overlaid):
         pass
     for c in await read(_collections):
-        if c.delete_at and c.delete_at <= now_ms:
+        if c.dropped_at and c.delete_at <= now_ms:
             await writer.task(partial(_remove, name=c.id, now_ms=now_ms))
             continue
         for overlay in await read(partial(_overlays, name=c.id)):
@@ -129,7 +129,7 @@ def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
 def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
     """Remove a dropped collection that is due, unless it is pinned."""
     c = _find(connection, name, MAIN)
-    if c is None or not 0 < c.delete_at <= now_ms:
+    if c is None or not c.dropped_at or c.delete_at > now_ms:
         return
     if _value(connection, "pinned", c.id, c.txn):
         return
@@ -160,7 +160,7 @@ async def _refresh(writer: Writer, read: Read, name: str) -> None:
 def _estimates(connection: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
     """Number of features and sizes of the largest; None when they are known already."""
     c = _find(connection, name, MAIN)
-    if c is None or c.delete_at:
+    if c is None or c.dropped_at:
         return None
     count = _value(connection, "feature_count", **c.tables)
     raw, stored = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_MAX,)).fetchone()

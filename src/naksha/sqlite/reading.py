@@ -161,7 +161,7 @@ def state(
     ended it. Then all other places, since the id is unique in the storage."""
     reference = parse_state_id(state_id)
     known = _collection_of(connection, storage, reference)
-    if known is None or known.delete_at:
+    if known is None or known.dropped_at:
         raise NotFound(f"No state {state_id!r} in storage {storage.id!r}")
     seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
     rows = connection.execute(queries()["overlays_of"], (known.number,))

@@ -33,6 +33,7 @@ class Collection:
     byte_size: int
     compressed_size: int
     created: int
+    dropped_at: int = 0
     overlay: int = MAIN
     """The overlay whose tables are meant; everything else is the collection's own."""
 
@@ -76,6 +77,7 @@ class Collection:
             optimal_partitioning=bool(self.optimal_partitioning),
             points_only=bool(self.points_only),
             delete_at=self.delete_at,
+            dropped_at=self.dropped_at,
             estimated_feature_count=self.estimated_feature_count,
             byte_size=self.byte_size,
             compressed_size=self.compressed_size,
@@ -88,7 +90,7 @@ def collection_of(
     """The collection, unless it is missing or dropped."""
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     found = None if row is None else Collection(*row)
-    if found is None or (found.delete_at and not dropped):
+    if found is None or (found.dropped_at and not dropped):
         raise CollectionNotFound(f"No collection {name!r}", collection_id=name)
     return found
 

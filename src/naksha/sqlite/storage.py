@@ -16,6 +16,7 @@ from naksha.model.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
 from naksha.spi.news import News
+from naksha.spi.scheduled import drop_due
 from naksha.spi.storage import Layer, Mismatch, Storage
 from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
@@ -127,6 +128,7 @@ class SqliteStorage(BulkStorage):
         if now_ms is None:
             now_ms = self._now_ms()
         now_ms = now_ms or time.time_ns() // 1_000_000
+        await drop_due(self, now_ms)
         await self._publish()
         await maintain(self._writer, self._read, now_ms)
         await self.sweep_staged(now_ms)

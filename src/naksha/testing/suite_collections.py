@@ -7,6 +7,7 @@ import pytest
 from naksha.model.collection import MAX_AGE_DEFAULT, CollectionChange, CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, Expired, InvalidArgument
 from naksha.model.query import Query
+from naksha.model.transaction import LogFilter
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.suite_support import (
     APP,
@@ -128,16 +129,14 @@ class TestCreatingCollections:
         with pytest.raises(InvalidArgument):
             await create(storage, CollectionInfo(id=fresh_name(), max_age=-1))
 
-    async def test_created_with_a_time_to_delete_it_is_dropped_until_then(
+    async def test_created_with_a_time_to_delete_it_is_usable_until_then(
         self, storage: Storage
     ) -> None:
-        wanted = CollectionInfo(id=fresh_name(), delete_at=FAR_MS)
-        assert (await create(storage, wanted)).delete_at == FAR_MS
-        with pytest.raises(CollectionNotFound):
-            await storage.collection(wanted.id)
-        assert (await storage.collection(wanted.id, dropped=True)).delete_at == FAR_MS
+        wanted = CollectionInfo(id=fresh_name(), delete_at=FAR_MS, dropped_at=1)
+        made = await create(storage, wanted)
+        assert (made.delete_at, made.dropped_at) == (FAR_MS, 0)
+        assert await storage.collection(wanted.id) == made
         handle = Handle(storage, wanted.id)
-        await restore(handle)
         await handle.create(point("x"))
         assert ids_of(await handle.live()) == ["x"]
 
@@ -274,7 +273,8 @@ class TestDroppingCollections:
         storage = places.storage
         assert places.name not in [info.id for info in await storage.collections()]
         assert places.name in [info.id for info in await storage.collections(dropped=True)]
-        assert (await storage.collection(places.name, dropped=True)).delete_at > 0
+        found = await storage.collection(places.name, dropped=True)
+        assert found.delete_at >= found.dropped_at > 0
 
     async def test_the_name_stays_taken(self, places: Handle) -> None:
         await drop(places)
@@ -286,24 +286,53 @@ class TestDroppingCollections:
         found = await places.storage.collection(places.name, dropped=True)
         assert found.delete_at == FAR_MS
 
-    async def test_a_change_of_delete_at_drops_it_and_nothing_else_changes(
-        self, places: Handle
-    ) -> None:
+    async def test_a_time_to_delete_schedules_the_deletion(self, places: Handle) -> None:
+        storage = places.storage
         await places.create(point("x"))
-        assert (await places.change(delete_at=0, author="me")).delete_at == 0
-        assert (await places.change(delete_at=FAR_MS)).delete_at == FAR_MS
-        with pytest.raises(CollectionNotFound):
-            await places.live()
-        await places.published()
-        await places.storage.maintain(FAR_MS - DAY_MS)
-        info = await restore(places)
-        assert (info.delete_at, info.author) == (0, "me")
+        info = await places.change(delete_at=FAR_MS)
+        assert (info.delete_at, info.dropped_at) == (FAR_MS, 0)
+        assert (await places.change(author="me")).delete_at == FAR_MS
+        await places.update(point("x", n=2))
+        await storage.maintain(FAR_MS - DAY_MS)
+        assert ids_of(await places.live()) == ["x"]
+        assert places.name in [info.id for info in await storage.collections()]
+        assert (await places.change(delete_at=0)).delete_at == 0
+        await storage.maintain(FAR_MS + 1)
         assert ids_of(await places.live()) == ["x"]
         await places.change(delete_at=FAR_MS)
+        await storage.maintain(FAR_MS + 1)
+        with pytest.raises(CollectionNotFound):
+            await storage.collection(places.name, dropped=True)
+
+    async def test_a_scheduled_deletion_is_in_the_log(self, places: Handle) -> None:
+        await places.change(delete_at=1)
+        before = await places.published()
+        await places.storage.maintain()
         await places.published()
-        await places.storage.maintain(FAR_MS + 1)
+        where = LogFilter(collections=(places.name,))
+        (dropped,) = await places.storage.transactions(before.seq_number, where=where)
+        assert (dropped.app_id, dropped.author) == ("naksha", None)
+
+    async def test_a_pin_keeps_a_collection_whose_deletion_is_due(self, places: Handle) -> None:
+        name = fresh_name("pin")
+        await places.create(point("x"))
+        await places.change(delete_at=1)
+        await places.storage.pin(name, await places.published(), places.name, guards=True)
+        await places.storage.maintain()
+        assert ids_of(await places.live()) == ["x"]
+        await places.storage.unpin(name)
+        await places.storage.maintain()
         with pytest.raises(CollectionNotFound):
             await places.storage.collection(places.name, dropped=True)
+
+    async def test_dropping_marks_when(self, places: Handle) -> None:
+        await places.change(delete_at=FAR_MS)
+        await drop(places, FAR_MS + DAY_MS)
+        found = await places.storage.collection(places.name, dropped=True)
+        assert found.dropped_at > 0
+        assert found.delete_at == FAR_MS + DAY_MS
+        info = await restore(places)
+        assert (info.dropped_at, info.delete_at) == (0, 0)
 
     async def test_restored_with_all_its_history(self, places: Handle) -> None:
         await places.create(point("x", n=1))

@@ -8,7 +8,7 @@ SELECT coalesce($1, naksha_epoch_ms(clock_timestamp()))
 SELECT set_config('statement_timeout', $1, false)
 
 -- name: maintain_collections
-SELECT id, delete_at, max_age, off_since IS NULL AS history FROM naksha_collection ORDER BY id
+SELECT id, dropped_at, max_age, off_since IS NULL AS history FROM naksha_collection ORDER BY id
 
 -- name: log_keep_days
 SELECT tx_log_days FROM naksha_storage

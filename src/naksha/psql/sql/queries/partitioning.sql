@@ -54,7 +54,7 @@ SELECT coalesce((SELECT max(t.txn) FROM naksha_tx t WHERE t.id = $1
        coalesce((SELECT txn FROM naksha_version ORDER BY seq_number LIMIT 1), 0) AS first_txn
 
 -- name: partitioned_collections
-SELECT id FROM naksha_collection WHERE optimal_partitioning AND delete_at = 0 ORDER BY id
+SELECT id FROM naksha_collection WHERE optimal_partitioning AND dropped_at = 0 ORDER BY id
 
 -- name: meta_get
 SELECT jsondata FROM {{meta}} WHERE i = hashtextextended($1, 0)

@@ -76,7 +76,7 @@ true
 
 -- name: there
 -- Whether there is such a collection: looked up once, not for every row.
-(SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.delete_at = 0 AND c.overlay = 0)
+(SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.dropped_at = 0 AND c.overlay = 0)
 
 -- name: cut
 LIMIT {{limit}}

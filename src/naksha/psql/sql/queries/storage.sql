@@ -61,11 +61,11 @@ SELECT naksha_close_gate($1)
 -- name: collections
 -- Those that were there at transaction $2, as they are now.
 SELECT naksha_collection_info(c) FROM naksha_collection c
- WHERE ($1 OR c.delete_at = 0) AND c.overlay = 0 AND c.created_txn <= $2 ORDER BY c.id
+ WHERE ($1 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $2 ORDER BY c.id
 
 -- name: collection
 SELECT naksha_collection_info(c) FROM naksha_collection c
- WHERE c.id = $1 AND ($2 OR c.delete_at = 0) AND c.overlay = 0 AND c.created_txn <= $3
+ WHERE c.id = $1 AND ($2 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $3
 
 -- name: collection_by_number
 SELECT c.id FROM naksha_collection c WHERE c.number = $1

@@ -17,7 +17,8 @@ CREATE SEQUENCE IF NOT EXISTS naksha_collection_number_seq AS int4 MAXVALUE 1048
 -- `off_since` the transaction that switched history off (null while it is on).
 -- An overlay of a collection (065) is a hidden collection: `base` is the id of the collection it
 -- lies over, `overlay` the number of the overlay; the collection itself has 0 and null.
--- `created_txn` is 0 for those that are older than this column.
+-- `created_txn` is 0 for those that are older than this column. A collection is removed at
+-- `delete_at` (0 = never); with `dropped_at` (0 = live) it is hidden meanwhile.
 CREATE TABLE IF NOT EXISTS naksha_collection (
     id                      text COLLATE "C" PRIMARY KEY,
     number                  int4 NOT NULL UNIQUE DEFAULT nextval('naksha_collection_number_seq'),
@@ -35,7 +36,8 @@ CREATE TABLE IF NOT EXISTS naksha_collection (
     compressed_size         int8 NOT NULL DEFAULT -1,
     created_txn             int8 NOT NULL DEFAULT 0,
     overlay                 int4 NOT NULL DEFAULT 0,
-    base                    text COLLATE "C"
+    base                    text COLLATE "C",
+    dropped_at              int8 NOT NULL DEFAULT 0
 );
 DO $$
 BEGIN

@@ -5,7 +5,7 @@ STABLE
 RETURN jsonb_build_object(
     'id', c.id, 'number', c.number, 'maxAge', c.max_age, 'historyEnabled', c.off_since IS NULL,
     'idPrefix', c.id_prefix, 'author', c.author, 'optimalPartitioning', c.optimal_partitioning,
-    'pointsOnly', c.points_only, 'deleteAt', c.delete_at,
+    'pointsOnly', c.points_only, 'deleteAt', c.delete_at, 'droppedAt', c.dropped_at,
     'estimatedFeatureCount', c.estimated_feature_count, 'byteSize', c.byte_size,
     'compressedSize', c.compressed_size);
 
@@ -44,7 +44,7 @@ BEGIN
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0;
     IF FOUND THEN
         PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 16 + c.number);
-        SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND delete_at = 0;
+        SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND dropped_at = 0;
     END IF;
     IF NOT FOUND THEN
         PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
@@ -285,7 +285,7 @@ BEGIN
     change := naksha_collection_settings(collection_id, change,
         '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt}');
     on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
-    IF c.delete_at <> 0 THEN
+    IF c.dropped_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
@@ -300,7 +300,7 @@ BEGIN
         author = CASE WHEN change ? 'author' THEN change->>'author' ELSE author END,
         optimal_partitioning =
             coalesce((change->>'optimalPartitioning')::bool, optimal_partitioning),
-        delete_at = coalesce((change->>'deleteAt')::int8, 0),
+        delete_at = coalesce((change->>'deleteAt')::int8, delete_at),
         -- What was written while history was off is the oldest that can be read again.
         floor_txn = CASE WHEN on_ AND off_since IS NOT NULL
             THEN greatest(floor_txn, naksha_last_write(id, off_since - 1)) ELSE floor_txn END,
@@ -324,7 +324,7 @@ BEGIN ATOMIC
     SELECT naksha_collection_change(collection_id, '{"historyEnabled": false}');
 END;
 
--- Softly: nobody can read or write it, maintenance drops it really after `at_ms`.
+-- Hides a collection from readers and writers; maintenance removes it after `at_ms`.
 CREATE OR REPLACE FUNCTION naksha_collection_drop(collection_id text, at_ms int8 DEFAULT NULL)
 RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -333,13 +333,13 @@ DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
     PERFORM naksha_mark_own();
-    IF c.delete_at <> 0 THEN
+    IF c.dropped_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped already', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_check_unguarded(c);
     UPDATE naksha_collection
-       SET txn = naksha_txn(),
+       SET txn = naksha_txn(), dropped_at = greatest(naksha_epoch_ms(naksha_now()), 1),
            delete_at = greatest(coalesce(at_ms, naksha_epoch_ms(naksha_now())), 1)
      WHERE id = collection_id;
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
@@ -353,7 +353,8 @@ DECLARE
     c naksha_collection := naksha_open_alone(collection_id);
 BEGIN
     PERFORM naksha_mark_own();
-    UPDATE naksha_collection SET txn = naksha_txn(), delete_at = 0 WHERE id = collection_id;
+    UPDATE naksha_collection SET txn = naksha_txn(), dropped_at = 0, delete_at = 0
+     WHERE id = collection_id;
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
     RETURN naksha_write_comment(collection_id);
 END $$;

@@ -21,7 +21,8 @@ SET naksha.depth = '' AS $$
 BEGIN
     PERFORM naksha_mark_own();
     DELETE FROM naksha_overlay WHERE number = overlay_number;
-    UPDATE naksha_collection SET delete_at = 1 WHERE overlay = overlay_number AND overlay <> 0;
+    UPDATE naksha_collection SET dropped_at = 1, delete_at = 1
+     WHERE overlay = overlay_number AND overlay <> 0;
 END $$;
 
 -- Waits for those who write to it, but not for ever: one of them may be waiting for us. Who comes
@@ -266,7 +267,7 @@ DECLARE
     name text;
 BEGIN
     FOR name IN SELECT h.id FROM naksha_collection h
-                 WHERE h.base = collection_id AND h.delete_at = 0 ORDER BY h.overlay DESC LOOP
+                 WHERE h.base = collection_id AND h.dropped_at = 0 ORDER BY h.overlay DESC LOOP
         RETURN QUERY EXECUTE format(
             'SELECT jsondata->>''id'', naksha_feature(geo, jsondata) FROM %I WHERE i = $1 '
             'UNION ALL '

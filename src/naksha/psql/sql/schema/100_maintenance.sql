@@ -421,7 +421,7 @@ DECLARE
 BEGIN
     LOCK TABLE naksha_pin IN SHARE MODE;
     SELECT * INTO c FROM naksha_collection
-     WHERE id = collection_id AND delete_at <> 0 AND delete_at <= now_ms FOR UPDATE;
+     WHERE id = collection_id AND dropped_at <> 0 AND delete_at <= now_ms FOR UPDATE;
     IF NOT FOUND OR c.overlay = 0 AND EXISTS (
             SELECT FROM naksha_pin p WHERE p.collection = c.id
                 OR (p.collection IS NULL AND p.txn < c.txn)) THEN

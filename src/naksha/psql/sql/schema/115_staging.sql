@@ -42,7 +42,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    IF c.delete_at <> 0 THEN
+    IF c.dropped_at <> 0 THEN
         PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
                              jsonb_build_object('collection', collection_id));
     END IF;

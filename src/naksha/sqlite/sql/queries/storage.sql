@@ -91,13 +91,13 @@ SELECT last_txn, last_ord,
 UPDATE naksha_storage SET last_txn = max(last_txn, ?), last_ord = max(last_ord, ?)
 
 -- name: collections
-SELECT * FROM naksha_collection WHERE ? OR delete_at = 0 ORDER BY id
+SELECT * FROM naksha_collection WHERE ? OR dropped_at = 0 ORDER BY id
 
 -- name: collection
 SELECT * FROM naksha_collection WHERE id = ?
 
 -- name: collection_by_number
-SELECT id FROM naksha_collection WHERE number = ? AND delete_at = 0
+SELECT id FROM naksha_collection WHERE number = ? AND dropped_at = 0
 
 -- name: collection_last
 SELECT last_collection FROM naksha_storage
@@ -119,7 +119,7 @@ VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?
 -- name: collection_change
 UPDATE naksha_collection
    SET txn = ?, floor_txn = ?, off_since = ?, max_age = ?, id_prefix = ?, author = ?,
-       optimal_partitioning = ?, delete_at = ?
+       optimal_partitioning = ?, delete_at = ?, dropped_at = ?
  WHERE id = ?
 
 -- name: collection_next_i

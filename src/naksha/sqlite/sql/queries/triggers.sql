@@ -64,7 +64,7 @@ printf('%s:%s:%d:%d:%d:%d', o.id, {{id_literal}}, s.txn / 1000000000000000,
        s.txn / 10000000000000 % 100, s.txn / 100000000000 % 100, c.next_i)
 
 -- name: shell_refuse_collection
-WHEN (SELECT delete_at FROM naksha_collection WHERE id = {{id_literal}}) <> 0
+WHEN (SELECT dropped_at FROM naksha_collection WHERE id = {{id_literal}}) <> 0
 THEN RAISE(ABORT, 'The collection is dropped')
 
 -- name: shell_refuse_document
