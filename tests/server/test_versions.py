@@ -70,7 +70,6 @@ def test_one_version_of_the_log(client: httpx.Client, space: str) -> None:
     assert answer.headers["content-type"] == "application/vnd.here.changeset"
     assert answer.json()["version"] == version
     assert ids(answer.json()["inserted"]) == ["a"]
-    assert client.get(f"{space}/changesets", params={"versionRef": version}).json() == answer.json()
     assert client.get(f"{space}/changesets/{version + 1}").status_code == 404
     assert client.get(f"{space}/changesets/0").status_code == 400
 
@@ -99,21 +98,8 @@ def test_the_log_of_a_range_an_author_and_an_operation(client: httpx.Client, spa
     assert older["versions"] == by_range["versions"]
     none = client.get(f"{space}/changesets", params={"author": "nobody"}).json()
     assert none["versions"] == {}
-    only = client.get(f"{space}/changesets/", params={"versionRef": last, "operation": "U"}).json()
+    only = client.get(f"{space}/changesets/{last}", params={"operation": "U"}).json()
     assert (ids(only["updated"]), ids(only["inserted"])) == (["a"], [])
-
-
-def test_versions_from_one_to_the_same_are_one_changeset(client: httpx.Client, space: str) -> None:
-    put(client, space, feature("a", n=1))
-    version = put(client, space, feature("a", n=2))
-    last = put(client, space, feature("a", n=3))
-    one = client.get(f"{space}/changesets/{version}").json()
-    params = {"startVersion": version, "endVersion": version}
-    assert client.get(f"{space}/changesets", params=params).json() == one
-    params["endVersion"] = last
-    assert [*client.get(f"{space}/changesets", params=params).json()["versions"]] == [
-        *(str(version), str(last))
-    ]
 
 
 def test_the_log_of_a_time(client: httpx.Client, space: str) -> None:
@@ -151,9 +137,14 @@ def test_squashed_changesets_and_the_compact_history(client: httpx.Client, space
     assert found["updated"]["features"][0]["properties"]["n"] == 3
     some = client.get(f"{space}/changesets", params={**params, "operation": ["I", "D"]}).json()
     assert (ids(some["inserted"]), ids(some["updated"]), ids(some["deleted"])) == (["c"], [], ["b"])
-    for name, value in (("author", "anonymous"), ("startTime", 1), ("endTime", 1)):
-        refused = client.get(f"{space}/changesets", params={**params, name: value})
-        assert (refused.status_code, refused.json()["field"]) == (400, name)
+    for name, value, is_found in (
+        ("author", "anonymous", True),
+        ("author", "nobody", False),
+        ("startTime", 1, True),
+        ("endTime", 1, False),
+    ):
+        some = client.get(f"{space}/changesets", params={**params, name: value}).json()
+        assert ids(some["updated"]) == (["a"] if is_found else [])
     compact = client.get(
         f"{space}/history",
         params={"startVersion": first + 1, "endVersion": last},
@@ -247,16 +238,14 @@ def test_a_branch_is_written_and_merged(client: httpx.Client, space: str) -> Non
     span = client.get(f"{space}/changesets/statistics", params={"versionRef": "fix"}).json()
     head = span["maxVersion"]
     assert head > base
-    for path, params in (
-        (f"changesets/{head}", {"versionRef": "fix"}),
-        ("changesets", {"versionRef": f"fix:{head}"}),
-    ):
-        one = client.get(f"{space}/{path}", params=params).json()
-        assert (one["version"], ids(one["updated"])) == (head, ["a"])
+    one = client.get(f"{space}/changesets/{head}", params={"versionRef": "fix"}).json()
+    assert (one["version"], ids(one["updated"])) == (head, ["a"])
     assert client.get(f"{space}/changesets/{head}").status_code == 404
+    up_to = client.get(f"{space}/changesets", params={"versionRef": f"fix:{head}"}).json()
     for ref in ("fix", "fix:HEAD", "fix:*"):
         log = client.get(f"{space}/changesets", params={"versionRef": ref}).json()
         assert [*log["versions"]] == [str(head)]
+        assert log == up_to
         made = client.get(f"{space}/diff", params={"versionRef": ref}).json()
         assert [change["id"] for change in made["changes"]] == ["a", "b"]
         steps = client.get(f"{space}/features/a/history", params={"versionRef": ref}).json()

@@ -51,17 +51,20 @@ class _Rewriting(Request[Rewritten], frozen=True, kw_only=True):
 
 
 class ReadChangesets(Request[Changesets], frozen=True, kw_only=True, tag="ReadChangesets"):
-    """What was changed by which version, oldest first; so many that their features are about
-    `limit`, but one of them at least."""
+    """What was changed by which version, oldest first; at most `limit` features together.
 
-    after: int = 0
-    """Go on after this version."""
-    authors: tuple[str, ...] | None = None
-    from_ms: int | None = None
-    to_ms: int | None = None
+    `ref` is a range of the log: one version means everything up to it, the end may be still to
+    come, and what the owner of the space gave up is left out."""
+
+    single: bool = False
+    """Whether one version means only what it changed itself."""
+    after: str = ""
+    """The page token: a version to go on after, or a place inside of one."""
     limit: int = limits.PAGE_DEFAULT
-    operations: frozenset[str] = frozenset()
-    """Only features that were inserted (I), updated (U) or deleted (D); none: all of them."""
+    features: Query = MATCH_ALL
+    """Only changes of features that match before or after them; authors, actions and times are
+    those of the change. Not called `query`: handlers that hide features narrow queries, and must
+    refuse this request."""
 
 
 class ReadChanges(Request[Changes], frozen=True, kw_only=True, tag="ReadChanges"):
@@ -86,6 +89,8 @@ class ReadDiff(Request[Differences], frozen=True, kw_only=True, tag="ReadDiff"):
 
     other: str | None = None
     query: Query = MATCH_ALL
+    of_log: bool = False
+    """Whether `ref` is a range of the log, as in `ReadChangesets`."""
 
 
 class ReadHistory(Request[FeatureHistory], frozen=True, kw_only=True, tag="ReadHistory"):
@@ -115,6 +120,8 @@ class Revert(_Rewriting, frozen=True, kw_only=True, tag="Revert"):
     """What one version changed is taken back; what others did since stays."""
 
     version: str
+    features: Query = MATCH_ALL
+    """Only changes of features that match before or after them; see `ReadChangesets`."""
 
 
 class Merge(_Rewriting, frozen=True, kw_only=True, tag="Merge"):

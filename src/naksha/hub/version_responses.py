@@ -29,12 +29,14 @@ class ChangedFeatures(NamedTuple):
 
 
 class Changesets(NamedTuple):
-    """Changesets after one version, until and with another one. `after`: there may be more."""
+    """Changesets from one version to another one, both included. `after` is the token of the next
+    page, when there may be more. `is_empty`: the range has no changesets, whatever the filter."""
 
     start_version: int
     end_version: int
     changesets: list[ChangedFeatures]
-    after: int | None
+    after: str | None
+    is_empty: bool = False
 
 
 class Changes(NamedTuple):

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from naksha.hub.areas import features_in
 from naksha.hub.language.properties import property_query
 from naksha.hub.language.query_string import decoded, raw_values
-from naksha.hub.language.tags import tag_query
+from naksha.hub.language.tags import id_list, tag_query
 from naksha.hub.requests import IfExists, IfNotExists, OnConflict
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -215,6 +216,64 @@ class AreaParameters(FilterParameters):
         le=100,
         description="ensure: how many thousand features at most.",
     )
+
+
+class EdgeParameters(Parameters):
+    """A box that may be given."""
+
+    west: Longitude | None = None
+    south: Latitude | None = None
+    east: Longitude | None = None
+    north: Latitude | None = None
+
+    def box(self) -> Bbox | None:
+        """The area, if one is given."""
+        edges = {name: getattr(self, name) for name in ("west", "south", "east", "north")}
+        missing = [name for name, edge in edges.items() if edge is None]
+        if len(missing) == 4:
+            return None
+        if missing:
+            raise InvalidArgument("A box has all four edges", field=missing[0])
+        if edges["south"] > edges["north"]:
+            raise InvalidArgument("It must not be greater than north", field="south")
+        return Bbox(**edges)
+
+
+class ChangeFilterParameters(EdgeParameters):
+    """Which changes: of features that match before or after the change, by whom, and when."""
+
+    id: list[str] = Field([], description="Ids; repeated, or with commas between them.")
+    tags: list[str] = Field([], description="As in a search, before or after the change.")
+    author: list[str] = Field([], description="Only changes by these authors.")
+    start_time: int | None = Field(
+        None,
+        alias="startTime",
+        ge=0,
+        le=limits.INT8_MAX - 1,
+        description="Only changes after this time: their `updatedAt` is later (epoch "
+        "milliseconds).",
+    )
+    end_time: int | None = Field(
+        None,
+        alias="endTime",
+        ge=0,
+        le=limits.INT8_MAX - 1,
+        description="Only changes until this time: their `updatedAt` is not later.",
+    )
+
+    def query(self, request: Request, **more: Any) -> Query:
+        """The filter on changes, with what the raw query string says."""
+        start, end, box = self.start_time, self.end_time, self.box()
+        if start is not None and end is not None and start > end:
+            raise InvalidArgument(f"{end} is before startTime, {start}", field="endTime")
+        return query_of(
+            request,
+            ids=id_list(raw_query(request)),
+            spatial=None if box is None else features_in(box),
+            updated_from=None if start is None else start + 1,
+            updated_to=None if end is None else end + 1,
+            **more,
+        )
 
 
 class BboxParameters(AreaParameters):

@@ -106,13 +106,13 @@ def change_json(change: Change) -> bytes:
 
 async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
     """A ChangesetCollection, streamed."""
-    head = {
+    head: dict[str, Any] = {
         "type": "ChangesetCollection",
         "startVersion": page.start_version,
         "endVersion": page.end_version,
     }
     if page.after is not None:
-        head["nextPageToken"] = str(page.after)
+        head["nextPageToken"] = page.after
     yield _encode(head)[:-1] + b',"versions":{'
     separator = b""
     for changed in page.changesets:
@@ -124,7 +124,7 @@ async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
 
 
 async def changeset_bytes(
-    changed: ChangedFeatures, next_page_token: int | None = None
+    changed: ChangedFeatures, next_page_token: str | None = None
 ) -> AsyncIterator[bytes]:
     """A Changeset, streamed."""
     found = changed.changeset
@@ -134,12 +134,13 @@ async def changeset_bytes(
         "txn": str(found.version.txn),
         "author": found.author or found.app_id,
         "appId": found.app_id,
-        "createdAt": found.version.published_ms,
+        "createdAt": found.started_ms,
+        "publishedAt": found.version.published_ms,
     }
     if found.message is not None:
         head["message"] = found.message
     if next_page_token is not None:
-        head["nextPageToken"] = str(next_page_token)
+        head["nextPageToken"] = next_page_token
     yield _encode(head)[:-1]
     for name in ("inserted", "updated", "deleted"):
         yield b',"%b":' % name.encode()

@@ -152,7 +152,8 @@ async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set
             ):
                 hit |= gone
             elif gone:
-                await check_kept(own, name, [e for e in transactions if e.txn in gone])
+                numbers = [each.seq_number for each in transactions if each.txn in gone]
+                await check_kept(own, name, numbers)
     return hit
 
 
@@ -179,17 +180,17 @@ async def _found(
     return set(), set()
 
 
-async def check_kept(line: Line, collection: str, gone: Sequence[Touching]) -> None:
-    """Expired for transactions whose states are gone; a collection that was dropped has none."""
-    for each in gone:
+async def check_kept(line: Line, collection: str, gone: Sequence[int]) -> None:
+    """Expired for versions whose states are gone; a collection that was dropped has none."""
+    for number in gone:
         try:
             await line.storage.collection(collection)
-            await line.storage.resolve(AtSeq(each.seq_number), collection)
+            await line.storage.resolve(AtSeq(number), collection)
         except CollectionNotFound:
             return
         # The version is there, but what it replaced is not.
         raise Expired(
-            f"What version {each.seq_number} replaced is gone",
-            oldest=each.seq_number + 1,
+            f"What version {number} replaced is gone",
+            oldest=number + 1,
             collection_id=collection,
         )

@@ -24,7 +24,7 @@ async def set_up(hub: HubUnderTest, times: int) -> None:
 async def parts(hub: HubUnderTest, limit: int) -> list[list[int]]:
     """The versions of all parts of the log."""
     found: list[list[int]] = []
-    after: int | None = 0
+    after: str | None = ""
     while after is not None:
         page = await hub.realm.send("roads", ReadChangesets(after=after, limit=limit), CONTEXT)
         found.append([each.changeset.version.seq_number for each in page.changesets])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from naksha.hub.handlers.source_id import PATH, implied, narrowed, source_tag
-from naksha.hub.requests import DeleteFeatures, IfExists
-from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory
+from naksha.hub.requests import DeleteFeatures, IfExists, Request
+from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory, Revert
 from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere
 from naksha.model.query import And, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
@@ -55,8 +55,14 @@ class TestTagFilter:
         await hub.put("things", feature("a", tags=["public"]), feature("b"))
         deleted = await hub.realm.send("shown", DeleteFeatures(), CONTEXT)
         assert deleted.ids == ("a",)
-        with pytest.raises(NotImplementedHere):
-            await hub.realm.send("shown", ReadChangesets(), CONTEXT)
+        query = Query(ids=("b",))
+        refused: list[Request[Any]] = [
+            *(ReadChangesets(), ReadChangesets(features=query)),
+            *(Revert(version="1"), Revert(version="1", features=query)),
+        ]
+        for request in refused:
+            with pytest.raises(NotImplementedHere):
+                await hub.realm.send("shown", request, CONTEXT)
 
     async def test_versions_tell_of_what_was_seen_only(self, any_hub: HubUnderTest) -> None:
         hub = any_hub

@@ -59,6 +59,7 @@ async def take_back(target: Target, request: asked.Revert, event: Event) -> told
         version,
         signed_by(event, request.message),
         collections=(target.collection.id,),
+        query=request.features,
         dry_run=request.dry_run,
     )
     return await _rewritten(target, written)

@@ -14,17 +14,13 @@ from naksha.hub.feed_json import published_json
 from naksha.hub.version_requests import ReadChanges
 from naksha.hub.version_responses import Changes
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument
-from naksha.model.query import Bbox
 from naksha.server import version_documents as documents
 from naksha.server.answers import JSON
 from naksha.server.event_streams import EVENTS, event_stream
 from naksha.server.feeds import Feed, SpaceFeed, StorageFeed
 from naksha.server.parameters import (
     PROPERTY_QUERY,
-    Latitude,
-    Longitude,
-    Parameters,
+    EdgeParameters,
     list_of,
     query_of,
 )
@@ -35,7 +31,7 @@ STORAGE: Final = "/hub/storages/{storage_id}/changes"
 _encode = msgspec.json.encode
 
 
-class ChangesParameters(Parameters):
+class ChangesParameters(EdgeParameters):
     """Which changes."""
 
     since: str = Field(
@@ -62,22 +58,6 @@ class ChangesParameters(Parameters):
     )
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
-    west: Longitude | None = None
-    south: Latitude | None = None
-    east: Longitude | None = None
-    north: Latitude | None = None
-
-    def box(self) -> Bbox | None:
-        """The area, if one is given."""
-        edges = {name: getattr(self, name) for name in ("west", "south", "east", "north")}
-        missing = [name for name, edge in edges.items() if edge is None]
-        if len(missing) == 4:
-            return None
-        if missing:
-            raise InvalidArgument("A box has all four edges", field=missing[0])
-        if edges["south"] > edges["north"]:
-            raise InvalidArgument("It must not be greater than north", field="south")
-        return Bbox(**edges)
 
     def request(self, request: Request) -> ReadChanges:
         """What is asked."""

@@ -7,91 +7,113 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from naksha.hub.objects import Space
 from naksha.hub.version_requests import ForgetVersions, ReadChangesets, ReadDiff, ReadVersionSpan
+from naksha.hub.version_responses import Changesets
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, VersionNotFound
-from naksha.model.version import AtSeq
+from naksha.model.version import SEQ_NUMBER_LIMIT
 from naksha.server import version_documents as documents
 from naksha.server.answers import streamed
+from naksha.server.parameters import PROPERTY_QUERY, ChangeFilterParameters, Limit
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import changeset_bytes, changesets_bytes, squashed_bytes
-from naksha.versioning.refs import MAIN_BRANCH, One, parse_ref
+from naksha.versioning.refs import MAIN_BRANCH
 
 router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 CHANGESET: Final = "application/vnd.here.changeset"
 CHANGESETS: Final = "application/vnd.here.changeset-collection"
 COMPACT: Final = "application/vnd.here.compact-changeset"
+MISSING: Final = "The requested resource does not exist."
+"""In these very words: clients compare it."""
 _OLDER: Final = re.compile(r"version(?:<|=lt=)([0-9]{1,18})")
 
 
-class LogParameters(BaseModel):
+class ChangesetParameters(ChangeFilterParameters):
+    """Which changes of a version, and how many."""
+
+    version_ref: str = Field(
+        "",
+        alias="versionRef",
+        description="The branch; main unless given.",
+        max_length=limits.VERSION_REF_LENGTH_MAX,
+    )
+    page_token: str = Field(
+        "",
+        alias="pageToken",
+        max_length=limits.FEED_POSITION_LENGTH_MAX,
+        description="The `nextPageToken` of the page before.",
+    )
+    limit: Limit = limits.PAGE_DEFAULT
+    operation: list[Literal["I", "U", "D"]] = Field(
+        [], description="Only what was inserted, updated or deleted."
+    )
+
+    def read(self, request: Request, ref: str, *, single: bool = False) -> ReadChangesets:
+        """The request for a range of the log, or for one version of it."""
+        actions = tuple(_ACTIONS[letter] for letter in self.operation) or None
+        return ReadChangesets(
+            ref=ref,
+            single=single,
+            after=self.page_token,
+            limit=self.limit,
+            features=self.query(request, actions=actions),
+        )
+
+
+class LogParameters(ChangesetParameters):
     """Which part of the log."""
 
-    model_config = ConfigDict(populate_by_name=True, frozen=True)
-
-    version_ref: str = Field("", alias="versionRef", description="A range such as `3..9`.")
-    start_version: int | None = Field(None, alias="startVersion", ge=0, deprecated=True)
-    end_version: int | None = Field(None, alias="endVersion", ge=0, deprecated=True)
-    page_token: str = Field("", alias="pageToken", pattern="^[0-9]{0,18}$")
-    limit: int = Field(limits.PAGE_DEFAULT, ge=1, le=limits.PAGE_MAX)
-    author: str = Field("", description="Authors, with commas between them.")
-    start_time: int | None = Field(None, alias="startTime", ge=0, le=limits.INT8_MAX)
-    end_time: int | None = Field(None, alias="endTime", ge=0, le=limits.INT8_MAX - 1)
+    version_ref: str = Field(
+        "",
+        alias="versionRef",
+        description="A range such as `3..9` (after version 3, until and with version 9), or a "
+        "version: everything up to it.",
+        max_length=limits.VERSION_REF_LENGTH_MAX,
+    )
+    start_version: int | None = Field(
+        None,
+        alias="startVersion",
+        ge=0,
+        le=limits.INT8_MAX,
+        deprecated=True,
+        description="The first version of a range.",
+    )
+    end_version: int | None = Field(
+        None,
+        alias="endVersion",
+        ge=0,
+        le=limits.INT8_MAX,
+        deprecated=True,
+        description="The last version of a range; it may be still to come.",
+    )
     squashed: bool = Field(
         False,
         description="Every feature once, as it was in the end: all of the range, in one answer.",
-    )
-    operation: list[Literal["I", "U", "D"]] = Field(
-        [], description="Only what was inserted, updated or deleted."
     )
 
     @property
     def ref(self) -> str:
         """The range; the older parameters include both of their ends."""
-        if self.start_version is None and self.end_version is None:
+        start, end = self.start_version, self.end_version
+        if start is None and end is None:
             return self.version_ref
         if self.version_ref:
             raise InvalidArgument(
                 "startVersion and endVersion are not given together with it", field="versionRef"
             )
-        first = max(0, (self.start_version or 0) - 1)
-        return f"{first}..{'HEAD' if self.end_version is None else self.end_version}"
+        if start is not None and end is not None and start > end:
+            raise InvalidArgument(f"{end} is before startVersion, {start}", field="endVersion")
+        # Larger numbers are transactions.
+        first, last = (min(number or 0, SEQ_NUMBER_LIMIT - 1) for number in (start, end))
+        return f"{max(0, first - 1)}..{'HEAD' if end is None else last}"
 
-    @property
-    def is_about_one(self) -> bool:
-        """Whether one version is asked for, not a range."""
-        if self.start_version is not None:
-            return self.start_version == self.end_version
-        parsed = parse_ref(self.version_ref)
-        return isinstance(parsed, One) and isinstance(parsed.point, AtSeq)
-
-    def difference(self) -> ReadDiff:
-        """What is asked of the space when all is to be told together. Who changed a feature in
-        between, and when, cannot be told of that any more."""
-        for field, given in (
-            ("author", self.author),
-            ("startTime", self.start_time),
-            ("endTime", self.end_time),
-        ):
-            if given not in (None, ""):
-                raise InvalidArgument("It is not known of changes put together", field=field)
-        return ReadDiff(ref=self.ref)
-
-    def request(self) -> ReadChangesets:
-        """What is asked of the space."""
-        return ReadChangesets(
-            ref=self.ref,
-            after=int(self.page_token or 0),
-            authors=tuple(filter(None, self.author.split(","))) or None,
-            from_ms=None if self.start_time is None else self.start_time + 1,
-            to_ms=None if self.end_time is None else self.end_time + 1,
-            limit=self.limit,
-            operations=frozenset(self.operation),
-        )
+    def difference(self, request: Request) -> ReadDiff:
+        """The request for all of the range together."""
+        return ReadDiff(ref=self.ref, query=self.query(request), of_log=True)
 
 
 Log = Annotated[LogParameters, Query()]
@@ -103,11 +125,12 @@ OnBranch = Annotated[
         max_length=limits.VERSION_REF_LENGTH_MAX,
     ),
 ]
+_ACTIONS: Final = {"I": "CREATE", "U": "UPDATE", "D": "DELETE"}
 
 
 _COLLECTION: Final = documents.answers(
     "What was changed.",
-    {"oneOf": [documents.CHANGESETS, documents.CHANGESET, documents.SQUASHED]},
+    {"oneOf": [documents.CHANGESETS, documents.SQUASHED]},
     CHANGESETS,
     CHANGESET,
 )
@@ -116,18 +139,23 @@ _HISTORY: Final = documents.answers(
 )
 
 
-@router.get("/changesets", response_class=Response, responses=_COLLECTION)
+@router.get(
+    "/changesets", response_class=Response, responses=_COLLECTION, openapi_extra=PROPERTY_QUERY
+)
 async def read_changesets(
-    space_id: str, parameters: Log, realm: RealmDep, context: Ctx
+    space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
-    """What was changed, by which version; one version alone is answered as a Changeset."""
+    """What was changed, by which version."""
     if parameters.squashed:
-        found = await realm.send(space_id, parameters.difference(), context)
+        found = await realm.send(space_id, parameters.difference(request), context)
         return streamed(squashed_bytes(found, "Changeset", parameters.operation), CHANGESET)
-    page = await realm.send(space_id, parameters.request(), context)
-    if parameters.is_about_one and len(page.changesets) == 1:
-        only = changeset_bytes(page.changesets[0], page.after)
-        return streamed(only, CHANGESET)
+    page = await realm.send(space_id, parameters.read(request, parameters.ref), context)
+    return _collection(page)
+
+
+def _collection(page: Changesets) -> Response:
+    if page.is_empty:
+        raise VersionNotFound(MISSING, field="versionRef")
     return streamed(changesets_bytes(page), CHANGESETS)
 
 
@@ -152,18 +180,25 @@ async def changeset_statistics(
     "/changesets/{version}",
     response_class=Response,
     responses=documents.answers("What it changed.", documents.CHANGESET, CHANGESET),
+    openapi_extra=PROPERTY_QUERY,
 )
 async def read_changeset(
-    space_id: str, version: int, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+    space_id: str,
+    version: int,
+    request: Request,
+    parameters: Annotated[ChangesetParameters, Query()],
+    realm: RealmDep,
+    context: Ctx,
 ) -> Response:
     """What one version changed."""
     if not 1 <= version <= limits.INT8_MAX:
         raise InvalidArgument("A version is at least 1", field="version")
-    name = branch.partition(":")[0] or MAIN_BRANCH
-    page = await realm.send(space_id, ReadChangesets(ref=f"{name}:{version}"), context)
+    name = parameters.version_ref.partition(":")[0] or MAIN_BRANCH
+    asked = parameters.read(request, f"{name}:{version}", single=True)
+    page = await realm.send(space_id, asked, context)
     if not page.changesets:
-        raise VersionNotFound(f"Version {version} changed nothing in this space", field="version")
-    return streamed(changeset_bytes(page.changesets[0]), CHANGESET)
+        raise VersionNotFound(MISSING, field="version")
+    return streamed(changeset_bytes(page.changesets[0], page.after), CHANGESET)
 
 
 @router.delete("/changesets", status_code=204, responses=documents.removes("They are gone."))
@@ -189,18 +224,18 @@ def _older_than(query: str) -> int:
     return versions[0]
 
 
-@router.get("/history", response_class=Response, responses=_HISTORY)
+@router.get("/history", response_class=Response, responses=_HISTORY, openapi_extra=PROPERTY_QUERY)
 async def read_history(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
     """The older form of `changesets`; what is accepted decides between all of them and what they
     come to together."""
     if COMPACT in request.headers.get("Accept", ""):
-        found = await realm.send(space_id, parameters.difference(), context)
+        found = await realm.send(space_id, parameters.difference(request), context)
         compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
         return streamed(compact, COMPACT)
-    page = await realm.send(space_id, parameters.request(), context)
-    return streamed(changesets_bytes(page), CHANGESETS)
+    page = await realm.send(space_id, parameters.read(request, parameters.ref), context)
+    return _collection(page)
 
 
 @router.get(

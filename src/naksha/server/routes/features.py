@@ -55,6 +55,7 @@ from naksha.server.documents import (
 )
 from naksha.server.feature_bodies import feature_of, modifications_of
 from naksha.server.parameters import (
+    AuthorParameters,
     BranchParameters,
     DeleteParameters,
     IdParameters,
@@ -130,14 +131,14 @@ async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Quer
     ),
 )
 async def get_feature(
-    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[ShapeParameters, Query()]
+    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[AuthorParameters, Query()]
 ) -> Response:
     """A feature."""
     shaping = shaping_of(asked.request, parameters)
     ref = parse_ref(parameters.ref)
+    query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
     if isinstance(ref, Everything):
-        return await asked.features(_all_versions(feature_id, ref, parameters), shaping)
-    query = Wanted(ids=(feature_id,))
+        return await asked.features(_all_versions(query, ref, parameters), shaping)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
     found = await (await asked.send(read)).all()
     if not found:
@@ -145,10 +146,10 @@ async def get_feature(
     return whole(asked.request, shaped(found, shaping)[0].raw, GEO_JSON)
 
 
-def _all_versions(id: str, ref: Everything, parameters: ShapeParameters) -> ReadFeatures:
-    query = Wanted(ids=(id,), states=States.ALL, limit=limits.PAGE_MAX)
+def _all_versions(query: Wanted, ref: Everything, parameters: ShapeParameters) -> ReadFeatures:
+    states = msgspec.structs.replace(query, states=States.ALL, limit=limits.PAGE_MAX)
     return ReadFeatures(
-        query=query, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
+        query=states, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
     )
 
 
