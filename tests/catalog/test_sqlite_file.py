@@ -275,3 +275,14 @@ async def kill_once(forks: asyncio.subprocess.Process, after_s: float) -> list[t
         number, n = line.split()
         told.append((int(number), int(n)))
     return told
+
+
+async def test_a_copy_of_vacuum_into_is_in_wal_mode_once_it_was_opened(tmp_path: Path) -> None:
+    original, copy = tmp_path / "one.catalog", tmp_path / "copy.catalog"
+    await (await SqliteCatalog.open(f"file:{original}")).close()
+    with closing(sqlite3.connect(original)) as connection:
+        connection.execute("VACUUM INTO ?", (str(copy),))
+    opened = await SqliteCatalog.open(f"file:{copy}")
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    await opened.close()

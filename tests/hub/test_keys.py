@@ -225,15 +225,13 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("damage", ["gone", "half written", "a name twice"])
+@pytest.mark.parametrize("damage", ["half written", "a name twice"])
 def test_a_damaged_file_leaves_its_keys_as_they_were(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     file = write_set(tmp_path / "set", jwk(SECRET, "a"))
     ring = KeyRing([file, write_set(tmp_path / "other", jwk(SECRET, "z"))])
-    if damage == "gone":
-        file.path.unlink()
-    elif damage == "half written":
+    if damage == "half written":
         file.path.write_bytes(b'{"keys": [')
     else:
         write_set(file.path, jwk(OTHER_SECRET, "z"))
@@ -248,12 +246,33 @@ def test_a_damaged_file_leaves_its_keys_as_they_were(
 
 
 @pytest.mark.usefixtures("hasty")
+def test_the_keys_of_a_deleted_file_are_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write_set(tmp_path / "set", jwk(SECRET, "a"))
+    other = write_set(tmp_path / "other", jwk(SECRET, "z"))
+    ring = KeyRing([file, other])
+    file.path.unlink()
+    with caplog.at_level(logging.ERROR):
+        assert ring.refresh()
+        assert not ring.refresh()
+    assert len(caplog.records) == 1, "it is logged once"
+    assert kids(ring, None) == ["z"]
+    other.path.unlink()
+    assert ring.refresh()
+    assert kids(ring, None) == []
+    write_set(file.path, jwk(OTHER_SECRET, "b"))
+    assert ring.refresh()
+    assert kids(ring, None) == ["b"]
+
+
+@pytest.mark.usefixtures("hasty")
 def test_a_damaged_file_does_not_hold_up_the_others(tmp_path: Path) -> None:
     one = write_set(tmp_path / "one", jwk(SECRET, "a"))
     two = write_set(tmp_path / "two", jwk(SECRET, "z"))
     ring = KeyRing([one, two])
     write_set(one.path, jwk(OTHER_SECRET, "bb"))
-    two.path.unlink()
+    two.path.write_bytes(b"{")
     assert ring.refresh()
     assert kids(ring, None) == ["bb", "z"]
     write_set(two.path, jwk(OTHER_SECRET, "bb"))

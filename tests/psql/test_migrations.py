@@ -87,7 +87,7 @@ async def set_up(dsn: str, steps: list[tuple[str, str]]) -> None:
 async def steps_done(dsn: str) -> list[tuple[Any, ...]]:
     connection = await connect_to(dsn)
     rows = await connection.fetch(
-        "SELECT name, at FROM naksha_migration WHERE name NOT LIKE 'schema:%' ORDER BY name"
+        "SELECT name, at FROM naksha_migration WHERE name !~ '^(schema|version):' ORDER BY name"
     )
     await connection.close()
     return [tuple(row) for row in rows]
@@ -492,4 +492,33 @@ async def test_what_a_killed_build_left_is_made_again(database: str) -> None:
     )
     assert [row[0] for row in valid] == [True] * 18
     assert online[0][0] in [row[0] for row in await steps_done(database)]
+    await connection.close()
+
+
+async def test_an_older_release_refuses_a_newer_schema_and_leaves_it_as_it_is(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installer, "SCHEMA_VERSION", installer.SCHEMA_VERSION + 1)
+    await set_up(database, [])
+    before = await catalog(database)
+    monkeypatch.undo()
+    real = schema_files()
+    older = [*real, ("999_older.sql", "CREATE FUNCTION naksha_older() RETURNS int RETURN 1")]
+    monkeypatch.setattr(installer, "schema_files", lambda: older)
+    with pytest.raises(NotSupported, match="newer Naksha") as caught:
+        await PsqlStorage.open(database)
+    assert str(installer.SCHEMA_VERSION + 1) in str(caught.value)
+    assert await catalog(database) == before
+    monkeypatch.setattr(installer, "SCHEMA_VERSION", installer.SCHEMA_VERSION + 1)
+    await set_up(database, [])
+
+
+async def test_a_schema_without_a_version_gets_one(database: str) -> None:
+    """It was set up before schemas had one."""
+    await set_up(database, [])
+    connection = await connect_to(database)
+    await by_force(connection, "DELETE FROM naksha_migration WHERE name LIKE 'version:%'")
+    await set_up(database, [])
+    query = "SELECT name FROM naksha_migration WHERE name LIKE 'version:%'"
+    assert await connection.fetchval(query) == f"version:{installer.SCHEMA_VERSION:05}"
     await connection.close()

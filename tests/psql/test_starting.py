@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from naksha.model.errors import ReadOnly
+from naksha.psql.errors import of_state, translated
 from tests.psql.support import Connect, sign
 
 AT = "2019-05-04 22:30:00.123456+00:00"
@@ -69,3 +71,10 @@ async def test_years_before_2000_have_no_uuid(connect: Connect) -> None:
     query = "SELECT naksha_tx_uuid($1, 1)"
     assert await connection.fetchval(query, 1999_12_31 * 10**11 + 1) is None
     assert await connection.fetchval(query, 2000_01_01 * 10**11 + 1) is not None
+
+
+async def test_a_server_that_is_read_only_says_so(connect: Connect) -> None:
+    connection = await connect(default_transaction_read_only="on")
+    with pytest.raises(ReadOnly, match="read-only transaction"), translated():
+        await connection.execute("CREATE TABLE anything ()")
+    assert isinstance(of_state("25006", "read-only"), ReadOnly)

@@ -230,3 +230,20 @@ async def test_another_process_that_writes_is_waited_for(
     other.close()
     await waiting
     assert ids_of(await roads.live()) == ["a"]
+
+
+async def test_a_copy_of_vacuum_into_is_in_wal_mode_once_it_was_opened(
+    storage: SqliteStorage, path: Path, tmp_path: Path
+) -> None:
+    await Handle(storage, "roads").create(point("a"))
+    copy = tmp_path / "copy.naksha"
+    rows(path, f"VACUUM INTO '{copy}'")
+    assert rows(copy, "PRAGMA journal_mode") == [("delete",)]
+    opened = await SqliteStorage.open(copy, "test")
+    assert rows(copy, "PRAGMA journal_mode") == [("wal",)]
+    reader = sqlite3.connect(copy, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM roads").fetchone() == (1,)
+    await Handle(opened, "roads").create(point("b"))  # nobody waits for the reader
+    reader.close()
+    await opened.close()

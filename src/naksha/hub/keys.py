@@ -109,8 +109,8 @@ class KeyRing:
         return self._keys if kid is None else [key for key in self._keys if key.kid is None]
 
     def refresh(self) -> bool:
-        """Read files anew that have changed; whether any has. One that is gone or cannot be used
-        (it may be half written) leaves its keys as they were."""
+        """Read files again that have changed; whether any has. The keys of a file that is gone are
+        gone; one that cannot be used (it may be half written) leaves its keys as they were."""
         now = time.monotonic()
         if now - self._looked < limits.TOKEN_KEYS_SECONDS:
             return False
@@ -119,7 +119,11 @@ class KeyRing:
         if stamps == self._stamps:
             return False
         for n, (old, new) in enumerate(zip(self._stamps, stamps, strict=True)):
-            if old != new:
+            if new is None and old is not None:
+                self._read[n] = []
+                path = self._files[n].path
+                _log.error("The file %s is gone; its keys are not accepted any more", path)
+            elif old != new:
                 self._read_anew(n)
         self._stamps = stamps
         try:

@@ -20,8 +20,9 @@ _COLLECTION_ID: Final = re.compile(COLLECTION_ID_PATTERN)
 _STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
 _NOT_IN_STORAGE_ID: Final = re.compile(r"[^a-z0-9_-]+")
 DEFAULT_STORAGE_ID: Final = "naksha"
-_RESERVED: Final = re.compile(r"^naksha_|(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$")
-"""Names of the tables beside a collection's own, and of the storage itself."""
+_RESERVED: Final = re.compile(r"^(naksha|sqlite)_|(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$")
+"""Names of the tables beside a collection's own, of the storage itself, and those that SQLite keeps
+for itself: reserved on every storage, so that a collection can be copied to any."""
 
 
 def is_reserved(collection_id: str) -> bool:

@@ -23,6 +23,7 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "N0009": errors.NotSupported,
     "N0011": errors.NotFound,
     "N0012": errors.Expired,
+    "25006": errors.ReadOnly,
     "40001": errors.Retryable,
     "40P01": errors.Retryable,
     "55P03": errors.Retryable,

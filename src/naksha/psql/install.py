@@ -5,6 +5,9 @@ stops readers or writers. What changes existing tables or types is a step in `sq
 append-only: `NNNN_pre_slug` runs before the schema files, `NNNN_post_slug` after them, all in one
 transaction; `NNNN_online_slug` makes indices and triggers afterwards, while others write. Steps
 done are recorded in `naksha_migration`; a fresh schema has them all from the start.
+
+The schema has a version, recorded there, too. A release refuses a schema of a greater version than
+its own, instead of replacing its functions by older ones.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from naksha.psql.sql import ident, queries, schema_files, sql
 
 Steps = list[tuple[str, str]]
 DEFAULT_SCHEMA: Final = "naksha"
+SCHEMA_VERSION: Final = 1
+"""Raised by the first change of the schema files after a release."""
+_VERSION: Final = "version:"
 _log = logging.getLogger(__name__)
 
 
@@ -140,13 +146,15 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
     done: set[str] = set()
     if not fresh:
         done = {row["name"] for row in await connection.fetch(queries()["migrations_done"])}
+    check_version(done)
     names = {name for name, _ in steps}
-    unknown = {name for name in done if not name.startswith("schema:")} - names
+    unknown = {name for name in done if not name.startswith(("schema:", _VERSION))} - names
     if unknown:
         raise NotSupported(f"The storage was upgraded by a newer Naksha (step {max(unknown)})")
     missing = [] if fresh else [(name, text) for name, text in steps if name not in done]
     online = [(name, text) for name, text in missing if "_online_" in name]
-    if _current() in done and missing == online:
+    version = f"{_VERSION}{SCHEMA_VERSION:05}"
+    if {_current(), version} <= done and missing == online:
         return online
     await connection.fetchval(queries()["lock_timeout"], str(LOCK_MS_MAX), True)
     pre = [text for name, text in missing if "_pre_" in name]
@@ -154,8 +162,20 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
     for text in [*pre, *(text for _, text in schema_files()), *post]:
         await connection.execute(text)
     made = names - done - {name for name, _ in online}
+    made |= {version} - done
     await connection.execute(queries()["migrations_record"], sorted(made), _current())
     return online
+
+
+def check_version(done: set[str]) -> None:
+    """NotSupported when a newer release has set the schema up; `done` are the recorded steps."""
+    found = [int(name.removeprefix(_VERSION)) for name in done if name.startswith(_VERSION)]
+    newest = max(found, default=0)
+    if newest > SCHEMA_VERSION:
+        raise NotSupported(
+            f"The schema of the storage is of version {newest}, written by a newer Naksha; this "
+            f"one knows version {SCHEMA_VERSION}. Upgrade Naksha"
+        )
 
 
 def _current() -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from naksha.model.errors import NotSupported
 from naksha.sqlite.catalog_sql import FILES, sql
-from naksha.sqlite.errors import translated
+from naksha.sqlite.errors import is_busy, translated
 from naksha.sqlite.sql import statements_of
 
 APPLICATION_ID: Final = 0x4E616B43
@@ -47,17 +47,14 @@ def open_file(path: Path, busy_s: float) -> sqlite3.Connection:
             time.sleep(RETRY_S)
 
 
-def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process was in the way."""
-    name: str = getattr(error, "sqlite_errorname", "")
-    return name == "SQLITE_BUSY" or name.startswith("SQLITE_BUSY_")
-
-
 def _open(path: Path, busy_s: float) -> sqlite3.Connection:
     connection = connect(path, busy_s)
     try:
-        if not _is_ours(connection, path):
+        is_ours = _is_ours(connection, path)
+        # A copy that VACUUM INTO made is not in this mode.
+        if connection.execute(sql("journal_mode")).fetchone() != ("wal",):
             connection.execute(sql("wal"))
+        if not is_ours:
             _create(connection, path)
     except BaseException:
         connection.close()

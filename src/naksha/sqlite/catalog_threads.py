@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from naksha.model.errors import OutcomeUnknown, Unavailable
-from naksha.sqlite.catalog_file import connect, is_busy
+from naksha.sqlite.catalog_file import connect
 from naksha.sqlite.catalog_sql import sql
-from naksha.sqlite.errors import translated
+from naksha.sqlite.errors import is_busy, translated
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

@@ -45,6 +45,12 @@ def translated() -> Iterator[None]:
         raise errors.InvalidArgument(f"A text holds what no text may: {error.reason}") from error
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process was in the way."""
+    name: str = getattr(error, "sqlite_errorname", "")
+    return name == "SQLITE_BUSY" or name.startswith("SQLITE_BUSY_")
+
+
 def of(error: sqlite3.Error) -> errors.NakshaError:
     """Our error for one of SQLite's."""
     name = getattr(error, "sqlite_errorname", None) or ""

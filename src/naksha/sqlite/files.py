@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final
 
 from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
 from naksha.model.identity import StorageIdentity, check_fork, parse_identity
-from naksha.sqlite.errors import translated
+from naksha.sqlite.errors import is_busy, translated
 from naksha.sqlite.functions import add_functions
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.shell_triggers import create_triggers
@@ -25,6 +26,8 @@ TRIGGERS_VERSION: Final = 5
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
+WAL_RETRY_S: Final = 0.01
+"""Pause before a file that others look at is tried again."""
 FORK_BUSY_S: Final = 2.0
 """How long a fork waits for other processes to close the file."""
 WRITES: Final = ("INSERT", "UPDATE", "DELETE")
@@ -92,12 +95,13 @@ def open_file(
             if found is None:
                 if must_exist:
                     raise NotFound(f"There is no storage in the file {path}", field="storage")
-                connection.execute(queries()["wal"])
+                use_wal(connection, busy_s)
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
                 raise InvalidArgument(
                     f"The file holds storage {found!r}, not {storage_id!r}", field="storage_id"
                 )
+            use_wal(connection, busy_s)
             if _version_of(connection) < SCHEMA_VERSION:
                 _upgrade(connection)
             identity = _identity_of(connection)
@@ -105,6 +109,19 @@ def open_file(
             connection.close()
             raise
     return connection, identity
+
+
+def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
+    """Switch the file to WAL; a copy that VACUUM INTO made is not in that mode. Nobody else may
+    look at the file meanwhile, and SQLite does not wait for that."""
+    deadline = time.monotonic() + busy_s
+    while connection.execute(queries()["journal_mode"]).fetchone() != ("wal",):
+        try:
+            connection.execute(queries()["wal"])
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(WAL_RETRY_S)
 
 
 def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdentity:

@@ -44,6 +44,7 @@ BAD_NAMES = (
 RESERVED_NAMES = (
     "naksha_tx",
     "naksha_",
+    "sqlite_roads",
     "roads_hst",
     "roads_hst_2023_01_30",
     "roads_hst_",

@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION naksha_check_collection_id(collection_id text) RETURN
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF collection_id IS NULL OR collection_id !~ '^[a-z][a-z0-9_:-]{0,31}$'
-       OR collection_id ~ '(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$|^naksha_' THEN
+       OR collection_id ~ '(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$|^(naksha|sqlite)_' THEN
         PERFORM naksha_raise('N0006', format('%L is not a collection id', collection_id),
             jsonb_build_object('field', 'id', 'collection', collection_id),
             'Lower-case letter first, then at most 31 of a-z 0-9 _ : -, no reserved name');

@@ -6,6 +6,9 @@ PRAGMA synchronous = FULL;
 -- What is deleted is not overwritten: what others must not read is protected by other means.
 PRAGMA secure_delete = OFF;
 
+-- name: journal_mode
+PRAGMA journal_mode;
+
 -- name: wal
 -- Readers and the writer do not wait for each other.
 PRAGMA journal_mode = WAL;

@@ -18,6 +18,9 @@ PRAGMA mmap_size = 2147418112
 -- Pages that do not fit are written before their time, and read again.
 PRAGMA cache_size = -262144
 
+-- name: journal_mode
+PRAGMA journal_mode
+
 -- name: wal
 PRAGMA journal_mode = WAL
 
