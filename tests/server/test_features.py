@@ -435,3 +435,43 @@ def test_a_version_of_the_base_is_overwritten_once(client: httpx.Client) -> None
         statuses.append(client.post(url, params=detects, json=collection(feature)).status_code)
     assert statuses == [200, 409]
     assert client.get(f"{url}/a").json()["properties"]["name"] == "first"
+
+
+# ---- The date line -----------------------------------------------------------------------------
+
+RUNWAY = {"type": "LineString", "coordinates": [[-179.5, 51], [179.6, 51]]}
+
+
+def test_a_space_says_what_is_done_at_the_date_line(client: httpx.Client) -> None:
+    runway = point("runway") | {"geometry": RUNWAY}
+    for setting, kind in (({}, "MultiLineString"), ({"dateline": "split"}, "MultiLineString")):
+        answer = put(client, new_space(client, **setting), runway)
+        assert answer["features"][0]["geometry"]["type"] == kind
+        assert len(answer["notices"]) == 1
+    answer = put(client, new_space(client, dateline="keep"), runway)
+    assert answer["features"][0]["geometry"] == RUNWAY
+    assert "notices" not in answer
+    refusing = new_space(client, dateline="refuse")
+    refused = client.put(f"{refusing}/features", json=collection(point("fine"), runway))
+    assert "date line" in error(refused, 400)["errorMessage"]
+    assert found(client.get(f"{refusing}/search")) == []
+    put(client, refusing, point("fine"))
+    assert client.patch(refusing, json={"dateline": "keep"}).json()["dateline"] == "keep"
+    assert put(client, refusing, runway)["features"][0]["geometry"] == RUNWAY
+    error(client.post("/spaces", json={"title": "x", "dateline": "bend"}), 400)
+
+
+def test_a_written_feature_comes_back_with_its_notice(client: httpx.Client) -> None:
+    space = new_space(client)
+    for write in (client.put, client.patch):
+        answer = write(f"{space}/features/runway", json=point("runway") | {"geometry": RUNWAY})
+        (notice,) = answer.json()["properties"][XYZ]["notices"]
+        assert "date line" in notice
+        assert answer.headers["Notices"] == "1"
+        assert write(f"{space}/features/runway", json=answer.json()).status_code == 200
+        read = client.get(f"{space}/features/runway").json()
+        assert "notices" not in read["properties"][XYZ]
+    headers = {"Accept": "application/x-empty"}
+    sent = collection(point("way") | {"geometry": RUNWAY})
+    answer = client.put(f"{space}/features", json=sent, headers=headers)
+    assert (answer.status_code, answer.headers["Notices"]) == (204, "1")

@@ -22,7 +22,7 @@ class Caller:
         """Raises InvalidArgument or Forbidden for properties that cannot be used."""
         properties = setup.connector.properties
         self._remotes = setup.hub.remotes
-        self._target = self._remotes.targets.check(properties.get("url"))
+        self._target = self._remotes.targets.check(setup.connector.url)
         secret = properties.get(SECRET)
         self._secret = (
             None if secret is None else check_secret(secret, field=f"properties.{SECRET}")

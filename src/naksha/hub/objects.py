@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import msgspec
@@ -171,7 +172,20 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
     class_name: str
     active: bool = True
     """An inactive one is left out of every pipeline."""
+    remote: bool | str = False
+    """Whether the code is on a remote service: its URL, or true and the URL is `properties.url`.
+    Then `class_name` is for that service."""
     properties: dict[str, Any] = {}
+
+    @property
+    def handler_name(self) -> str:
+        """The registered name of the handler that the hub runs."""
+        return REMOTE if self.remote else self.class_name
+
+    @property
+    def url(self) -> Any:
+        """Where a remote service is, as it is configured."""
+        return self.remote if isinstance(self.remote, str) else self.properties.get("url")
 
     @property
     def type_name(self) -> str:
@@ -186,7 +200,7 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
     def resource(self) -> Resource:
         return resources.connector(
             self.id,
-            class_name=self.class_name,
+            class_name=self.handler_name,
             owner=self.owner,
             tags=self.tags,
             app_id=self.app_id,
@@ -194,6 +208,8 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+REMOTE: Final = "remote"
+"""The name of the handler that calls a remote service."""
 SECRET: Final = "secret"  # noqa: S105 - the name of a property
 """Of a connector: never shown to anybody."""
 
@@ -208,6 +224,15 @@ class StorageChoice(msgspec.Struct, frozen=True, rename="camel"):
 
     id: str
     params: dict[str, Any] = {}
+
+
+class Dateline(StrEnum):
+    """What a space does with geometries that cross the date line, or have longitudes beyond ±180:
+    it splits or wraps them, keeps them as they are sent, or refuses the feature."""
+
+    SPLIT = "split"
+    KEEP = "keep"
+    REFUSE = "refuse"
 
 
 class Extends(msgspec.Struct, frozen=True, rename="camel"):
@@ -245,6 +270,7 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     """None: history is on; 1: off."""
     uuid_lock: bool = False
     """Whether the `uuid` of a written feature always locks, not only when the client asks."""
+    dateline: Dateline = Dateline.SPLIT
     min_version: int = 0
     """Older versions were given up by the owner."""
     provenance: tuple[dict[str, Any], ...] = ()

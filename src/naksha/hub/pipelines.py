@@ -103,7 +103,7 @@ class Pipelines:
 def made_handler(setup: Setup) -> Handler:
     """The handler of a connector; what its configuration has wrong is told with its field."""
     try:
-        return handler_class(setup.connector.class_name)(setup)
+        return handler_class(setup.connector.handler_name)(setup)
     except NakshaError as error:
         error.handler = setup.connector.id
         raise

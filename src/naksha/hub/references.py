@@ -94,7 +94,7 @@ def _names_of_subscription(subscription: Subscription) -> list[Reference]:
 
 
 def _names_of_connector(connector: Connector) -> list[Reference]:
-    says = getattr(found_class(connector.class_name), "references", None)
+    says = getattr(found_class(connector.handler_name), "references", None)
     if says is None:
         return list(_named_in(connector.properties, "properties"))
     with _told_as_invalid(connector):
@@ -189,7 +189,7 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[Stored]:
     """The collections that a pipeline stores into, also while a part of it is switched off."""
     found: list[Stored] = []
     for connector in connectors:
-        says = getattr(found_class(connector.class_name), "collections", None)
+        says = getattr(found_class(connector.handler_name), "collections", None)
         if says is not None:
             with _told_as_invalid(connector):
                 found += says(space, connector.properties)

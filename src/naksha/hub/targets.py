@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from naksha.hub.objects import Dateline
 from naksha.hub.requests import GetVersion
 from naksha.hub.responses import FixedVersion
 from naksha.model.collection import CollectionInfo
@@ -28,6 +29,8 @@ class Target(NamedTuple):
     """Whether the first write makes the collection."""
     storage_id: str = ""
     """What the realm calls the storage."""
+    dateline: Dateline = Dateline.SPLIT
+    """What is done with geometries that cross the date line."""
 
 
 async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:

@@ -49,7 +49,8 @@ class WireError(msgspec.Struct, rename="camel", omit_defaults=True):
 class WireEvent(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What is posted to a handler."""
 
-    protocol: int = PROTOCOL
+    protocol: int = msgspec.field(default_factory=lambda: PROTOCOL)
+    """A factory: a plain default would be left out of the JSON."""
     stream_id: str
     realm: str
     app_id: str

@@ -18,11 +18,13 @@ from fastapi.responses import StreamingResponse
 
 from naksha.hub.responses import Deleted, Features, Written
 from naksha.hub.shaping import Shaping, shaped
-from naksha.model.state import State
+from naksha.model.state import XYZ, State
 from naksha.server.spooling import unhurried
 
 GEO_JSON: Final = "application/geo+json"
 JSON: Final = "application/json"
+NOTICES: Final = "Notices"
+"""Header with the number of notices of a write."""
 NO_BODY: Final = "application/x-empty"
 FAILED: Final = "Failed-Features"
 """How many features were not written: also who looks at no body sees it."""
@@ -129,12 +131,33 @@ def wants_json(request: Request) -> bool:
 
 def written(result: Written, *, empty: bool) -> Response:
     """What a write did. Who wants no body gets one all the same when something failed."""
-    headers = {FAILED: str(len(result.failed))} if result.failed else {}
+    headers = notices_header(result)
+    if result.failed:
+        headers[FAILED] = str(len(result.failed))
     if empty and not result.failed:
-        return Response(status_code=204)
+        return Response(status_code=204, headers=headers)
     states = () if empty else result.states
     body = _BEGIN + joined(states) + _ended(_envelope(result))
     return Response(body, media_type=GEO_JSON, headers=headers)
+
+
+def notices_header(result: Written) -> dict[str, str]:
+    """Tell clients that skip the body how many notices there are."""
+    return {NOTICES: str(len(result.notices))} if result.notices else {}
+
+
+def written_feature(result: Written) -> Response:
+    """Return the feature of a write. Notices are in its namespace: a client that sends the feature
+    again sends nothing new by that."""
+    state = result.states[0]
+    content = state.raw
+    if result.notices:
+        feature = dict(state.feature)
+        notices = [notice.message for notice in result.notices]
+        namespace = {**state.xyz, "notices": notices}
+        feature["properties"] = {**feature["properties"], XYZ: namespace}
+        content = msgspec.json.encode(feature)
+    return Response(content, media_type=GEO_JSON, headers=notices_header(result))
 
 
 def deleted(result: Deleted, *, empty: bool) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -73,6 +73,11 @@ class SpaceDocument(ConfiguredDocument):
         description="Refuse (409) every feature whose `uuid` is not that of the current state. "
         "Without it, only with `conflictDetection=true` or `If-Match`.",
     )
+    dateline: Literal["split", "keep", "refuse"] = Field(
+        "split",
+        description="Geometries that cross the date line, or have longitudes beyond ±180: split "
+        "or wrap them (with a notice), keep them as they are, or refuse the feature.",
+    )
     minVersion: int = Field(0, ge=0)  # noqa: N815
     provenance: list[dict[str, Any]] = Field(
         [],
@@ -96,6 +101,11 @@ class ConnectorDocument(ConfiguredDocument):
     type: str = "EventHandler"
     className: str = Field("", description="The registered name of the handler.")  # noqa: N815
     active: bool = True
+    remote: bool | str = Field(
+        False,
+        description="Whether the handler runs on a remote service: its URL, or true with the URL "
+        "in `properties.url`. Then `className` is for that service.",
+    )
     properties: dict[str, Any] = Field({}, description="What the handler is told.")
 
 

@@ -5,13 +5,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from naksha.hub.context import Actor, Context
 from naksha.hub.hub import Hub
+from naksha.hub.objects import Connector as ConnectorObject
+from naksha.hub.objects import Space
 from naksha.hub.requests import CountFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.hub.rights import parse_rights
 from naksha.hub.setting_up import DefaultStorage
+from naksha.hub.wire import PROTOCOL, WireEvent
 from naksha.model.errors import (
     FeatureNotFound,
     Forbidden,
@@ -20,7 +24,7 @@ from naksha.model.errors import (
     NotImplementedHere,
 )
 from naksha.model.query import Query
-from tests.hub.handlers.support import HubUnderTest, feature
+from tests.hub.handlers.support import ACTOR, HubUnderTest, feature
 from tests.hub.remote.support import forget_handlers, hosted, install
 
 Connector = tuple[str, dict[str, Any]]
@@ -208,3 +212,44 @@ async def test_only_registered_names_are_taken(hub: HubUnderTest) -> None:
         await hub.space("b", ("tests:gone", {}))
     with pytest.raises(InvalidArgument, match="cannot be used"):
         await hub.space("c", ("tests:choose", {"handler": "None"}))
+
+
+@pytest.mark.parametrize("by_property", [False, True])
+async def test_a_connector_with_the_property_remote_is_remote(
+    hub: HubUnderTest, url: str, by_property: bool
+) -> None:
+    target = f"{url}/handlers"
+    own = {"handler": "Stamp", "text": "seen", "secret": SECRET}
+    made = ConnectorObject.from_json(
+        {
+            "id": "elsewhere",
+            "className": "com.example.Stamp",
+            "remote": True if by_property else target,
+            "properties": {**own, "url": target} if by_property else own,
+        }
+    )
+    await hub.realm.registry.create(made, ACTOR)
+    await hub.space("plain", ("storage", {"collection": "stamped"}))
+    (stored,) = (await hub.realm.registry.get(Space, "plain")).event_handler_ids
+    space = Space(id="stamped", event_handler_ids=("elsewhere", stored))
+    await hub.realm.registry.create(space, ACTOR)
+    await hub.put("stamped", feature("a"))
+    ((_, content),) = (await hub.read("plain")).items()
+    assert "seen" in content.values()
+
+
+async def test_a_remote_connector_says_where(hub: HubUnderTest) -> None:
+    made = ConnectorObject.from_json({"id": "x", "className": "com.example.X", "remote": True})
+    with pytest.raises(InvalidArgument) as refused:
+        await hub.realm.registry.create(made, ACTOR)
+    assert refused.value.field == "properties.url"
+    with pytest.raises(InvalidArgument) as refused:
+        ConnectorObject.from_json({"id": "x", "className": "x", "remote": {"at": 1}})
+    assert refused.value.field == "remote"
+
+
+def test_the_protocol_is_in_every_event() -> None:
+    event = WireEvent(
+        stream_id="s", realm="r", app_id="a", seconds_left=1.0, space={}, connector={}
+    )
+    assert msgspec.json.decode(msgspec.json.encode(event))["protocol"] == PROTOCOL

@@ -50,6 +50,7 @@ class StorageHandler:
         space = scope_of(setup.hub.realm_id, setup.space.id)
         self._scope = Scope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
+        self._dateline = setup.space.dateline
         self._target: Target | None = None
 
     @staticmethod
@@ -89,6 +90,7 @@ class StorageHandler:
                 self._min_version,
                 self._auto_create,
                 self._storage_id,
+                self._dateline,
             )
         return self._target
 

@@ -90,7 +90,7 @@ async def _stored(snapshot: Snapshot, space: Space, access: str) -> Stored:
     if not space.active:
         raise Inactive(f"The space {space.id!r} is not active", field="spaceId")
     connectors = [one for one in await connectors_of(snapshot, space) if one.active]
-    classes = [one.class_name for one in connectors]
+    classes = [one.handler_name for one in connectors]
     if access != READ and (space.read_only or _READ_ONLY in classes):
         raise ReadOnly(f"The space {space.id!r} is read-only", field="spaceId")
     if [name for name in classes if name != _READ_ONLY] != [_STORAGE]:

@@ -65,8 +65,8 @@ async def check_delivers(
             await _check_written(snapshot, [connector], actor.rights)
 
 
-def _does(connector: Connector) -> tuple[str, dict[str, Any]]:
-    return connector.class_name, connector.properties
+def _does(connector: Connector) -> tuple[str, Any, dict[str, Any]]:
+    return connector.handler_name, connector.url, connector.properties
 
 
 async def _check_written(

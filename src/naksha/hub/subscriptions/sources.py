@@ -68,7 +68,7 @@ async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
         space = await snapshot.get(key_of(Space, subscription.source.space_id), Space)
         if space is not None:
             shown = [
-                (one.class_name, one.properties, one.active)
+                (one.handler_name, one.properties, one.active)
                 for one in await connectors_of(snapshot, space.value)
             ]
     told = (subscription.filter, subscription.granularity, shown)

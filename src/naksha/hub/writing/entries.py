@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from naksha.hub.objects import Dateline
 from naksha.hub.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.responses import Notice
 from naksha.hub.writing.wrapping import wrapped
@@ -48,14 +49,15 @@ class Prepared(NamedTuple):
     notices: tuple[Notice, ...]
 
 
-def prepare(request: WriteFeatures) -> Prepared:
+def prepare(request: WriteFeatures, dateline: Dateline) -> Prepared:
     """The features of a request with their ids, and with geometries that stay on the map."""
-    return _Preparing(request).prepared()
+    return _Preparing(request, dateline).prepared()
 
 
 class _Preparing:
-    def __init__(self, request: WriteFeatures) -> None:
+    def __init__(self, request: WriteFeatures, dateline: Dateline) -> None:
         self._request = request
+        self._dateline = dateline
         self._errors: list[NakshaError] = []
         self._notices: list[Notice] = []
         self._position = 0
@@ -99,7 +101,7 @@ class _Preparing:
         feature = {**feature, "id": id}
         feature.pop(CONFLICTING, None)
         entry = Entry(position, id, feature)
-        on_the_map = wrapped(feature)
+        on_the_map = wrapped(feature, self._dateline)
         if on_the_map is not None:
             self._notice(entry, on_the_map.message)
             entry = Entry(position, id, on_the_map.feature)

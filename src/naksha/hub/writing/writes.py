@@ -40,7 +40,7 @@ async def write_features(
     `Failure`, and only when nothing is left the first one is raised, with all of them as
     `failures`.
     """
-    prepared = prepare(request)
+    prepared = prepare(request, target.dateline)
     tags = TagChange(request.add_tags, request.remove_tags)
 
     async def write(line: WrittenLine) -> Written:
@@ -73,7 +73,7 @@ async def write_in(
     `is_news`; its version is not known yet."""
     tags = TagChange(request.add_tags, request.remove_tags)
     line = WrittenLine(target.storage, is_main=True, base=None)
-    write = _Write(target, request, prepare(request), tags, line)
+    write = _Write(target, request, prepare(request, target.dateline), tags, line)
     return await write.attempt(session, space_id, Permits(context))
 
 

@@ -36,10 +36,12 @@ from naksha.server.answers import (
     JSON,
     deleted,
     etag_of,
+    notices_header,
     wants_json,
     wants_no_body,
     whole,
     written,
+    written_feature,
 )
 from naksha.server.bodies import json_body
 from naksha.server.documents import (
@@ -266,8 +268,8 @@ async def _write_one(
     if not result.states:
         raise FeatureNotFound(MISSING, feature_id=id)
     if wants_no_body(asked.request):
-        return Response(status_code=204)
-    return Response(result.states[0].raw, media_type=GEO_JSON)
+        return Response(status_code=204, headers=notices_header(result))
+    return written_feature(result)
 
 
 async def _matched(asked: Asked, place: BranchParameters, id: str, if_match: str) -> State:
