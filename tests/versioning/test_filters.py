@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import shapely
@@ -14,9 +16,9 @@ from naksha.model.errors import Expired
 from naksha.model.quadkey import qrid
 from naksha.model.query import And, Bbox, Intersects, Not, Op, Query, Tile
 from naksha.model.query import Test as PropertyTest
-from naksha.model.state import XYZ
+from naksha.model.state import XYZ, State
 from naksha.model.version import Version
-from naksha.spi.storage import Storage
+from naksha.spi.storage import Reader, Storage
 from naksha.versioning import (
     Line,
     Signed,
@@ -172,6 +174,41 @@ async def test_filter_on_the_time_of_changes(line: Line) -> None:
         assert len(log.changesets) == len(found)
         back = await rollback(line, old, NEW, query=query, dry_run=True)
         assert back.updated.get("places", []) == found
+
+
+class Counting:
+    """A storage that counts the states that are read from it."""
+
+    def __init__(self, storage: Reader) -> None:
+        self._storage = storage
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    async def states(self, *asked: Any) -> AsyncIterator[State]:
+        async for state in self._storage.states(*asked):
+            self.count += 1
+            yield state
+
+
+@pytest.mark.parametrize("ref", ["HEAD", "3"])
+async def test_the_cost_of_a_filtered_difference_follows_the_changes(
+    storage: Storage, ref: str
+) -> None:
+    """However many features match that did not change."""
+    await make(storage)
+    await put(storage, *({**hit(1), "id": f"{n}"} for n in range(500)), by=OLD)
+    await put(storage, {**hit(2), "id": "7"}, by=OLD)
+    old, new = await place_of(storage, "2"), await place_of(storage, ref)
+    for query in (*FILTERS.values(), *CHANGES.values()):
+        if query.ids is not None:
+            continue
+        counting = Counting(storage)
+        line = replace(new.line, storage=cast(Storage, counting))
+        before, after = replace(old, line=line), replace(new, line=line)
+        assert [each.id async for each in diff(before, after, "places", query)] == ["7"]
+        assert counting.count <= 10
 
 
 async def test_a_log_is_searched_in_pages(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
