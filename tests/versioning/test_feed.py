@@ -470,3 +470,20 @@ async def test_a_branch_that_was_put_on_another_base_tells_all_that_was_done_on_
         own = {item.seq_number for item in told}
         items = await whole(await main_of(storage))
         assert own.isdisjoint({item.changeset.version.seq_number for item in items})
+
+
+async def test_content_that_looks_like_the_end_of_a_state_stays(storage: Storage) -> None:
+    await make(storage)
+    first = await put(storage, place("x"))
+    ends = [{"txn_next": str(first.txn + n)} for n in (1, 2, 3)]
+    await put(storage, place("x", ends=ends, text=f'"txn_next":"{first.txn + 2}"'))
+    last = await delete(storage, "x")
+    assert last.txn == first.txn + 2
+    [item] = [
+        item
+        for item in await whole(await main_of(storage))
+        if item.changeset.version.seq_number == first.seq_number + 1
+    ]
+    [change] = item.changes
+    assert change.state.feature["properties"]["ends"] == ends
+    assert change.state.xyz["txn_next"] == "0"

@@ -33,6 +33,7 @@ from naksha.model.limits import (
 )
 from naksha.model.names import text_problem
 from naksha.model.problems import Broken, Problem, invalid_feature, readable_id
+from naksha.model.state import DAMAGED
 from naksha.model.tags import checked_tags
 
 NAMESPACE: Final = "@ns:com:here:xyz"
@@ -173,6 +174,7 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
         body = {**feature}
         body.pop("geometry", None)
         body.pop(MARK_3D, None)
+        body.pop(DAMAGED, None)
         body["id"] = ids[position]
         properties = body.get("properties")
         if properties is None:

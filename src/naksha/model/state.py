@@ -11,6 +11,10 @@ XYZ: Final = "@ns:com:here:xyz"
 CONFLICTING: Final = "@ns:naksha:conflicting"
 """Member of a feature on a branch for solving conflicts, true until somebody writes the feature."""
 
+DAMAGED: Final = "@ns:naksha:damaged"
+"""Member of a feature whose geometry cannot be read: its `field` and the `problem`. It is never
+stored."""
+
 
 class Heading(msgspec.Struct, frozen=True, gc=False):
     """What tells states of a feature apart."""

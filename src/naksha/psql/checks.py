@@ -13,8 +13,9 @@ async def mismatches(connection: Connection, collection: str, limit: int) -> lis
     found: list[Mismatch] = []
     for name, overlay in await connection.fetch(queries()["check_tables"], collection):
         for suffix in ("", "_del", "_hst"):
-            text = sql("check_numbers", table=ident(name + suffix))
-            found += [Mismatch(overlay, *row) for row in await connection.fetch(text, limit)]
+            for check in ("check_numbers", "check_geometries"):
+                text = sql(check, table=ident(name + suffix))
+                found += [Mismatch(overlay, *row) for row in await connection.fetch(text, limit)]
     rows = await connection.fetch(queries()["check_log"], limit, collection)
     rows += await connection.fetch(queries()["check_versions"], limit)
     found += [Mismatch(MAIN, id_, txn, text, is_of_log=True) for id_, txn, text in rows]

@@ -143,6 +143,29 @@ class TestVersions:
         for old, before in seen:
             assert await snapshot(places, seq(old)) == before
 
+    async def test_content_that_looks_like_the_end_of_a_state_stays(self, places: Handle) -> None:
+        """Numbers follow each other, so a client can guess the one that will end a state."""
+        await places.create(point("x"))
+        first = await places.published()
+        ends = [{"txn_next": str(first.txn + n)} for n in (1, 2, 3)]
+        texts = [f'"txn_next": "{first.txn + 2}"', f'"txn_next":"{first.txn + 2}"']
+        await places.upsert(point("x", ends=ends, texts=texts, deep={"a": ends}))
+        version = await places.published()
+        before = await snapshot(places, seq(version))
+        plan = await places.storage.plan(places.name, Query(), seq(version))
+        rows = await read_all(places.storage, plan)
+        await places.delete("x")
+        ended = await places.published()
+        assert ended.txn == first.txn + 2
+        assert await snapshot(places, seq(version)) == before
+        plan = await places.storage.plan(places.name, Query(), seq(version))
+        assert [row["feature"] for row in await read_all(places.storage, plan)] == [
+            row["feature"] for row in rows
+        ]
+        [state] = await places.states(Query(), seq(version))
+        assert state.feature["properties"]["deep"] == {"a": ends}
+        assert state.xyz["txn_next"] == "0"
+
     async def test_all_selectors_mean_the_same_version(self, places: Handle) -> None:
         versions = await some_history(places)
         for version in versions:

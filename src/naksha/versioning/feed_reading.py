@@ -43,6 +43,7 @@ class _Feature(msgspec.Struct, frozen=True, gc=False):
 
 
 _decode_heading = msgspec.json.Decoder(_Feature).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Made(msgspec.Struct, frozen=True, gc=False):
@@ -62,13 +63,25 @@ def made(state: State) -> Made:
     """A state as it was when it was made: whatever came after it by the time that it was read."""
     heading = _decode_heading(state.raw).properties.xyz
     if heading.txn_next != "0":
-        # Nobody could know that number before, so it is nowhere else in the feature.
-        end = heading.txn_next.encode()
-        raw = state.raw
-        for colon in (b'":"', b'": "'):
-            raw = raw.replace(b'"txn_next' + colon + end + b'"', b'"txn_next' + colon + b'0"')
-        state = State(state.id, raw)
+        state = State(state.id, _opened(state.raw, heading.txn_next.encode()))
     return Made(state, heading.uuid, int(heading.txn), heading.action, heading.author)
+
+
+def _opened(raw: bytes, end: bytes) -> bytes:
+    """The document without its end. The text of the end is nearly always there once; where content
+    has the same text, only the namespace is edited."""
+    ends = [b'"txn_next' + colon + end + b'"' for colon in (b'":"', b'": "')]
+    if sum(map(raw.count, ends)) == 1:
+        for text in ends:
+            raw = raw.replace(text, text.replace(end, b"0"))
+        return raw
+    feature = _members(raw)
+    properties = _members(feature["properties"])
+    namespace = _members(properties[XYZ])
+    namespace["txn_next"] = msgspec.Raw(b'"0"')
+    properties[XYZ] = msgspec.Raw(msgspec.json.encode(namespace))
+    feature["properties"] = msgspec.Raw(msgspec.json.encode(properties))
+    return msgspec.json.encode(feature)
 
 
 class TooMany(Exception):

@@ -12,6 +12,13 @@ SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
  WHERE s.i::text IS DISTINCT FROM substring(naksha_xyz(s.jsondata)->>'uuid' FROM '[0-9]+$')
  LIMIT $1
 
+-- name: check_geometries
+SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
+       'its geometry cannot be read: ' || naksha_geo_problem(s.geo)
+  FROM {{table}} s
+ WHERE naksha_geo_problem(s.geo) IS NOT NULL
+ LIMIT $1
+
 -- name: check_log
 SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s of %s',
                            t.seq_number, t.seq_ts, v.seq_number, v.seq_ts)

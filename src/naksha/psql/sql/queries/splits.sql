@@ -22,7 +22,9 @@ SELECT {{columns}}
 s.jsondata->>'id' AS id
 
 -- name: column_geometry
-ST_AsBinary(naksha_geo_out(s.geo, s.jsondata), 'NDR') AS geometry
+-- Null for what neither GeoJSON nor readers of WKB know.
+CASE WHEN naksha_is_readable(s.geo) THEN ST_AsBinary(naksha_geo_out(s.geo, s.jsondata), 'NDR') END
+    AS geometry
 
 -- name: column_feature
 naksha_json_out(s.jsondata)::text AS feature
@@ -30,8 +32,7 @@ naksha_json_out(s.jsondata)::text AS feature
 -- name: column_feature_at
 -- As it was at the version; see naksha_feature_at.
 CASE WHEN (s.xyz->>'txn_next')::int8 <= {{at}} THEN naksha_json_out(s.jsondata)::text
-     ELSE replace(naksha_json_out(s.jsondata)::text, '"txn_next": "' || (s.xyz->>'txn_next') || '"',
-                  '"txn_next": "0"') END AS feature
+     ELSE naksha_text_open(s.jsondata) END AS feature
 
 -- name: column_properties
 ((s.jsondata->'properties') - '@ns:com:here:xyz')::text AS properties

@@ -5,7 +5,9 @@
 -- wherever it is used.
 SELECT ST_AsMVT(t.*, {{layer}}, {{extent}}, 'geom') AS tile, count(*) AS found
   FROM (SELECT s.id, {{namespace}}{{properties}} AS properties,
-               ST_AsMVTGeom({{shape}}, {{envelope}}, {{extent}}, {{buffer}}, {{clip}}) AS geom
+               CASE WHEN naksha_is_readable(s.geo) THEN
+                   ST_AsMVTGeom({{shape}}, {{envelope}}, {{extent}}, {{buffer}}, {{clip}})
+               END AS geom
           FROM (SELECT s.id, s.geo, s.properties, s.properties - {{taken}} AS own
                   FROM (SELECT s.id, s.geo, {{seen}}->'properties' AS properties
                           FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s) AS t

@@ -67,6 +67,38 @@ CREATE OR REPLACE FUNCTION naksha_json_out(jsondata jsonb) RETURNS jsonb
 IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END;
 
+-- Whether all coordinates are finite. Sums tell quickly that they are; large heights may overflow.
+CREATE OR REPLACE FUNCTION naksha_is_finite(geo geometry) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
+BEGIN
+    IF GeometryType(geo) IN ('LINESTRING', 'MULTILINESTRING', 'POLYGON', 'MULTIPOLYGON')
+       AND ST_3DLength(geo) + ST_3DPerimeter(geo) < 'Infinity' THEN
+        RETURN true;
+    END IF;
+    RETURN NOT EXISTS (
+        SELECT FROM ST_DumpPoints(geo) AS p
+         WHERE NOT (abs(ST_X(p.geom)) < 'Infinity' AND abs(ST_Y(p.geom)) < 'Infinity'
+                    AND coalesce(abs(ST_Z(p.geom)) < 'Infinity', true)));
+END $$;
+
+-- How deep collections are nested in a geometry (0 for none), and a type inside it that GeoJSON
+-- does not have.
+CREATE OR REPLACE FUNCTION naksha_geo_kinds(geo geometry, OUT depth int, OUT unknown text)
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
+DECLARE
+    kind text := GeometryType(geo);
+BEGIN
+    IF kind = 'GEOMETRYCOLLECTION' THEN
+        SELECT 1 + coalesce(max(k.depth), 0), min(k.unknown) INTO depth, unknown
+          FROM generate_series(1, ST_NumGeometries(geo)) n,
+               naksha_geo_kinds(ST_GeometryN(geo, n)) AS k;
+    ELSE
+        depth := 0;
+        unknown := CASE WHEN kind NOT IN ('POINT', 'LINESTRING', 'POLYGON', 'MULTIPOINT',
+                                          'MULTILINESTRING', 'MULTIPOLYGON') THEN kind END;
+    END IF;
+END $$;
+
 -- GeoJSON of a collection, which ST_AsGeoJSON refuses when one is inside another.
 CREATE OR REPLACE FUNCTION naksha_collection_json(geo geometry) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
@@ -79,11 +111,35 @@ BEGIN
               FROM generate_series(1, ST_NumGeometries(geo)) n) || ']}';
 END $$;
 
+-- Whether GeoJSON can say it: no curves, no NaN, no Infinity. Triggers of older versions let them
+-- into middle vertices. Points were always checked; sums over the others cost little.
+CREATE OR REPLACE FUNCTION naksha_is_readable(geo geometry) RETURNS bool
+IMMUTABLE PARALLEL SAFE
+RETURN CASE GeometryType(geo)
+    WHEN 'POINT' THEN true
+    WHEN 'LINESTRING' THEN ST_3DLength(geo) < 'Infinity' OR naksha_is_finite(geo)
+    WHEN 'MULTILINESTRING' THEN ST_3DLength(geo) < 'Infinity' OR naksha_is_finite(geo)
+    WHEN 'POLYGON' THEN ST_3DPerimeter(geo) < 'Infinity' OR naksha_is_finite(geo)
+    WHEN 'MULTIPOLYGON' THEN ST_3DPerimeter(geo) < 'Infinity' OR naksha_is_finite(geo)
+    WHEN 'MULTIPOINT' THEN naksha_is_finite(geo)
+    WHEN 'GEOMETRYCOLLECTION'
+    THEN naksha_is_finite(geo) AND (naksha_geo_kinds(geo)).unknown IS NULL
+    ELSE false END;
+
+-- In the place of a geometry that GeoJSON cannot say: null, and a member that marks the feature.
+CREATE OR REPLACE FUNCTION naksha_damaged_json(geo geometry) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN 'null,"@ns:naksha:damaged":' || jsonb_build_object('field', 'geometry',
+        'problem', coalesce('GeoJSON has no geometry of type ' || (naksha_geo_kinds(geo)).unknown,
+                            'A coordinate is not finite'))::text;
+END $$;
+
 -- GeoJSON of a geometry; 400 decimals give back every double exactly.
 CREATE OR REPLACE FUNCTION naksha_geo_json(geo geometry, jsondata jsonb) RETURNS text
 IMMUTABLE PARALLEL SAFE
-RETURN coalesce(CASE WHEN GeometryType(geo) = 'GEOMETRYCOLLECTION'
-    THEN naksha_collection_json(
+RETURN coalesce(CASE WHEN NOT naksha_is_readable(geo) THEN naksha_damaged_json(geo)
+    WHEN GeometryType(geo) = 'GEOMETRYCOLLECTION' THEN naksha_collection_json(
         CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END)
     ELSE ST_AsGeoJSON(
         CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0) END, 'null');
@@ -104,14 +160,20 @@ CREATE OR REPLACE FUNCTION naksha_time_of(epoch_ms int8) RETURNS timestamptz
 STABLE PARALLEL SAFE
 RETURN (timestamp 'epoch' + epoch_ms * interval '1 millisecond') AT TIME ZONE 'UTC';
 
--- A state of the history as it was while it was valid: without its end. The text
--- `"txn_next": "<number>"` can be nobody's content, because the number was drawn after the content
--- was written (and quotes inside strings are escaped).
+-- A state of the history as it was while it was valid: without its end. Usually the text of its end
+-- is found once; content that has the same text is left alone, by taking the document apart.
 CREATE OR REPLACE FUNCTION naksha_text_open(jsondata jsonb) RETURNS text
-STABLE PARALLEL SAFE
-RETURN replace(naksha_json_out(jsondata)::text,
-    '"txn_next": "' || (jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next') || '"',
-    '"txn_next": "0"');
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+    document text := naksha_json_out(jsondata);
+    ending   text := jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next';
+    opened   text := replace(document, '"txn_next": "' || ending || '"', '"txn_next": "0"');
+BEGIN
+    IF octet_length(document) - octet_length(opened) = octet_length(ending) - 1 THEN
+        RETURN opened;
+    END IF;
+    RETURN jsonb_set(document::jsonb, '{properties,@ns:com:here:xyz,txn_next}', '"0"');
+END $$;
 
 CREATE OR REPLACE FUNCTION naksha_feature_open(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE

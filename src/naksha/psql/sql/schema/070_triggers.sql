@@ -2,32 +2,6 @@
 -- statement triggers with transition tables after. The library's own functions (080) do the same
 -- work set-based; for their own statements the triggers stand aside (naksha_trigger_when).
 
--- Checks that a geometry can be kept; the column type has asked for 4326 and three dimensions.
-CREATE OR REPLACE FUNCTION naksha_check_geo(c naksha_collection, feature_id text, geo geometry)
-RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    detail jsonb := jsonb_build_object('collection', naksha_name(c), 'feature', feature_id,
-                                       'field', 'geometry');
-BEGIN
-    IF geo IS NULL THEN
-        RETURN;
-    END IF;
-    -- Written so that NaN, which compares greater than everything, is refused as well.
-    IF NOT (ST_XMin(geo) >= -180 AND ST_XMax(geo) <= 180
-            AND ST_YMin(geo) >= -90 AND ST_YMax(geo) <= 90
-            AND abs(ST_ZMin(geo)) < 'Infinity' AND abs(ST_ZMax(geo)) < 'Infinity') THEN
-        PERFORM naksha_raise('N0006', 'Coordinates must be finite, longitude within ±180 and '
-                             'latitude within ±90', detail);
-    END IF;
-    IF ST_IsEmpty(geo) THEN
-        PERFORM naksha_raise('N0006', 'Empty geometry; use null instead', detail);
-    END IF;
-    IF c.points_only AND GeometryType(geo) <> 'POINT' THEN
-        PERFORM naksha_raise('N0006', 'The collection takes points only', detail);
-    END IF;
-END $$;
-
 CREATE OR REPLACE FUNCTION naksha_check_id(c naksha_collection, jsondata jsonb) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -53,7 +27,7 @@ END $$;
 -- `properties` as an object and the 3D mark set from what came in.
 CREATE OR REPLACE FUNCTION naksha_plain_content(jsondata jsonb, three_d bool) RETURNS jsonb
 STABLE
-RETURN (jsondata - 'geometry' - 'naksha:3d')
+RETURN (jsondata - ARRAY['geometry', 'naksha:3d', '@ns:naksha:damaged'])
     || jsonb_build_object('type', 'Feature', 'properties',
         CASE jsonb_typeof(jsondata->'properties') WHEN 'object'
              THEN (jsondata->'properties') - '@ns:com:here:xyz' ELSE '{}' END)
@@ -140,7 +114,10 @@ DECLARE
     version  int8;
     app_id   text := naksha_app_id();
     brought  text := naksha_brought_var(c);
+    shape    record;
 BEGIN
+    shape := naksha_shape(c, id, NEW.jsondata, NEW.geo, NULL, NULL);
+    NEW.geo := shape.geo;
     PERFORM naksha_check_geo(c, id, NEW.geo),
             set_config(brought, (coalesce(nullif(current_setting(brought, true), ''), '0')::int8
                                  + 1)::text, true);
@@ -148,7 +125,7 @@ BEGIN
                    'WHERE jsondata->>''id'' = $1', c.id || '_del') INTO version USING id;
     NEW.i := nextval(format('%I', c.id || '_i_seq'));
     NEW.jsondata := naksha_with_xyz(
-        naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL),
+        naksha_plain_content(NEW.jsondata, shape.three_d),
         naksha_make_xyz('CREATE', coalesce(version, 0) + 1,
             coalesce(naksha_author(), c.author, app_id), app_id,
             naksha_guid(naksha_storage_id(), c.id, txn, NEW.i), NULL, NULL, txn,
@@ -206,6 +183,7 @@ DECLARE
     content jsonb;
     tags    jsonb := coalesce(naksha_new_tags(sent), old_xyz->'tags');
     crid    text := nullif(coalesce(naksha_new_crid(sent), old_xyz->>'crid'), '');
+    shape   record;
 BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
         PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
@@ -217,11 +195,12 @@ BEGIN
         PERFORM naksha_raise_verdict(c, jsonb_build_object('feature', id, 'head',
             convert_from(naksha_feature(OLD.geo, OLD.jsondata), 'UTF8')::jsonb));
     END IF;
-    PERFORM naksha_check_geo(c, id, NEW.geo);
-    -- A 2D feature stays 2D until somebody gives it heights.
-    content := naksha_plain_content(NEW.jsondata, NEW.geo IS NOT NULL AND (
-        naksha_is_3d(OLD.jsondata) OR OLD.geo IS NULL
-        OR ST_ZMin(NEW.geo) <> 0 OR ST_ZMax(NEW.geo) <> 0));
+    shape := naksha_shape(c, id, NEW.jsondata, NEW.geo, OLD.geo, OLD.jsondata);
+    NEW.geo := shape.geo;
+    IF NEW.geo::bytea IS DISTINCT FROM OLD.geo::bytea THEN
+        PERFORM naksha_check_geo(c, id, NEW.geo);
+    END IF;
+    content := naksha_plain_content(NEW.jsondata, shape.three_d);
     IF content = naksha_content(OLD.jsondata) AND NEW.geo::bytea IS NOT DISTINCT FROM OLD.geo::bytea
        AND tags = old_xyz->'tags'
        AND crid IS NOT DISTINCT FROM old_xyz->>'crid' THEN

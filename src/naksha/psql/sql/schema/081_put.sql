@@ -82,20 +82,21 @@ RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c      naksha_collection := naksha_open(collection_id);
-    shape  geometry := coalesce(geo, ST_GeomFromGeoJSON(nullif(feature->'geometry', 'null')));
     id     text := feature->>'id';
     sent   jsonb := naksha_xyz(feature);
+    shape  record;
     result naksha_outcome;
 BEGIN
     IF starts_with(id, c.id_prefix) THEN
         id := substr(id, length(c.id_prefix) + 1);
         feature := jsonb_set(feature, '{id}', to_jsonb(id));
     END IF;
-    PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape);
+    shape := naksha_shape(c, id, feature, geo, NULL, NULL);
+    PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape.geo);
     SELECT * INTO result FROM naksha_write(collection_id, 'upsert',
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
-        ARRAY[naksha_plain_content(feature, ST_NDims(shape) = 3)],
-        ARRAY[ST_AsBinary(shape)], ARRAY[naksha_qrid(shape)], ARRAY[naksha_new_tags(sent)],
+        ARRAY[naksha_plain_content(feature, shape.three_d)], ARRAY[ST_AsBinary(shape.geo)],
+        ARRAY[naksha_qrid(shape.geo)], ARRAY[naksha_new_tags(sent)],
         ARRAY[naksha_new_crid(sent)],
         ARRAY[CASE WHEN lock THEN naksha_lock_of(c, sent->>'uuid') END]);
     RETURN result.uuid;
