@@ -253,3 +253,17 @@ def test_after_the_end(location: str) -> None:
         places.count()
     with pytest.raises((Unavailable, StopIteration)):
         next(half)
+
+
+def test_notes_beside_a_collection(location: str) -> None:
+    with naksha.connect(location, app_id="app") as db:
+        roads = db.create_collection("roads")
+        note = {"type": "Feature", "id": "survey", "properties": {"by": "ann"}}
+        roads.put_meta(note)
+        roads.put_meta(note | {"properties": {"by": "ben"}})
+        found = roads.meta("survey")
+        assert found is not None
+        assert found["properties"] == {"by": "ben"}
+        assert roads.all_meta() == [found]
+        assert roads.remove_meta("survey")
+        assert roads.meta("survey") is None

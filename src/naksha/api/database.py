@@ -369,6 +369,25 @@ class Collection:
 
         return iter(self._transaction.call(gather))
 
+    # ---- Beside the collection ---------------------------------------------------------------
+
+    def meta(self, id: str) -> dict[str, Any] | None:
+        """A meta feature: something noted beside the collection, without versions. None if there
+        is none of that id."""
+        return self._database.call(self._database.storage.meta(self.name, id))
+
+    def all_meta(self) -> list[dict[str, Any]]:
+        """All meta features, in the order of their ids."""
+        return self._database.call(self._database.storage.all_meta(self.name))
+
+    def put_meta(self, feature: Feature) -> None:
+        """Write a meta feature at once, in the place of one with the same id."""
+        self._database.call(self._database.storage.put_meta(self.name, feature))
+
+    def remove_meta(self, id: str) -> bool:
+        """Remove a meta feature; whether there was one."""
+        return self._database.call(self._database.storage.remove_meta(self.name, id))
+
     # ---- Writing -----------------------------------------------------------------------------
 
     def create(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:

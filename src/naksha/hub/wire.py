@@ -22,7 +22,7 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from naksha.hub import delivering, version_requests
+from naksha.hub import delivering, meta_requests, version_requests
 from naksha.hub.requests import Request
 from naksha.hub.responses import Features, Written
 from naksha.model import errors, limits
@@ -30,7 +30,7 @@ from naksha.model.errors import InvalidArgument, LimitExceeded, NakshaError, Not
 from naksha.model.state import State
 
 PROTOCOL: Final = 1
-MODULES: Final = (delivering, version_requests)
+MODULES: Final = (delivering, meta_requests, version_requests)
 """Of requests that nobody else here needs: at a host only those are known that were imported."""
 ABSENT: Final = msgspec.Raw()
 """JSON that is not there, which is not the same as null: that may be an answer."""

@@ -147,6 +147,11 @@ KEPT_ID_BYTES_MAX: Final = 512
 KEPT_JSON_BYTES_MAX: Final = 10 * MIB
 """As large as a feature: an open conflict holds the states it is about."""
 
+META_BYTES_MAX: Final = 1 * MIB
+"""One feature beside a collection, as JSON."""
+META_COUNT_MAX: Final = 1_000
+"""Features beside one collection."""
+
 PIN_NAME_BYTES_MAX: Final = 512
 """A pin is named after the object that needs it."""
 

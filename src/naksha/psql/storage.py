@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import date
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import asyncpg
 
@@ -18,7 +18,7 @@ from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.txn import txn_of
 from naksha.model.version import Version
-from naksha.psql import log, versions
+from naksha.psql import log, meta, versions
 from naksha.psql.applying import Applying
 from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
@@ -293,6 +293,30 @@ class PsqlStorage(BulkStorage, Applying):
         with translated():
             async with acquired(self._connections) as connection:
                 return await mismatches(connection, collection, limit)
+
+    async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
+        async with self._beside(collection) as connection:
+            return await meta.find(connection, collection, id)
+
+    async def all_meta(self, collection: str) -> list[dict[str, Any]]:
+        async with self._beside(collection) as connection:
+            return await meta.find_all(connection, collection)
+
+    async def put_meta(self, collection: str, feature: Mapping[str, Any]) -> None:
+        async with self._beside(collection) as connection:
+            await meta.put(connection, collection, feature)
+
+    async def remove_meta(self, collection: str, id: str) -> bool:
+        async with self._beside(collection) as connection:
+            return await meta.remove(connection, collection, id)
+
+    @asynccontextmanager
+    async def _beside(self, collection: str) -> AsyncIterator[Connection]:
+        """A connection for the meta table of a collection that exists."""
+        await self.collection(collection)
+        with translated():
+            async with acquired(self._connections) as connection:
+                yield connection
 
     async def expire(self, collection: str, before: date) -> None:
         await self.collection(collection)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 import pyarrow as pa
@@ -101,6 +101,19 @@ class BranchView(ABC):
     async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
         """Of main and all branches, whichever this one is."""
         return await self._main.mismatches(collection, limit)
+
+    async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
+        """Of the collection, whatever the branch; so are the other three."""
+        return await self._main.meta(collection, id)
+
+    async def all_meta(self, collection: str) -> list[dict[str, Any]]:
+        return await self._main.all_meta(collection)
+
+    async def put_meta(self, collection: str, feature: Mapping[str, Any]) -> None:
+        await self._main.put_meta(collection, feature)
+
+    async def remove_meta(self, collection: str, id: str) -> bool:
+        return await self._main.remove_meta(collection, id)
 
     async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
         raise NotSupported(

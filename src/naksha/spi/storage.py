@@ -432,6 +432,19 @@ class Storage(Reader, Staging, Protocol):
     async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
         """Keep a partitioning that somebody else computed, until the collection is written to."""
 
+    async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
+        """A feature beside the collection, None when there is none of that id."""
+
+    async def all_meta(self, collection: str) -> list[dict[str, Any]]:
+        """All features beside the collection, in the order of their ids."""
+
+    async def put_meta(self, collection: str, feature: Mapping[str, Any]) -> None:
+        """Write a feature beside the collection, in the place of one with the same id; see
+        `naksha.spi.meta`. It is no part of any version."""
+
+    async def remove_meta(self, collection: str, id: str) -> bool:
+        """Remove a feature beside the collection; whether there was one."""
+
     async def plan(
         self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
     ) -> list[Split]:

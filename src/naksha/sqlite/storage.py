@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_storage_id, storage_id_from
@@ -18,6 +18,7 @@ from naksha.spi.locations import path_of
 from naksha.spi.news import News
 from naksha.spi.scheduled import drop_due
 from naksha.spi.storage import Layer, Mismatch, Storage
+from naksha.sqlite import meta
 from naksha.sqlite.branch import SqliteBranch
 from naksha.sqlite.bulk_storage import BulkStorage
 from naksha.sqlite.checks import mismatches
@@ -123,6 +124,18 @@ class SqliteStorage(BulkStorage):
 
     async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
         return await self._read(lambda c: mismatches(c, collection, limit))
+
+    async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
+        return await self._read(lambda c: meta.find(c, collection, id))
+
+    async def all_meta(self, collection: str) -> list[dict[str, Any]]:
+        return await self._read(lambda c: meta.find_all(c, collection))
+
+    async def put_meta(self, collection: str, feature: Mapping[str, Any]) -> None:
+        await self._writer.task(lambda c: meta.put(c, collection, feature))
+
+    async def remove_meta(self, collection: str, id: str) -> bool:
+        return await self._writer.task(lambda c: meta.remove(c, collection, id))
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:

@@ -142,6 +142,7 @@ from naksha.testing.suite_log import (  # noqa: E402
     TestPublication,
     edited,
 )
+from naksha.testing.suite_meta import TestMeta  # noqa: E402
 from naksha.testing.suite_namespace import (  # noqa: E402
     TestAuthors,
     TestNamespace,
@@ -283,6 +284,7 @@ __all__ = [
     "TestMerge",
     "TestMergedStates",
     "TestMessages",
+    "TestMeta",
     "TestNamespace",
     "TestOneTransaction",
     "TestOneWinner",

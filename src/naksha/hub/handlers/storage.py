@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.collections import Stored, collection_of, scope_of, stored
+from naksha.hub.handlers.storage_meta import META_ANSWERS
 from naksha.hub.handlers.storage_reads import READ_ANSWERS
 from naksha.hub.handlers.storage_versions import VERSION_ANSWERS
 from naksha.hub.in_conflict import is_for_solving, shown
@@ -201,6 +202,7 @@ ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable
     WriteFeatures: write,
     DeleteFeatures: delete,
     **READ_ANSWERS,
+    **META_ANSWERS,
     **VERSION_ANSWERS,
 }
 """What is answered by which function; whatever is not here is sent upstream."""

@@ -42,7 +42,7 @@ async def get_tag(target: Target, request: asked.GetTag, event: Event) -> Tag:
 
 async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
     """A new one, or one that moves."""
-    await _ensure_collection(target, event.context.actor)
+    await ensure_collection(target, event.context.actor)
     return await create_tag(
         target.storage,
         request.name,
@@ -75,7 +75,7 @@ async def get_branch(target: Target, request: asked.GetBranch, event: Event) -> 
 
 async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -> told.BranchState:
     """A new one."""
-    await _ensure_collection(target, event.context.actor)
+    await ensure_collection(target, event.context.actor)
     branch = await create_branch(
         target.storage,
         request.name,
@@ -130,7 +130,7 @@ async def drop_branch(target: Target, request: asked.DropBranch, event: Event) -
     await delete_branch(target.storage, request.name, signed_by(event), scope=target.scope)
 
 
-async def _ensure_collection(target: Target, actor: Actor) -> None:
+async def ensure_collection(target: Target, actor: Actor) -> None:
     """What nobody wrote to yet can have tags and branches, too."""
     try:
         await target.storage.collection(target.collection.id)

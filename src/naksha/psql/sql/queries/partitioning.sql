@@ -61,3 +61,13 @@ SELECT jsondata FROM {{meta}} WHERE i = hashtextextended($1, 0)
 
 -- name: meta_put
 SELECT naksha_meta_put($1, $2, $3)
+
+-- name: meta_all
+SELECT jsondata FROM {{meta}} ORDER BY jsondata->>'id' COLLATE "C" LIMIT $1
+
+-- name: meta_is_full
+-- One more would be too many.
+SELECT count(*) >= $2 FROM {{meta}} WHERE i <> hashtextextended($1, 0)
+
+-- name: meta_delete
+SELECT naksha_meta_delete($1, $2)

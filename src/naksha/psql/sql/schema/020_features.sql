@@ -163,7 +163,7 @@ RETURN (timestamp 'epoch' + epoch_ms * interval '1 millisecond') AT TIME ZONE 'U
 -- A state of the history as it was while it was valid: without its end. Usually the text of its end
 -- is found once; content that has the same text is left alone, by taking the document apart.
 CREATE OR REPLACE FUNCTION naksha_text_open(jsondata jsonb) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
     document text := naksha_json_out(jsondata);
     ending   text := jsondata->'properties'->'@ns:com:here:xyz'->>'txn_next';

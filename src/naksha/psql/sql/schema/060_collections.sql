@@ -146,7 +146,7 @@ BEGIN
     PERFORM naksha_create_side_tables(collection_id, points_only);
     EXECUTE format('CREATE TABLE %I (%s, PRIMARY KEY (i))', collection_id || '_meta', columns);
     PERFORM naksha_guard(collection_id || '_meta', 'INSERT OR UPDATE OR DELETE OR TRUNCATE',
-                         'Use naksha_meta_put(collection, id, feature)');
+                         'Use naksha_meta_put(collection, id, feature) or naksha_meta_delete');
     PERFORM naksha_create_triggers(collection_id);
 END $$;
 

@@ -175,8 +175,8 @@ BEGIN
     END IF;
 END $$;
 
--- Stores a feature beside the collection; the same id again replaces it, unless what is there is
--- of a later version. The number follows from the id, so that two writers meet in one row.
+-- Stores a feature beside the collection; the same id again replaces it. What Naksha itself notes
+-- there (ids that begin with "naksha:") is of a version, and one of a later version stays. The number follows from the id, so that two writers meet in one row.
 CREATE OR REPLACE FUNCTION naksha_meta_put(collection_id text, feature_id text, feature jsonb)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -185,9 +185,25 @@ BEGIN
     PERFORM naksha_mark_own();
     EXECUTE format('INSERT INTO %I AS old (i, jsondata) VALUES (hashtextextended($1, 0), $2) '
         'ON CONFLICT (i) DO UPDATE SET jsondata = excluded.jsondata '
-        'WHERE coalesce((old.jsondata->''properties''->>''txn'')::int8, 0) '
-        '<= (excluded.jsondata->''properties''->>''txn'')::int8', collection_id || '_meta')
-      USING feature_id, feature;
+        'WHERE CASE WHEN starts_with($1, ''naksha:'') '
+        'THEN coalesce((old.jsondata->''properties''->>''txn'')::int8, 0) '
+        '<= coalesce((excluded.jsondata->''properties''->>''txn'')::int8, 9223372036854775807) '
+        'ELSE true END', collection_id || '_meta')
+      USING feature_id, jsonb_set(feature, '{id}', to_jsonb(feature_id));
+END $$;
+
+-- Removes a feature from beside the collection; whether there was one.
+CREATE OR REPLACE FUNCTION naksha_meta_delete(collection_id text, feature_id text) RETURNS bool
+LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
+SET naksha.depth = '' AS $$
+DECLARE
+    removed int8;
+BEGIN
+    PERFORM naksha_mark_own();
+    EXECUTE format('DELETE FROM %I WHERE i = hashtextextended($1, 0)', collection_id || '_meta')
+      USING feature_id;
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    RETURN removed > 0;
 END $$;
 
 -- The steps that are done, and the fingerprint of the files that were run last.

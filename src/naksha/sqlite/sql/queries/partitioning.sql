@@ -17,3 +17,13 @@ SELECT count(*) FROM (
 SELECT (SELECT count(*) FROM {{head}} WHERE qrid IS NULL AND txn <= ?1)
      + (SELECT count(*) FROM {{hst}} WHERE qrid IS NULL AND action <> 'DELETE'
            AND txn <= ?1 AND txn_next > ?1)
+
+-- name: meta_all
+SELECT jsondata FROM {{meta}} ORDER BY id LIMIT ?
+
+-- name: meta_is_full
+-- One more would be too many.
+SELECT count(*) >= ? FROM {{meta}} WHERE id <> ?
+
+-- name: meta_delete
+DELETE FROM {{meta}} WHERE id = ?
