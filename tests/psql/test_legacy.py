@@ -95,7 +95,8 @@ async def test_the_unique_id_is_the_transaction_number(connection: Direct) -> No
     async with connection.transaction():
         await connection.execute("SELECT naksha.naksha_tx_start('app')")
         numbers = await connection.fetchrow(
-            "SELECT naksha.naksha_uid(), xyz_config.naksha_uid(), naksha.naksha_txn()"
+            "SELECT naksha.naksha_uid(), xyz_config.naksha_uid(), naksha.naksha_txn(),"
+            " naksha.naksha_uid('roads'), xyz_config.naksha_uid('roads')"
         )
     assert numbers is not None
     assert len(set(numbers)) == 1

@@ -249,6 +249,8 @@ REFUSED = {
     'INSERT OR REPLACE INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
     'REPLACE INTO roads (n, jsondata) VALUES (1, \'{"id": "z"}\')': "Only jsondata",
     'INSERT OR IGNORE INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
+    'INSERT INTO roads (n, jsondata) VALUES (-1, \'{"id": "z"}\')': "Only jsondata",
+    'REPLACE INTO roads (n, jsondata) VALUES (-1, \'{"id": "z"}\')': "Only jsondata",
     'INSERT INTO roads (n, jsondata) VALUES (99, \'{"id": "z"}\')': "Only jsondata",
     f"UPDATE roads SET jsondata = json_set(jsondata, '$.properties.\"{XYZ}\".tags[0]', 1)": "tags",
     "INSERT INTO roads (jsondata) VALUES "

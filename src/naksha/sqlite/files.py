@@ -17,11 +17,11 @@ from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, 
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """How many of the schema's files have been run on a file of ours."""
 TOMBSTONES_VERSION: Final = 3
 """The schema in which tombstones have indices."""
-TRIGGERS_VERSION: Final = 5
+TRIGGERS_VERSION: Final = 6
 """The schema that changed the triggers of collections last."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0

@@ -3,6 +3,15 @@
 CREATE OR REPLACE FUNCTION naksha_uid() RETURNS int8
 RETURN naksha_txn();
 
+-- The same for a transaction that is about to write to a collection: its write gate comes first, so
+-- that whoever changes the collection itself is not overtaken.
+CREATE OR REPLACE FUNCTION naksha_uid(collection_id text) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_open(collection_id);
+    RETURN naksha_txn();
+END $$;
+
 -- Application and author one after the other, in any order; naksha_tx_start takes both at once.
 -- An author that comes first waits, marked with the transaction's id, for the application.
 CREATE OR REPLACE FUNCTION naksha_tx_set_app_id(app_id text) RETURNS void
@@ -163,6 +172,7 @@ BEGIN
     FOR wrapper IN
         SELECT * FROM (VALUES
             ('naksha_uid', '', '', 'int8'),
+            ('naksha_uid', 'collection text', 'collection', 'int8'),
             ('naksha_txn', '', '', 'int8'),
             ('naksha_tx_set_app_id', 'app_id text', 'app_id', 'void'),
             ('naksha_tx_set_author', 'author text', 'author', 'void'),

@@ -254,6 +254,8 @@ DROP TRIGGER IF EXISTS {{head_}}after_insert;
 CREATE TRIGGER {{head_}}after_insert AFTER INSERT ON {{head}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN
+    -- Before the insertion -1 stands for a number that is not given; now the row has its own.
+    SELECT RAISE(ABORT, 'Only jsondata can be given; the rest follows from it') WHERE NEW.n = -1;
     {{begin}}
     {{log}}
     UPDATE {{head}} SET i = (SELECT next_i FROM naksha_collection WHERE id = {{id_literal}}),

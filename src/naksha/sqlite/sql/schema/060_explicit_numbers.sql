@@ -1,0 +1,2 @@
+-- The triggers of collections refuse an explicit `n = -1`, which took the place of another feature.
+-- They are made by `naksha.sqlite.files`, out of `queries/triggers.sql`.
