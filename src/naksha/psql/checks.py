@@ -16,6 +16,10 @@ async def mismatches(connection: Connection, collection: str, limit: int) -> lis
             for check in ("check_numbers", "check_geometries"):
                 text = sql(check, table=ident(name + suffix))
                 found += [Mismatch(overlay, *row) for row in await connection.fetch(text, limit)]
+    escaped = [queries()["check_triggers"], sql("check_logged", table=ident(collection))]
+    for text in escaped:
+        rows = await connection.fetch(text, limit, collection)
+        found += [Mismatch(MAIN, *row) for row in rows]
     rows = await connection.fetch(queries()["check_log"], limit, collection)
     rows += await connection.fetch(queries()["check_versions"], limit)
     found += [Mismatch(MAIN, id_, txn, text, is_of_log=True) for id_, txn, text in rows]

@@ -19,6 +19,23 @@ SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
  WHERE naksha_geo_problem(s.geo) IS NOT NULL
  LIMIT $1
 
+-- name: check_triggers
+-- What is written to such a leaf directly has no history and is not in the log.
+SELECT NULL, NULL, format('the leaf %I lacks triggers: statements that name it escape the history',
+                          l.tbl)
+  FROM naksha_leaves_without_triggers() l WHERE l.collection_id = $2
+ LIMIT $1
+
+-- name: check_logged
+-- States that no entry of the log tells of, as far as the log goes back.
+SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
+       'the log does not know the write that made it, which escaped the history'
+  FROM {{table}} s
+ WHERE naksha_xyz_txn(s.jsondata) >= (SELECT coalesce(min(first.txn), 0) FROM naksha_tx first)
+   AND NOT EXISTS (SELECT FROM naksha_tx t WHERE t.txn = naksha_xyz_txn(s.jsondata)
+                      AND t.action = 'MODIFY_FEATURES' AND t.id = $2)
+ LIMIT $1
+
 -- name: check_log
 SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s of %s',
                            t.seq_number, t.seq_ts, v.seq_number, v.seq_ts)

@@ -176,7 +176,8 @@ BEGIN
 END $$;
 
 -- Stores a feature beside the collection; the same id again replaces it. What Naksha itself notes
--- there (ids that begin with "naksha:") is of a version, and one of a later version stays. The number follows from the id, so that two writers meet in one row.
+-- there (ids that begin with "naksha:") is of a version, and one of a later version stays. The
+-- number follows from the id, so that two writers meet in one row.
 CREATE OR REPLACE FUNCTION naksha_meta_put(collection_id text, feature_id text, feature jsonb)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'

@@ -1,0 +1,182 @@
+"""Bulk load by hand: tables that are filled without triggers and attached as leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+
+from naksha.model.query import Query
+from naksha.model.version import HEAD
+from naksha.psql import PsqlStorage
+from naksha.psql.driver import Direct
+from tests.psql.aging import place
+from tests.psql.support import Connect, begin, check_log
+from tests.psql.test_bulk import catalog_of
+
+FEATURES = [place(f"f{n}", n) for n in range(200)]
+FILL = """
+INSERT INTO {table}
+SELECT s.i, s.geo, naksha_leaf_document('roads', s.feature, s.geo, s.i, $2)
+  FROM (SELECT nextval('roads_i_seq') AS i, feature - 'geometry' AS feature,
+               ST_Force3D(ST_GeomFromGeoJSON(feature->'geometry')) AS geo
+          FROM jsonb_array_elements($1) AS feature
+         WHERE naksha_leaf(feature->>'id') = '{leaf}') AS s
+"""
+
+
+async def fill(shell: Direct, leaf: str, txn: int, table: str | None = None) -> str:
+    """A table with the features of a leaf, as the attaching transaction will have them."""
+    name = table or f"load_{leaf}"
+    await shell.execute(f"CREATE TABLE {name} (LIKE roads)")
+    await shell.execute(FILL.format(table=name, leaf=leaf), json.dumps(FEATURES), txn)
+    return name
+
+
+async def live(storage: PsqlStorage) -> dict[str, dict[str, Any]]:
+    return {state.id: state.feature async for state in storage.states("roads", Query())}
+
+
+async def test_sixteen_tables_are_filled_at_once_and_attached(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    shell = await connect()
+    before = set(await catalog_of(shell, "roads"))
+    await begin(shell, "loader", "ann")
+    txn = await shell.fetchval("SELECT naksha_uid('roads')")
+
+    async def one(leaf: str) -> None:
+        other = await connect()
+        await begin(other, "loader", "ann")
+        await fill(other, leaf, txn)
+        await other.execute("COMMIT")
+
+    await asyncio.gather(*(one(f"{leaf:x}") for leaf in range(16)))
+    counts = [
+        await shell.fetchval(f"SELECT naksha_attach_leaf('roads', '{leaf:x}', 'load_{leaf:x}')")
+        for leaf in range(16)
+    ]
+    assert sum(counts) == len(FEATURES)
+    await shell.execute("COMMIT")
+    version = await storage.resolve(HEAD)
+    assert version.txn == txn
+    [signal] = (await storage.transaction(txn)).signals
+    assert (signal.created, signal.updated) == (200, 0)
+    assert signal.bbox is not None
+    found = await live(storage)
+    assert {key: value["geometry"] for key, value in found.items()} == {
+        feature["id"]: feature["geometry"]
+        | {"coordinates": [*feature["geometry"]["coordinates"], 0]}
+        for feature in FEATURES
+    }
+    assert set(await catalog_of(shell, "roads")) == before
+    assert await storage.mismatches("roads", 10) == []
+    await storage.run(lambda s: s.upsert("roads", [place("f1", 7), place("new", 1)]), "app")
+    await storage.run(lambda s: s.delete("roads", ["f2"]), "app")
+    assert await storage.count("roads", Query()) == 200
+    assert await storage.mismatches("roads", 10) == []
+    await check_log(shell)
+
+
+BAD = {
+    "SET jsondata = jsondata - 'id'": "has no id",
+    "SET jsondata = jsonb_set(jsondata, '{id}', '\"elsewhere\"')": "belongs to leaf",
+    "SET i = 999999": "not drawn from the sequence",
+    "SET jsondata = jsondata #- '{properties,@ns:com:here:xyz}'": "members of a namespace",
+    "SET jsondata = jsondata #- '{properties,@ns:com:here:xyz,rtcts}'": "members of a namespace",
+    "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,txn}', '\"7\"')": (
+        "not of transaction"
+    ),
+    "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,version}', '2')": (
+        "not the first state"
+    ),
+    "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,uuid}', '\"x\"')": (
+        "another uuid"
+    ),
+    "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,appId}', '\"x\"')": (
+        "another application"
+    ),
+    "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,qrid}', '\"0\"')": "qrid",
+    "SET jsondata = jsondata || '{\"geometry\": null}'": "not a feature",
+    "SET geo = 'SRID=4326;CIRCULARSTRING Z (0 0 0, 1 1 0, 2 0 0)'": "qrid|GeoJSON has no",
+}
+
+
+@pytest.mark.parametrize("change", BAD)
+async def test_what_is_not_a_new_feature_is_refused(connect: Connect, change: str) -> None:
+    shell = await connect()
+    await begin(shell)
+    table = await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))
+    await shell.execute(f"UPDATE {table} {change} WHERE i = (SELECT max(i) FROM {table})")
+    with pytest.raises(asyncpg.PostgresError, match=BAD[change]) as error:
+        await shell.execute(f"SELECT naksha_attach_leaf('roads', '3', '{table}')")
+    assert error.value.sqlstate == "N0006"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "message"),
+    [
+        ("", "'roads', 'x', 'load_3'", "is not a leaf"),
+        ("", "'roads', '3', 'nothing'", "not a plain table"),
+        ("", "'nowhere', '3', 'load_3'", "No collection"),
+        ("CREATE INDEX ON load_3 (i)", "'roads', '3', 'load_3'", "no index"),
+        ("ALTER TABLE load_3 ADD COLUMN x int", "'roads', '3', 'load_3'", "columns"),
+        ("INSERT INTO load_3 SELECT * FROM load_3", "'roads', '3', 'load_3'", "twice"),
+        ("SELECT naksha_upsert('roads', '{\"id\": \"f11\"}')", "'roads', 'LEAF', 'load_3'", "has"),
+    ],
+)
+async def test_other_tables_and_full_leaves_are_refused(
+    connect: Connect, prepare: str, arguments: str, message: str
+) -> None:
+    shell = await connect()
+    await begin(shell)
+    await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))
+    if prepare:
+        await shell.execute(prepare)
+    leaf = await shell.fetchval("SELECT naksha_leaf('f11')")
+    with pytest.raises(asyncpg.PostgresError, match=message):
+        await shell.execute(f"SELECT naksha_attach_leaf({arguments.replace('LEAF', leaf)})")
+
+
+async def attach_by_hand(shell: Direct) -> str:
+    """A leaf that PostgreSQL alone has attached: row triggers are cloned, others are not."""
+    await begin(shell, "loader")
+    table = await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))
+    await shell.execute("DROP TABLE roads_p3")
+    await shell.execute(f"ALTER TABLE {table} RENAME TO roads_p3")
+    await shell.execute("SELECT naksha_create_indices('roads_p3', 'head', false)")
+    await shell.execute("ALTER TABLE roads ATTACH PARTITION roads_p3 FOR VALUES IN ('3')")
+    await shell.execute("SELECT naksha_tx_message('why', 'loaded by hand')")
+    await shell.execute("COMMIT")
+    return await shell.fetchval("SELECT min(jsondata->>'id') FROM roads_p3")
+
+
+async def test_writes_that_escaped_are_reported_and_triggers_installed(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    shell = await connect()
+    one = await attach_by_hand(shell)
+    found = await storage.mismatches("roads", 100)
+    assert any("roads_p3 lacks triggers" in each.message for each in found)
+    await begin(shell)
+    await shell.execute(
+        "UPDATE roads_p3 SET jsondata = jsonb_set(jsondata, '{properties,n}', '-1')"
+        " WHERE jsondata->>'id' = $1",
+        one,
+    )
+    await shell.execute("COMMIT")
+    escaped = [e for e in await storage.mismatches("roads", 100) if "escaped" in e.message]
+    assert one in {each.id for each in escaped}
+    await storage.maintain()
+    found = await storage.mismatches("roads", 100)
+    assert not any("lacks triggers" in each.message for each in found)
+    await begin(shell)
+    await shell.execute("DELETE FROM roads_p3 WHERE jsondata->>'id' = $1", one)
+    await shell.execute("COMMIT")
+    assert await shell.fetchval("SELECT jsondata->>'id' FROM roads_del") == one
+    assert await shell.fetchval("SELECT sum(deleted) FROM naksha_tx WHERE id = 'roads'") == 1
+    with pytest.raises(asyncpg.PostgresError, match="TRUNCATE on table roads_p3"):
+        await shell.execute("TRUNCATE roads_p3")
