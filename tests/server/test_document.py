@@ -103,6 +103,7 @@ def test_every_example_is_of_an_endpoint_and_can_be_sent(client: httpx.Client) -
     destination = {"className": "to-space", "properties": {"spaceId": "motorways"}}
     client.post("/connectors", json={"id": "tell-search", **destination})
     names = {"space_id": "roads", "connector_id": "layers", "role_id": "editor", "tag_id": "summer"}
+    names["meta_id"] = "survey"
     names |= {"feature_id": "main-street", "branch_id": "fix", "subscription_id": "search"}
     for (method, path), example in EXAMPLES.items():
         if "storages" in path or path == "/hub/handlers" or path.endswith(("/revert", "/move")):

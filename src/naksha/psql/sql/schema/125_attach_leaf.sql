@@ -88,7 +88,8 @@ BEGIN
         'SELECT i FROM %I) LIMIT 1', source, c.id, c.id || '_del', c.id || '_hst') INTO twin;
     IF twin IS NULL THEN
         EXECUTE format('SELECT format(''Feature %%L is deleted; purge it first'', '
-            'd.jsondata->>''id'') FROM %I d JOIN %I s ON s.jsondata->>''id'' = d.jsondata->>''id'' LIMIT 1',
+            'd.jsondata->>''id'') FROM %I d JOIN %I s '
+            'ON s.jsondata->>''id'' = d.jsondata->>''id'' LIMIT 1',
             c.id || '_del', source) INTO twin;
     END IF;
     IF twin IS NULL AND c.points_only THEN
