@@ -151,7 +151,8 @@ async def attach_by_hand(shell: Direct) -> str:
     await shell.execute("ALTER TABLE roads ATTACH PARTITION roads_p3 FOR VALUES IN ('3')")
     await shell.execute("SELECT naksha_tx_message('why', 'loaded by hand')")
     await shell.execute("COMMIT")
-    return await shell.fetchval("SELECT min(jsondata->>'id') FROM roads_p3")
+    first: str = await shell.fetchval("SELECT min(jsondata->>'id') FROM roads_p3")
+    return first
 
 
 async def test_writes_that_escaped_are_reported_and_triggers_installed(

@@ -97,7 +97,7 @@ async def test_the_column_and_the_document_may_say_the_same(shell: Direct) -> No
     with pytest.raises(asyncpg.PostgresError, match="both given, and differ") as error:
         await insert(shell, POINT, "ST_Force3D(ST_Point(8.5, 50, 4326))", "b")
     assert error.value.sqlstate == "N0006"
-    assert json.loads(error.value.detail)["feature"] == "b"
+    assert json.loads(error.value.detail or "")["feature"] == "b"
     # Null is what there was before, so that only the column is given.
     await insert(shell, None, "ST_Force3D(ST_Point(8.5, 50, 4326))", "c")
     assert (await stored(shell, "c"))["type"] == "Point"
@@ -198,8 +198,8 @@ async def test_what_the_library_refuses_is_refused(shell: Direct, geometry: Any)
         with pytest.raises(asyncpg.PostgresError) as error:
             await run(shell, statement, {"id": "bad", "geometry": geometry})
         assert error.value.sqlstate == "N0006", error.value
-        assert json.loads(error.value.detail)["feature"] == "bad"
-        assert json.loads(error.value.detail)["field"] == "geometry"
+        assert json.loads(error.value.detail or "")["feature"] == "bad"
+        assert json.loads(error.value.detail or "")["field"] == "geometry"
 
 
 async def test_a_number_that_is_too_large_for_a_double_is_refused(shell: Direct) -> None:
