@@ -18,11 +18,9 @@ ALTER TABLE naksha_collection ADD COLUMN IF NOT EXISTS dropped_at int8 NOT NULL 
 -- The table is guarded: by the first setting in older releases, by the second since then.
 SET LOCAL naksha.managed = 'on';
 SET LOCAL naksha.depth = '0';
-SET LOCAL naksha.depth = '0';
 UPDATE naksha_collection AS c SET dropped_at = coalesce(
            (SELECT floor(extract(epoch FROM max(t.ts)) * 1000)::int8 FROM naksha_tx t
              WHERE t.txn = c.txn), 1)
  WHERE delete_at <> 0;
 SET LOCAL naksha.managed = '';
-SET LOCAL naksha.depth = '';
 SET LOCAL naksha.depth = '';
