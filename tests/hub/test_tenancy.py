@@ -9,7 +9,7 @@ import pytest
 
 from naksha.catalog.realms import Status
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.objects import StorageObject
+from naksha.hub.objects import Identity, StorageObject
 from naksha.hub.setting_up import DefaultStorage
 from naksha.hub.storage_changes import create_storage, replace_storage
 from naksha.hub.tenancy import Tenancy
@@ -247,9 +247,11 @@ async def test_what_was_not_checked_is_not_kept(
         realm = await hub.realm("default")
         await make(realm, "file:one.naksha", storageId="one")
 
-        async def move(_: StorageObject) -> None:
+        async def move(thing: StorageObject) -> Identity:
             other = a_storage("file:two.naksha")
             await replace_storage(realm, other, ADMIN, is_tried=False)
+            assert thing.identity is not None
+            return thing.identity
 
         monkeypatch.setattr(realm, "try_out_storage", move)
         with pytest.raises(Conflict):

@@ -8,10 +8,11 @@ await hub.close()
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -20,7 +21,16 @@ from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import Status
 from naksha.hub.context import DEFAULT_REALM, Actor, Context
-from naksha.hub.objects import POINTER, StorageObject
+from naksha.hub.identities import (
+    Registered,
+    check_unique,
+    duplicates_of,
+    identity_of,
+    proposed_identity,
+    registered_in,
+    with_identity,
+)
+from naksha.hub.objects import POINTER, Identity, StorageObject
 from naksha.hub.pipeline import Observe, unobserved
 from naksha.hub.pipelines import Pipelines
 from naksha.hub.place_claims import PlaceClaims, not_for_this_realm
@@ -30,13 +40,17 @@ from naksha.hub.requests import Request
 from naksha.hub.roles import Roles
 from naksha.hub.setting_up import DefaultStorage, set_up_realm
 from naksha.hub.storages import OpenStorages
-from naksha.hub.tenancy import Tenancy
-from naksha.model.errors import InvalidArgument
+from naksha.hub.tenancy import Place, Tenancy
+from naksha.model.errors import Conflict, InvalidArgument, NakshaError
+from naksha.model.identity import StorageIdentity
 from naksha.spi.storage import Storage
 
 R = TypeVar("R")
 CATALOG: Final = "catalog"
 """A name that no realm may have."""
+_ID: Final = "storage id"
+_NUMBER: Final = "storage number"
+_log: Final = logging.getLogger(__name__)
 
 
 class _Configured(NamedTuple):
@@ -47,8 +61,19 @@ class _Configured(NamedTuple):
     roles: Roles
 
 
-Claimed = Callable[[str, StorageObject], AbstractAsyncContextManager[None]]
-"""Forbidden when a realm may not have a storage; no other realm gets it during the block."""
+class Claims(Protocol):
+    """How a realm gets a storage that no other realm has."""
+
+    def claimed(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+        """Forbidden when a realm may not have a storage; no other realm gets it in the block."""
+
+    async def proposed(
+        self, realm_id: str, thing: StorageObject, old: StorageObject | None
+    ) -> StorageObject:
+        """A storage with the id and number that it gets in case it is new."""
+
+    def unique(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+        """Conflict when another storage has the id or number; no other one gets it in the block."""
 
 
 class RealmHub:
@@ -58,7 +83,7 @@ class RealmHub:
         self,
         opened: OpenRealm,
         storages: OpenStorages,
-        claimed: Claimed,
+        claims: Claims,
         observe: Observe = unobserved,
         remotes: Remotes | None = None,
         files: Path | None = None,
@@ -66,7 +91,8 @@ class RealmHub:
         self.remotes = Remotes() if remotes is None else remotes
         self.files = files
         self.opened = opened
-        self._claimed = claimed
+        self._claims = claims
+        self._seen: dict[str, StorageIdentity] = {}
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
@@ -94,20 +120,56 @@ class RealmHub:
     async def storage(self, id: str) -> Storage:
         """An open storage of the realm, else NotFound."""
         thing = await self.registry.get(StorageObject, id)
-        return await self._storages.get(self.realm_id, thing)
+        storage = await self._storages.get(self.realm_id, thing)
+        if self._seen.get(id) is not storage.identity:
+            self._seen[id] = storage.identity
+            await self._identify(thing, identity_of(storage))
+        return storage
+
+    async def _identify(self, thing: StorageObject, identity: Identity) -> None:
+        """Keep the id and number of a storage that has just been opened; warn when another storage
+        of the realm has them, too. It is usable all the same."""
+        if thing.identity != identity:
+            try:
+                await self.registry.note_identity(thing, identity)
+            except NakshaError as error:
+                _log.warning("The id of the storage %s could not be noted: %s", thing.id, error)
+        known = await registered_in(self.realm_id, await self.registry.snapshot())
+        for other in duplicates_of(identity, [one for one in known if one.name != thing.id]):
+            _log.warning(
+                "The storages %s and %s of the realm %s have the same id %r or number %d: their "
+                "state ids are ambiguous. If one is a copy, run `naksha storage fork` on it",
+                thing.id,
+                other.name,
+                self.realm_id,
+                identity.id,
+                identity.number,
+            )
 
     def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
         """Where a storage of the realm is, for another process, and the options of its backend."""
         return self._storages.located(thing)
 
-    async def try_out_storage(self, thing: StorageObject) -> None:
-        """Open a storage as it is to be configured."""
-        await self._storages.try_out(self.realm_id, thing)
-
     def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
         """To keep a storage in the block: Forbidden when the realm may not have it, and no other
         realm gets it meanwhile."""
-        return self._claimed(self.realm_id, thing)
+        return self._claims.claimed(self.realm_id, thing)
+
+    async def proposed(
+        self, thing: StorageObject, old: StorageObject | None = None
+    ) -> StorageObject:
+        """A storage, in the place of an old one if there is one, with the id and number that it
+        gets in case it is new."""
+        return await self._claims.proposed(self.realm_id, thing, old)
+
+    async def try_out_storage(self, thing: StorageObject) -> Identity:
+        """Open a storage as it is to be configured, and return its id and number."""
+        return await self._storages.try_out(self.realm_id, thing)
+
+    def unique(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+        """To keep a storage in the block: Conflict when another one of the catalog has its id or
+        number, and no other one gets them meanwhile."""
+        return self._claims.unique(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
         """Those of the configuration of now."""
@@ -191,8 +253,11 @@ class Hub:
             )
         known = await self.catalog.realms.recent(id)
         if known is None or known.status in (Status.CREATED, Status.INITIALIZING):
-            async with self._claimed(id, self._default_storage.for_realm(id)):
-                await set_up_realm(self.catalog, id, self._default_storage)
+            thing = self._default_storage.for_realm(id)
+            async with self.claimed(id, thing):
+                thing = await self.proposed(id, thing)
+                async with self.unique(id, thing):
+                    await set_up_realm(self.catalog, id, thing)
         return await self.realm(id)
 
     async def realm(self, id: str) -> RealmHub:
@@ -203,7 +268,7 @@ class Hub:
             known = self._realms[id] = RealmHub(
                 opened,
                 self.storages,
-                self._claimed,
+                self,
                 self._observe,
                 self._remotes,
                 self._files,
@@ -211,23 +276,64 @@ class Hub:
         return known
 
     @asynccontextmanager
-    async def _claimed(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
+    async def claimed(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
+        """See `Claims.claimed`."""
         self._tenancy.check_allowed(realm_id, thing)
         places = set(self._tenancy.places(thing))
         async with self._claims.held(realm_id, places):
-            async for other in self._storages_of_others(realm_id):
-                if not places.isdisjoint(self._tenancy.places(other)):
+            async for realm, other in self._configured():
+                if realm != realm_id and not places.isdisjoint(self._tenancy.places(other)):
                     raise not_for_this_realm()
             yield
 
-    async def _storages_of_others(self, realm_id: str) -> AsyncIterator[StorageObject]:
+    async def proposed(
+        self, realm_id: str, thing: StorageObject, old: StorageObject | None = None
+    ) -> StorageObject:
+        """See `Claims.proposed`."""
+        identity = None if old is None else old.identity
+        known = set() if old is None else set(self._tenancy.places(old))
+        if identity is not None and known == set(self._tenancy.places(thing)):
+            return with_identity(thing, identity)
+        avoid = () if identity is None else (identity.id,)
+        others = await self._registered(realm_id, thing.id)
+        return with_identity(thing, proposed_identity(realm_id, thing, others, avoid))
+
+    @asynccontextmanager
+    async def unique(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
+        """See `Claims.unique`."""
+        assert thing.identity is not None
+        keys = (Place(_ID, thing.identity.id), Place(_NUMBER, str(thing.identity.number)))
+        async with self._claims.held(realm_id, keys):
+            try:
+                check_unique(thing, await self._registered(realm_id, thing.id))
+            except Conflict:
+                await self.storages.drop(thing)
+                raise
+            yield
+
+    async def _registered(self, realm_id: str, name: str) -> list[Registered]:
+        """All storages of the catalog but one. A storage of an earlier release, of which the
+        catalog does not know id and number, is opened."""
+        found: list[Registered] = []
+        async for realm, thing in self._configured():
+            if (realm, thing.id) == (realm_id, name):
+                continue
+            identity = thing.identity
+            if identity is None and thing.active:
+                with suppress(NakshaError):  # nobody can know
+                    identity = identity_of(await self.storages.get(realm, thing))
+            found.append(Registered(realm, thing.id, identity))
+        return found
+
+    async def _configured(self) -> AsyncIterator[tuple[str, StorageObject]]:
+        """The storages of all realms."""
         for realm in await self.catalog.realms.list():
-            if realm.id == realm_id or realm.status not in (Status.ACTIVE, Status.INACTIVE):
+            if realm.status not in (Status.ACTIVE, Status.INACTIVE):
                 continue
             opened = OpenRealm(await self.catalog.persistence_of(realm), realm)
             snapshot = await opened.entities(POINTER).now()
             async for _, found in snapshot.list(f"{StorageObject.kind}/", StorageObject):
-                yield found.value
+                yield realm.id, found.value
 
     async def close(self) -> None:
         """Close the storages and leave the catalog."""

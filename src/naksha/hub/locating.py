@@ -25,8 +25,8 @@ from naksha.spi.locations import STORAGES, redacted
 
 FIELD: Final = "properties.location"
 _UPPER: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_OURS: Final = frozenset({"clock"})
-"""Options that are objects of a program, not of a configuration."""
+_OURS: Final = frozenset({"clock", "new_id"})
+"""Options that a configuration cannot have: an object of a program, and what the hub passes."""
 _NO_OPTIONS: Final = frozenset({"connectTimeout", "stmtTimeout", "lockTimeout", "appName"})
 """Of earlier versions, which had them for each statement; we have our own time limits."""
 _NAMED: Final = ("host", "db", "user")

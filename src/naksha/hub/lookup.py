@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from naksha.hub.context import Context
 from naksha.hub.handlers.authorization import Authorization, is_in
@@ -20,7 +20,7 @@ from naksha.hub.reach import ServingRealm, pipeline_of, reads_all, scope_in
 from naksha.hub.references import spaces_with_storage
 from naksha.hub.requests import ReadFeatures
 from naksha.hub.rights import Right
-from naksha.model.errors import InvalidArgument, NakshaError, NotFound, Unavailable
+from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound, Unavailable
 from naksha.model.guid import Guid
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
@@ -30,6 +30,7 @@ from naksha.model.uuids import TYPE_TRANSACTION, StateRef, Uuid, is_uuid, parse_
 from naksha.model.version import AtTxn
 from naksha.spi.storage import Storage
 
+T = TypeVar("T")
 _SHOWING_ALL: Final = (Authorization, ReadOnlyHandler, StorageHandler)
 """Handlers behind which a space shows all that is in its collection."""
 _FEATURES: Final = "MODIFY_FEATURES"
@@ -46,12 +47,31 @@ class Found(NamedTuple):
     """By collection, those that the actor may read."""
 
 
-async def find_state(realm: ServingRealm, id: str, context: Context) -> State:
-    """The state with a GUID or UUID, else NotFound."""
+class _Sighting(NamedTuple, Generic[T]):
+    """Something that was found by its id in one of the storages."""
+
+    name: str
+    """Of the storage, in the configuration."""
+    storage: Storage
+    is_former: bool
+    """Whether the id has a former id or number of the storage."""
+    found: T
+
+
+async def find_state(
+    realm: ServingRealm, id: str, context: Context, storage_id: str | None = None
+) -> State:
+    """The state with a GUID or UUID, in one storage or in any.
+
+    Raises:
+        NotFound: There is none that the actor may read.
+        Conflict: Several storages have one.
+    """
     ref = parse_state_id(id)
     search = _Search(realm)
-    async for thing, storage in search.storages():
-        if not _is_of(ref, storage):
+    found: list[_Sighting[State]] = []
+    async for thing, storage in search.storages(storage_id):
+        if not storage.identity.knows(ref):
             continue
         try:
             state = await storage.state(id)
@@ -61,39 +81,47 @@ async def find_state(realm: ServingRealm, id: str, context: Context) -> State:
         async for space in _spaces_of(realm, thing.id, collection):
             shown = await _shown(realm, space, storage, state, context)
             if shown is not None:
-                return shown
-    raise search.not_found("state", id)
+                found.append(_Sighting(thing.id, storage, not _is_present(ref, storage), shown))
+                break
+    if not found:
+        raise search.not_found("state", id)
+    return _only_one(found, "state", id)
 
 
 async def find_transaction(
     realm: ServingRealm, id: str, storage_id: str | None, context: Context
 ) -> Found:
-    """The transaction with a number or UUID, else NotFound. A number may be used by several
-    storages: of several that the actor may read, one is to be said."""
+    """The transaction with a number or UUID, in one storage or in any. Storages use the same
+    numbers: of several that the actor may read, the caller must name one.
+
+    Raises:
+        NotFound: There is none that the actor may read.
+        Conflict: Several storages have one with this UUID.
+    """
     number = _transaction_number(id)
     search = _Search(realm)
-    found: list[Found] = []
+    found: list[_Sighting[Found]] = []
     async for thing, storage in search.storages(storage_id):
-        if isinstance(number, Uuid) and number.storage_number != storage.number:
-            continue
         try:
-            transaction = await storage.transaction(
-                number.txn if isinstance(number, Uuid) else number
-            )
+            transaction = await storage.transaction(id if isinstance(number, Uuid) else number)
         except NotFound:
             continue
         spaces = await _readable(realm, thing.id, transaction, context)
         if spaces:
-            found.append(Found(thing.id, storage.number, transaction, spaces))
+            known = storage.identity.number_at(transaction.txn)
+            made = Found(thing.id, known, transaction, spaces)
+            found.append(_Sighting(thing.id, storage, known != storage.number, made))
+    if not found:
+        raise search.not_found("transaction", id)
+    if isinstance(number, Uuid):
+        return _only_one(found, "transaction", id)
     if len(found) > 1:
         raise InvalidArgument(
             f"Several storages have a transaction {id}: "
-            f"{', '.join(one.storage_id for one in found)}; say which one",
+            f"{', '.join(one.name for one in found)}; say which one",
             field="storage",
         )
-    if not found:
-        raise search.not_found("transaction", id)
-    return found[0]
+    return found[0].found
 
 
 def _uuid_of(txn: int, storage_number: int) -> str | None:
@@ -159,10 +187,26 @@ class _Search:
         return NotFound(f"There is no {kind} {id!r:.80}", field=kind)
 
 
-def _is_of(ref: StateRef, storage: Storage) -> bool:
+def _is_present(ref: StateRef, storage: Storage) -> bool:
+    """Whether a state id has the present id or number of a storage."""
     if isinstance(ref, Guid):
         return ref.storage_id == storage.id
     return ref.storage_number == storage.number
+
+
+def _only_one(found: list[_Sighting[T]], kind: str, id: str) -> T:
+    """What was found, if it is in one storage only. A storage that has the id comes before one
+    that had it: a fork has the old states of the original, too."""
+    best = [one for one in found if not one.is_former] or found
+    if any(one.storage is not best[0].storage for one in best):
+        names = " and ".join(repr(one.name) for one in best)
+        raise Conflict(
+            f"The id {id!r:.80} is ambiguous: the storages {names} each have a {kind} of this id. "
+            'Name one with the parameter "storage"; if one is a copy, run `naksha storage fork` '
+            "on it",
+            field="storage",
+        )
+    return best[0].found
 
 
 def _transaction_number(id: str) -> int | Uuid:

@@ -82,7 +82,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise LimitExceeded(
                 f"A {cls.kind} has at most {limits.CONFIG_OBJECT_BYTES_MAX} bytes", field=cls.kind
             )
-        known = {field.encode_name for field in msgspec.structs.fields(cls)} - {"extra"}
+        known = {field.encode_name for field in msgspec.structs.fields(cls)}
+        known -= {"extra", *cls.computed}
         given = {
             name: _truth(value[name]) if name in cls.switches else value[name]
             for name in value
@@ -131,6 +132,14 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return hashlib.sha256(shown).hexdigest()[:24]
 
 
+class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The id and number by which state ids name a storage, and the ids that it had before."""
+
+    id: str
+    number: int
+    former_ids: tuple[str, ...] = ()
+
+
 @object_type("hub-storage")
 class StorageObject(HubObject, frozen=True, kw_only=True, rename="camel"):
     """A storage that the hub opens: `properties.location`, and options of its backend."""
@@ -138,10 +147,14 @@ class StorageObject(HubObject, frozen=True, kw_only=True, rename="camel"):
     kind: ClassVar[str] = "storage"
     use_right: ClassVar[Right] = Right.USE_STORAGES
     manage_right: ClassVar[Right] = Right.MANAGE_STORAGES
+    computed: ClassVar[frozenset[str]] = frozenset({"type", "identity"})
 
     class_name: str = ""
     active: bool = True
     properties: dict[str, Any] = {}
+    identity: Identity | None = None
+    """What the storage was when it was opened last, or will be when it is made; None while that is
+    not known. A client cannot change it."""
 
     def to_json(self) -> dict[str, Any]:
         """Without what opens it: password and options."""

@@ -14,7 +14,8 @@ from naksha.catalog.catalog import OpenRealm
 from naksha.catalog.entities import Edit, Snapshot
 from naksha.hub.collections import Stored
 from naksha.hub.context import Actor
-from naksha.hub.objects import POINTER, HubObject, Space, key_of
+from naksha.hub.identities import check_unique, registered_in, with_identity
+from naksha.hub.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
 from naksha.hub.permissions import check_made, check_remade, check_removed
 from naksha.hub.pipeline import Surroundings
 from naksha.hub.references import check_references, unused_without, users_of
@@ -92,6 +93,7 @@ class Registry:
             if await edit.get(thing.key, type(thing)) is not None:
                 raise Conflict(f"There is a {thing.kind} {thing.id!r} already", field="id")
             await check_references(edit, made)
+            await self._check_identity(edit, made)
             await try_out(edit, made, self._hub)
             edit.put(thing.key, made)
             return made
@@ -134,6 +136,7 @@ class Registry:
             made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
             await check_made(edit, made, actor, old)
             await check_references(edit, made)
+            await self._check_identity(edit, made, old)
             await try_out(edit, made, self._hub)
             edit.put(made.key, made)
             return Change(old, made)
@@ -159,6 +162,26 @@ class Registry:
             return made
 
         return await self._commit(change, f"note of space {space_id}", actor)
+
+    async def note_identity(self, thing: StorageObject, identity: Identity) -> None:
+        """Keep the id and number that a storage turned out to have, unless it was changed."""
+
+        async def change(edit: Edit) -> None:
+            found = await edit.get(thing.key, StorageObject)
+            if found is not None and found.value.properties == thing.properties:
+                edit.put(thing.key, with_identity(found.value, identity))
+
+        await self._entities.commit(change, message=f"note {thing.key}", app_id="naksha")
+
+    async def _check_identity(
+        self, edit: Edit, made: HubObject, old: HubObject | None = None
+    ) -> None:
+        """No storage gets the id or number of another one of the realm."""
+        if not isinstance(made, StorageObject) or made.identity is None:
+            return
+        if not isinstance(old, StorageObject) or old.identity != made.identity:
+            known = await registered_in(self._realm.realm.id, edit)
+            check_unique(made, [each for each in known if each.name != made.id])
 
     async def remove(
         self,

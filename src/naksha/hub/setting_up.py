@@ -50,8 +50,8 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def set_up_realm(catalog: Catalog, id: str, storage: DefaultStorage) -> OpenRealm:
-    """The realm, which is made, or finished, when it does not serve yet."""
+async def set_up_realm(catalog: Catalog, id: str, storage: StorageObject) -> OpenRealm:
+    """Return the realm; create or finish it, with its default storage, if it does not serve yet."""
     for _ in range(_ATTEMPTS_MAX):
         try:
             realm = await catalog.realms.get(id)
@@ -70,12 +70,11 @@ async def _reserve(catalog: Catalog, id: str) -> None:
         await catalog.realms.create(id)
 
 
-async def _finish(catalog: Catalog, realm: Realm, storage: DefaultStorage) -> None:
+async def _finish(catalog: Catalog, realm: Realm, made: StorageObject) -> None:
     if realm.status is Status.CREATED:
         realm = await catalog.realms.update(realm, Status.INITIALIZING)
     persistence = await catalog.realm_in_the_making(realm)
     await persistence.ensure_pointers([POINTER])
-    made = storage.for_realm(realm.id)
 
     async def change(edit: Edit) -> None:
         if await edit.ref(made.key) is None:

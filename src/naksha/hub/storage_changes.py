@@ -9,8 +9,9 @@ from typing import Protocol
 import msgspec
 
 from naksha.hub.context import Actor
+from naksha.hub.identities import with_identity
 from naksha.hub.locating import FIELD, check_location, with_location, with_secrets
-from naksha.hub.objects import StorageObject
+from naksha.hub.objects import Identity, StorageObject
 from naksha.hub.registry import Realm
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 
@@ -20,7 +21,13 @@ class OpeningRealm(Realm, Protocol):
 
     def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
 
-    async def try_out_storage(self, thing: StorageObject) -> None: ...
+    async def proposed(
+        self, thing: StorageObject, old: StorageObject | None = None
+    ) -> StorageObject: ...
+
+    async def try_out_storage(self, thing: StorageObject) -> Identity: ...
+
+    def unique(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
 
 
 async def create_storage(
@@ -32,8 +39,9 @@ async def create_storage(
     actor.rights.check(thing.manage_right, owned.resource())
     check_location(thing)
     async with realm.claimed(thing):
-        await _try_out(realm, thing, is_tried)
-        return await realm.registry.create(thing, actor)
+        made = await _tried_out(realm, await realm.proposed(thing), is_tried)
+        async with realm.unique(made):
+            return await realm.registry.create(made, actor)
 
 
 async def replace_storage(
@@ -50,31 +58,39 @@ async def replace_storage(
     new = with_secrets(old, thing)
     check_location(new)
 
-    def checked(old: StorageObject) -> StorageObject:
-        made = with_secrets(old, thing)
-        if made.properties != new.properties:  # nobody has asked whether that is allowed
-            raise Conflict("The storage was changed at the same time; send it again", field=FIELD)
-        return made
-
     # What stays where it is need not be allowed any more: it can be switched off, say.
     is_moved = new.properties != old.properties
     async with realm.claimed(new) if is_moved else nullcontext():
-        await _try_out(realm, new, is_tried)
-        return await realm.registry.change(
-            StorageObject, thing.id, checked, actor, if_match=if_match
-        )
+        made = await realm.proposed(new, old) if is_moved else with_identity(new, old.identity)
+        made = await _tried_out(realm, made, is_tried)
+
+        def checked(old: StorageObject) -> StorageObject:
+            changed = with_secrets(old, thing)
+            if changed.properties != new.properties:  # nobody has asked whether that is allowed
+                raise Conflict(
+                    "The storage was changed at the same time; send it again", field=FIELD
+                )
+            return with_identity(changed, made.identity)
+
+        is_other = made.identity not in (None, old.identity)
+        async with realm.unique(made) if is_other else nullcontext():
+            return await realm.registry.change(
+                StorageObject, thing.id, checked, actor, if_match=if_match
+            )
 
 
-async def _try_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> None:
-    if is_tried and thing.active:
-        try:
-            await realm.try_out_storage(thing)
-        except InvalidArgument as error:
-            error.field = FIELD
-            raise
-        except NakshaError as error:
-            raise InvalidArgument(
-                f"The storage cannot be opened: {error.message}; "
-                "with check=false it is kept all the same",
-                field=FIELD,
-            ) from error
+async def _tried_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> StorageObject:
+    """The storage with the id and number that it turns out to have."""
+    if not is_tried or not thing.active:
+        return thing
+    try:
+        return with_identity(thing, await realm.try_out_storage(thing))
+    except InvalidArgument as error:
+        error.field = FIELD
+        raise
+    except NakshaError as error:
+        raise InvalidArgument(
+            f"The storage cannot be opened: {error.message}; "
+            "with check=false it is kept all the same",
+            field=FIELD,
+        ) from error

@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from naksha.hub.identities import identity_of
 from naksha.hub.locating import location_of
-from naksha.hub.objects import StorageObject
+from naksha.hub.objects import Identity, StorageObject
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
@@ -108,14 +109,27 @@ class OpenStorages:
     def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
         """Where a storage is, for another process, and the options of its backend."""
         location, options = location_of(thing)
+        if thing.identity is not None:
+            made = {"new_id": thing.identity.id, "number": thing.identity.number}
+            options = made | options
         return self._placed(location), options
 
-    async def try_out(self, realm: str, thing: StorageObject) -> None:
-        """Open a storage that may be configured soon. Whatever comes of that, the one that is
-        configured under its id stays open."""
+    async def try_out(self, realm: str, thing: StorageObject) -> Identity:
+        """Open a storage that may be configured soon, and return its id and number. Whatever comes
+        of that, the one that is configured under its id stays open."""
         trial = User(realm, f"?{thing.id}")
-        await self._get(trial, thing)
+        storage = await self._get(trial, thing)
         self._release(trial)
+        return identity_of(storage)
+
+    async def drop(self, thing: StorageObject) -> None:
+        """Close a storage at once that was tried out and is not to be configured, unless it is in
+        use: whoever refused it may want to fork it now."""
+        key = _key(thing)
+        opened = self._opened.get(key)
+        if opened is not None and not opened.users:
+            del self._opened[key]
+            await _closed(opened)
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
         """These are all that a realm has; others that it had open are released."""

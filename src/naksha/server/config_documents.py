@@ -109,6 +109,16 @@ class ConnectorDocument(ConfiguredDocument):
     properties: dict[str, Any] = Field({}, description="What the handler is told.")
 
 
+class IdentityDocument(BaseModel):
+    """The id and number by which state ids name a storage."""
+
+    id: str = Field(description="The first part of a state id (GUID).")
+    number: int = Field(description="The last 40 bits of the UUID of a state or a transaction.")
+    formerIds: list[str] = Field(  # noqa: N815
+        [], description="Ids that the storage had before it was forked; it still answers to them."
+    )
+
+
 class StorageDocument(ConfiguredDocument):
     """A storage that the hub opens."""
 
@@ -120,6 +130,11 @@ class StorageDocument(ConfiguredDocument):
         description="`location`, for example `postgresql://user@host/database`, and options of "
         "the storage; or `master` and `readers`. Passwords and options are never shown; who sends "
         "the location as it is shown keeps them.",
+    )
+    identity: IdentityDocument | None = Field(
+        None,
+        description="Set by the hub: what the storage was when it was opened last, or will be "
+        "when it is made. A value that a client sends is ignored.",
     )
 
 

@@ -3,8 +3,8 @@
     async with open_storage("file:town.naksha") as storage:
         ...
 
-A backend is a class with `open(location, storage_id, *, must_exist=False, …)`; no backend is
-imported by name.
+A backend is a class with `open(location, storage_id, *, must_exist=False, new_id=None, number=None,
+…)` and `fork(location, storage_id, *, number=None, …)`; no backend is imported by name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from naksha.model.errors import NakshaError, Unavailable
+from naksha.model.identity import StorageIdentity
 from naksha.spi.locations import STORAGES
 from naksha.spi.storage import Storage
 
@@ -22,6 +23,26 @@ OPEN_SECONDS_MAX: Final = 30.0
 """How long a storage may take to answer and to set itself up."""
 REFUSALS: Final = ("28", "3D")
 """SQLSTATE classes of a server that answers but refuses: who you are, which database."""
+
+
+async def fork_storage(
+    location: str, storage_id: str | None = None, **options: Any
+) -> StorageIdentity:
+    """Give the storage at a location, which is a copy of another one, an id and a number of its
+    own. States written before keep their ids, and the storage still answers to them.
+
+    Raises:
+        Conflict: The storage is open, or has had that id before.
+        NotFound: There is no storage.
+    """
+    backend = STORAGES.find(location)
+    try:
+        forked: StorageIdentity = await backend.fork(location, storage_id, **options)
+    except ValueError as error:
+        raise STORAGES.unreadable(location) from error
+    except NakshaError as error:
+        raise _refusal(error) or error from error.__cause__
+    return forked
 
 
 @asynccontextmanager

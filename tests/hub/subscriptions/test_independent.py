@@ -15,6 +15,7 @@ from naksha.hub import leasing, remotes
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import Connector, StorageObject
 from naksha.hub.pipeline import Event
+from naksha.hub.storage_changes import replace_storage
 from naksha.hub.subscriptions import leftovers
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.leftovers import Leftover
@@ -232,11 +233,8 @@ async def test_another_storage_in_the_place_of_its_own_is_not_read_on(
     old = await hub.realm.storage("maps")
     await eventually(_is_at(hub, found, await old.wait_beyond(0, 0)))
 
-    def elsewhere(thing: StorageObject) -> StorageObject:
-        location = f"file:{hub.files}/others.naksha"
-        return msgspec.structs.replace(thing, properties={"location": location})
-
-    await hub.realm.registry.change(StorageObject, "maps", elsewhere, ACTOR)
+    elsewhere = {"location": f"file:{hub.files}/others.naksha"}
+    await replace_storage(hub.realm, StorageObject(id="maps", properties=elsewhere), ACTOR)
     for number in range(5):
         await hub.put("roads", feature(f"b{number}"))
     assert "another one" in (await hub.comes_to(found, "expired"))["stateReason"]

@@ -140,6 +140,7 @@ class Runner:
         target = await target_of(await self._realm.registry.snapshot_now(), job, kind)
         if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
             await self._check_made(target.stored)
+        await self._realm.storage(target.storage.id)  # made by the hub, under the id that it keeps
         placed = Placed(*self._realm.located(target.storage))
         realm_id = self._realm.realm_id
         # In a thread: it looks at files.

@@ -27,6 +27,7 @@ from naksha.hub.subscriptions.running import Runner, reason_of, stay_expired, te
 from naksha.hub.subscriptions.sources import open_source, storage_id_of
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, NakshaError
+from naksha.model.identity import StorageIdentity
 from naksha.versioning import FeedPosition
 
 _log: Final = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class _Serving:
         self._pinning = Pinning(source.storage, self._pin, subscription.keep_days)
         pipeline = self._pipeline()
         cutter = Cutter(subscription.id, subscription, source.storage.id)
-        await self._begin_well(source.storage.number)
+        await self._begin_well(source.storage.identity)
 
         async def deliver(changes: DeliverChanges) -> None:
             await pipeline.run(changes, self._context())
@@ -133,7 +134,7 @@ class _Serving:
             f"{now!r} by now; reset it to go on there"
         )
 
-    async def _begin_well(self, storage_number: int) -> None:
+    async def _begin_well(self, storage: StorageIdentity) -> None:
         """When transactions are cut in another way than before, one of which a part was delivered
         is delivered again from its beginning, and in a new life: its parts have other numbers.
 
@@ -141,16 +142,17 @@ class _Serving:
             Expired: What is called as before is another storage by now.
         """
         known = self._holding.value
-        if known.storage_number not in (None, storage_number):
+        number, at = known.storage_number, known.position.seq_number
+        if number is not None and not storage.shares_versions(number, at):
             raise Expired(
                 f"The storage {known.storage_id!r} is another one by now, with other versions; "
                 "reset it to go on there"
             )
-        if (known.cut, known.storage_number) == (self._cut, storage_number):
+        if (known.cut, number) == (self._cut, storage.number):
             return
 
         def changed(old: Progress) -> Progress:
-            new = msgspec.structs.replace(old, cut=self._cut, storage_number=storage_number)
+            new = msgspec.structs.replace(old, cut=self._cut, storage_number=storage.number)
             if old.cut in ("", self._cut):
                 return new
             start = FeedPosition(old.position.seq_number)

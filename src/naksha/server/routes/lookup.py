@@ -49,13 +49,23 @@ _TRANSACTION: Final[dict[str, Any]] = {
         },
         **_KNOWN,
         **errors(),
+        409: {"description": "Several storages have a state with this id; the error names them."},
         410: {"description": "It was there; its history is gone."},
     },
 )
-async def get_state(state_id: str, request: Request, realm: RealmDep, context: Ctx) -> Response:
+async def get_state(
+    state_id: str,
+    request: Request,
+    realm: RealmDep,
+    context: Ctx,
+    storage: Annotated[
+        str | None,
+        Query(description="The storage to look in; by default all storages of the realm."),
+    ] = None,
+) -> Response:
     """The state of a feature, by its GUID or UUID, in whatever storage of the realm it is. Who may
     not read any space that shows it is answered 404."""
-    state = await find_state(realm, state_id, context)
+    state = await find_state(realm, state_id, context, storage)
     return whole(request, state.raw, GEO_JSON)
 
 
@@ -69,6 +79,7 @@ async def get_state(state_id: str, request: Request, realm: RealmDep, context: C
         },
         **_KNOWN,
         **errors(),
+        409: {"description": "Several storages have a transaction with this UUID."},
         410: {"description": "It was there; the log does not go back so far any more."},
     },
 )
