@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from naksha.model.collection import CollectionInfo
@@ -47,21 +48,25 @@ async def raw(storage: Storage, at: VersionSelector) -> list[bytes]:
 async def test_a_restored_backup_reads_the_same_and_goes_on(
     database_factory: DatabaseFactory, postgres_cluster: PostgresCluster, tmp_path: Path
 ) -> None:
-    (backup,) = examples(GUIDE, "bash")
-    path = f"{postgres_cluster.install.bindir}{os.pathsep}{os.environ['PATH']}"
+    blocks = examples(GUIDE, "bash")
+    assert len(blocks) == 2  # the backup, and the fork of what is restored
+    bins = (postgres_cluster.install.bindir, Path(sys.executable).parent, os.environ["PATH"])
+    path = os.pathsep.join(map(str, bins))
     with database_factory.fresh() as maps, database_factory.fresh() as copy:
         async with open_storage(maps) as storage:
             await fill(storage)
             versions = [AtSeq(1), AtSeq(2), AtSeq(3)]
             before = [await raw(storage, at) for at in versions]
-            await asyncio.to_thread(
-                subprocess.run,
-                ["bash", "-euo", "pipefail", "-c", backup.code],
-                cwd=tmp_path,
-                env=os.environ | {"MAPS": maps, "COPY": copy, "PATH": path},
-                check=True,
-            )
+            for block in blocks:
+                await asyncio.to_thread(
+                    subprocess.run,
+                    ["bash", "-euo", "pipefail", "-c", block.code],
+                    cwd=tmp_path,
+                    env=os.environ | {"MAPS": maps, "COPY": copy, "PATH": path},
+                    check=True,
+                )
         async with open_storage(copy) as storage:
+            assert storage.id == "maps-copy"
             assert [await raw(storage, at) for at in versions] == before
             assert [len(states) for states in before] == [1, 1, 0]
             async with storage.write("test", "chen") as session:

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 
 from naksha.psql.driver import Direct
+from naksha.psql.sequencer import ELECTED
 from naksha.testing.postgres import PostgresCluster
 
 POLL_SECONDS = 0.01
@@ -147,6 +148,16 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
             return
         await asyncio.sleep(POLL_SECONDS)
     raise AssertionError("it did not happen")
+
+
+async def until_elected(watcher: Direct) -> None:
+    """Wait until an open storage is the sequencer."""
+
+    async def is_elected() -> bool:
+        locks = await advisory_locks(watcher)
+        return any((lock["objsubid"], lock["objid"]) == (2, ELECTED) for lock in locks)
+
+    await until(is_elected)
 
 
 async def until_blocked(watcher: Direct, blocked: Direct) -> None:

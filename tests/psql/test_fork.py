@@ -14,7 +14,7 @@ from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
 from naksha.testing.suite_namespace import uuid_form
 from naksha.testing.suite_support import Handle, point
-from tests.psql.support import Connect, begin, connect_to, draw
+from tests.psql.support import Connect, begin, connect_to, draw, until_elected
 
 UPDATE = """UPDATE roads SET jsondata = jsonb_set(jsondata || '{}',
     '{properties,@ns:com:here:xyz,uuid}', to_jsonb($1::text)) #- '{properties,n}'
@@ -47,8 +47,10 @@ def as_feature(uuid: str) -> str:
     return json.dumps({"id": "x", "type": "Feature", "properties": {"m": uuid, **namespace}})
 
 
-async def test_a_schema_in_use_is_not_forked(storage: PsqlStorage, bare: str) -> None:
-    await Handle(storage, "roads").create(point("x"))
+async def test_a_schema_in_use_is_not_forked(
+    storage: PsqlStorage, bare: str, connect: Connect
+) -> None:
+    await until_elected(await connect())
     with pytest.raises(Conflict, match="in use"):
         await PsqlStorage.fork(bare, "copy")
     assert storage.id == "test"

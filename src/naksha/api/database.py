@@ -48,8 +48,8 @@ def connect(
         location: Where the storage is.
         app_id: Signs what is written; needed for writing only.
         author: Signs it, too, when a person is behind it.
-        storage_id: The id of a new storage ("naksha" when not given); of one that is there it is
-            checked.
+        storage_id: The id of a new storage, by default made from the name of its file, schema or
+            database; an existing storage must have it.
         options: Go to the storage as they are, for example `schema` of PostgreSQL.
     """
     background = Background()

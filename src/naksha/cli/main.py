@@ -1,5 +1,6 @@
 """The root of the `naksha` command; every sub-command is one function."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -136,6 +137,64 @@ def list_realms(context: typer.Context) -> None:
 
         for line in realm_lines(context.args):
             typer.echo(line)
+
+
+storages = typer.Typer(help="Storages: their ids and numbers, by which state ids name them.")
+app.add_typer(storages, name="storage", no_args_is_help=True)
+Location = Annotated[
+    str,
+    typer.Argument(help="For example file:town.naksha or postgresql:///maps.", metavar="LOCATION"),
+]
+Schema = Annotated[str | None, typer.Option(help="The schema, in PostgreSQL.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+@storages.command(
+    "list", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def list_storages(context: typer.Context) -> None:
+    """Print the storages of a catalog: realm, name, id, number and location, one line each; flags
+    are those of `naksha serve`."""
+    from naksha.cli.failures import readable
+
+    with readable():
+        from naksha.cli.storages import storage_lines
+
+        for line in storage_lines(context.args):
+            typer.echo(line)
+
+
+@storages.command("show")
+def show_storage(location: Location, schema: Schema = None, as_json: AsJson = False) -> None:
+    """Print the id, the number and the former ids of the storage at a location."""
+    from naksha.cli.failures import readable
+
+    with readable(as_json=as_json):
+        from naksha.cli.storages import lines_of, shown_storage
+
+        found = shown_storage(location, schema)
+        typer.echo(json.dumps(found) if as_json else "\n".join(lines_of(found)))
+
+
+@storages.command("fork")
+def fork_storage(
+    location: Location,
+    schema: Schema = None,
+    id: Annotated[
+        str | None,
+        typer.Option(help="The new id; by default the name of the file, schema or database."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a copied storage an id and a number of its own. States written before keep their ids,
+    and the storage still answers to them. The storage must not be open anywhere."""
+    from naksha.cli.failures import readable
+
+    with readable(as_json=as_json):
+        from naksha.cli.storages import forked_storage, lines_of
+
+        forked = forked_storage(location, schema, id)
+        typer.echo(json.dumps(forked) if as_json else "\n".join(lines_of(forked)))
 
 
 app.add_typer(

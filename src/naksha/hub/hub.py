@@ -281,7 +281,7 @@ class Hub:
         self._tenancy.check_allowed(realm_id, thing)
         places = set(self._tenancy.places(thing))
         async with self._claims.held(realm_id, places):
-            async for realm, other in self._configured():
+            async for realm, other in self.storages_configured():
                 if realm != realm_id and not places.isdisjoint(self._tenancy.places(other)):
                     raise not_for_this_realm()
             yield
@@ -315,7 +315,7 @@ class Hub:
         """All storages of the catalog but one. A storage of an earlier release, of which the
         catalog does not know id and number, is opened."""
         found: list[Registered] = []
-        async for realm, thing in self._configured():
+        async for realm, thing in self.storages_configured():
             if (realm, thing.id) == (realm_id, name):
                 continue
             identity = thing.identity
@@ -325,8 +325,8 @@ class Hub:
             found.append(Registered(realm, thing.id, identity))
         return found
 
-    async def _configured(self) -> AsyncIterator[tuple[str, StorageObject]]:
-        """The storages of all realms."""
+    async def storages_configured(self) -> AsyncIterator[tuple[str, StorageObject]]:
+        """The storages of all realms, each with the id of its realm."""
         for realm in await self.catalog.realms.list():
             if realm.status not in (Status.ACTIVE, Status.INACTIVE):
                 continue

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Busy, Expired, InvalidArgument, NotFound, StorageCorrupt
+from naksha.model.identity import StorageIdentity
 from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq, AtTime, AtTxn
@@ -139,8 +140,11 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
 
-def read_manifest(folder: Path, storage: str, info: CollectionInfo) -> Manifest | None:
-    """The manifest of an archive, if there is one.
+def read_manifest(
+    folder: Path, storage: StorageIdentity, info: CollectionInfo, *, grows: bool = False
+) -> Manifest | None:
+    """The manifest of an archive, if there is one. What was archived before the storage was forked
+    can be read; only the storage that still has the id can add to it.
 
     Raises:
         InvalidArgument: It is the archive of something else.
@@ -151,7 +155,7 @@ def read_manifest(folder: Path, storage: str, info: CollectionInfo) -> Manifest 
         return None
     except msgspec.DecodeError as error:
         raise InvalidArgument(f"{folder} is no archive: {error}", field="archive") from error
-    if (found.storage, found.collection) != (storage, info.id):
+    if not _is_of(found, storage, grows) or found.collection != info.id:
         raise InvalidArgument(
             f"{folder} is the archive of {found.collection!r} in the storage {found.storage!r}",
             field="archive",
@@ -164,22 +168,31 @@ def read_manifest(folder: Path, storage: str, info: CollectionInfo) -> Manifest 
     return found
 
 
+def _is_of(found: Manifest, storage: StorageIdentity, grows: bool) -> bool:
+    if found.storage == storage.id:
+        return True
+    last = found.segments[-1].last_seq_number if found.segments else 0
+    return not grows and any(
+        former.id == found.storage and last <= former.version for former in storage.former
+    )
+
+
 def new_name(first: int, until: int) -> str:
     """A name for a segment, which no other one has."""
     return f"{first}-{until}-{uuid.uuid4().hex[:8]}"
 
 
-def begun(folder: Path, storage: str, info: CollectionInfo) -> Manifest:
+def begun(folder: Path, storage: StorageIdentity, info: CollectionInfo) -> Manifest:
     """The manifest of an archive that is to grow, with nothing in it when it is new. What a job
     has left there that ended in the middle goes: the caller is alone."""
-    found = read_manifest(folder, storage, info)
+    found = read_manifest(folder, storage, info, grows=True)
     if found is not None:
         _sweep(folder)
         return found
     if any(_SEGMENT.fullmatch(each.name) for each in folder.iterdir()):
         # Nobody knows what they have; and the storage may have dropped it.
         raise InvalidArgument(f"{folder} has segments, but no {MANIFEST}", field="archive")
-    made = Manifest(storage, info.id, info.number)
+    made = Manifest(storage.id, info.id, info.number)
     write_manifest(folder, made)
     return made
 
@@ -290,7 +303,7 @@ def read_files(spark: SparkSession, files: Iterable[Path], schema: StructType) -
 
 async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest:
     info = await storage.collection(collection)
-    found = read_manifest(folder, storage.id, info)
+    found = read_manifest(folder, storage.identity, info)
     assert found is not None
     return found
 

@@ -19,15 +19,17 @@ import shapely
 from pyspark.sql import SparkSession
 
 from naksha.model import limits
-from naksha.model.collection import CollectionChange
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import StorageCorrupt
 from naksha.model.outcomes import outward
 from naksha.model.query import Query, States, id_hash
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.invariants import READ, Invariant, Line, looked_at
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
+from naksha.spark.options import Place
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage, WriteSession
+from naksha.sqlite import SqliteStorage
 from naksha.versioning import Policy, Signed, branches, rebase
 from naksha.versioning.refs import MAIN_BRANCH as MAIN
 from tests.cli.command import naksha as naksha_command
@@ -115,6 +117,21 @@ def test_nothing_is_wrong_with_a_random_history(spark: SparkSession, town: Town)
     # Two of them, one on two bases; and one that has nothing of its own.
     assert (report.complete_since > 0, report.branches) == (True, 3)
     assert (report.states > 60, report.transactions > 20) == (True, True)
+
+
+async def test_a_fork_keeps_the_ids_of_old_states(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "town.naksha"
+    for copy in ("town", "copy", "again"):
+        if file.exists():
+            await SqliteStorage.fork(file, copy)
+        storage = await SqliteStorage.open(file, copy)
+        async with storage.write("app") as session:
+            if copy == "town":
+                await session.create_collection(CollectionInfo(id="places"))
+            await session.upsert("places", [point("a", 1.0, 2.0, by=copy), point(copy, 3.0, 4.0)])
+        await storage.close()
+    report = verify(spark, Verify(place=Place(f"file:{file}"), collection="places"), Silent())
+    assert (report.violations, report.found, report.states) == ({}, [], 6)
 
 
 def test_what_had_the_same_name_is_none_of_its_business(

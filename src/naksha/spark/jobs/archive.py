@@ -190,7 +190,7 @@ def _report(
 
 
 async def _begun(storage: Storage, spec: Archive, folder: Path) -> Manifest:
-    return begun(folder, storage.id, await storage.collection(spec.collection))
+    return begun(folder, storage.identity, await storage.collection(spec.collection))
 
 
 async def _day(storage: Storage, days: int) -> date:

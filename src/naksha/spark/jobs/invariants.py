@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import shapely
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from naksha.model.identity import StorageIdentity
 from naksha.model.quadkey import qrids
 from naksha.model.query import States
 from naksha.model.shapes import read_shapes
@@ -229,17 +230,25 @@ ALONE: Final = (
 )
 
 
-def alone(states: DataFrame, storage: str, collection: str) -> DataFrame:
+def alone(states: DataFrame, storage: StorageIdentity, collection: str) -> DataFrame:
     """States with the problems that each has by itself; what is large is left behind."""
     xyz = ", ".join(f"{name}: string" for name in _DOCUMENT)
     document = f"from_json(feature, 'id string, properties struct<`{XYZ}`: struct<{xyz}>>')"
-    given = {
-        "i": f.expr("try_cast(regexp_extract(uuid, ':([0-9]+)$', 1) AS bigint)"),
-        "home": f.lit(f"{storage}:{collection}"),
-        "document": f.expr(document),
-    }
+    numbered = states.withColumn(
+        "i", f.expr("try_cast(regexp_extract(uuid, ':([0-9]+)$', 1) AS bigint)")
+    )
+    given = {"home": _home(storage, collection), "document": f.expr(document)}
     problems = f.expr(f"concat({_problems(ALONE)}, {_namespace()})")
-    return states.withColumns(given).select(*_LINE, *_STATE, "i", problems.alias("alone"))
+    return numbered.withColumns(given).select(*_LINE, *_STATE, "i", problems.alias("alone"))
+
+
+def _home(storage: StorageIdentity, collection: str) -> Column:
+    """How the state id of a row number begins: before a fork the storage had another id."""
+    homes = f.lit(f"{storage.id}:{collection}")
+    for former in reversed(storage.former):
+        is_former = f.col("i") <= former.last_i.get(collection, 0)
+        homes = f.when(is_former, f.lit(f"{former.id}:{collection}")).otherwise(homes)
+    return homes
 
 
 def _problems(rules: Sequence[Rule]) -> str:

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Expired, Retryable, StorageCorrupt
+from naksha.model.identity import StorageIdentity
 from naksha.model.outcomes import outward
 from naksha.model.query import Query, States
 from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
@@ -103,7 +104,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _Read(NamedTuple):
     """What is to be read of a storage: splits, and the line that each is of."""
 
-    storage: str
+    storage: StorageIdentity
     version: Version
     complete_since: Version
     lines: list[Line]
@@ -218,7 +219,7 @@ async def _plan(storage: Storage, collection: str) -> _Read:
     main = Line(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
     read = _Read(
-        *(storage.id, at.version, floor),
+        *(storage.identity, at.version, floor),
         *([main], splits, [main] * len(splits)),
         await _log_first(storage),
         has_history,

@@ -1,0 +1,63 @@
+"""The commands `naksha storage list`, `show` and `fork`, as a person runs them."""
+
+import json
+import shutil
+from pathlib import Path
+
+from naksha.psql import PsqlStorage
+from naksha.sqlite import SqliteStorage
+from tests.cli.command import naksha
+from tests.psql.support import connect_to, until_elected
+
+
+async def test_storages_of_a_catalog_are_listed_with_their_ids(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path))
+    assert naksha("realm", "create", "maps", *data).returncode == 0
+    done = naksha("storage", "list", *data)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["default", "default", "default"],
+        ["maps", "default", "maps-default"],
+    ]
+    assert len({line[3] for line in lines}) == 2
+    (file,) = tmp_path.rglob("*maps*.naksha")
+    shown = naksha("storage", "show", f"file:{file}", "--json")
+    assert json.loads(shown.stdout) == {
+        "id": "maps-default",
+        "number": int(lines[1][3]),
+        "former": [],
+    }
+
+
+async def test_a_copied_file_is_forked(tmp_path: Path) -> None:
+    storage = await SqliteStorage.open(tmp_path / "town.naksha", number=7)
+    await storage.close()
+    shutil.copy(tmp_path / "town.naksha", tmp_path / "copy.naksha")
+    refused = naksha("storage", "fork", "file:copy.naksha", "--id", "town", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert "an id that it never had" in refused.stderr
+    done = naksha("storage", "fork", "file:copy.naksha", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "id: copy"
+    assert lines[2] == "former id: town (number 7)"
+    shown = naksha("storage", "show", "file:copy.naksha", cwd=tmp_path)
+    assert shown.stdout == done.stdout
+    assert naksha("storage", "show", "file:none.naksha", cwd=tmp_path).returncode != 0
+    assert not (tmp_path / "none.naksha").exists()
+
+
+async def test_a_copied_schema_is_forked(database: str) -> None:
+    storage = await PsqlStorage.open(database, "maps", schema="maps", number=7)
+    watcher = await connect_to(database, "maps")
+    await until_elected(watcher)
+    busy = naksha("storage", "fork", database, "--schema", "maps", "--id", "copy")
+    await storage.close()
+    await watcher.close()
+    assert busy.returncode != 0
+    assert "in use" in busy.stderr
+    done = naksha("storage", "fork", database, "--schema", "maps", "--id", "copy", "--json")
+    assert done.returncode == 0, done.stderr
+    forked = json.loads(done.stdout)
+    assert (forked["id"], forked["former"]) == ("copy", [{"id": "maps", "number": 7}])
