@@ -93,7 +93,7 @@ async def test_a_client_cannot_choose_the_identity_of_another(realm: RealmHub) -
     made = await create_storage(realm, a_storage("one", storageId="given", number=12), ADMIN)
     assert made.identity == Identity(id="given", number=12)
     for options in ({"storageId": "given"}, {"number": 12}):
-        with pytest.raises(Conflict, match="'one' of the realm 'default'"):
+        with pytest.raises(Conflict, match="the storage 'one' has one of them"):
             await create_storage(realm, a_storage("two", **options), ADMIN)
     assert await realm.registry.find(StorageObject, "two") is None
 
@@ -115,8 +115,8 @@ async def test_a_copy_is_not_registered_until_it_is_forked(
 ) -> None:
     copy = await copied(realm, tmp_path)
     other = await hub.set_up_realm("other")
-    for where in (realm, other):
-        with pytest.raises(Conflict, match=r"'default'.*naksha storage fork"):
+    for where, name in ((realm, "the storage 'default'"), (other, "another realm's storage")):
+        with pytest.raises(Conflict, match=rf"{name}.*naksha storage fork"):
             await create_storage(where, a_storage("copy"), ADMIN)
         assert await where.registry.find(StorageObject, "copy") is None
     await SqliteStorage.fork(copy)

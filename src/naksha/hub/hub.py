@@ -305,7 +305,7 @@ class Hub:
         keys = (Place(_ID, thing.identity.id), Place(_NUMBER, str(thing.identity.number)))
         async with self._claims.held(realm_id, keys):
             try:
-                check_unique(thing, await self._registered(realm_id, thing.id))
+                check_unique(realm_id, thing, await self._registered(realm_id, thing.id))
             except Conflict:
                 await self.storages.drop(thing)
                 raise

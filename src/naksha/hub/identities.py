@@ -65,16 +65,16 @@ def proposed_identity(
     return Identity(id=id, number=number)
 
 
-def check_unique(thing: StorageObject, others: Iterable[Registered]) -> None:
-    """Conflict when another storage has the id or the number of this one."""
+def check_unique(realm: str, thing: StorageObject, others: Iterable[Registered]) -> None:
+    """Conflict when another storage has the id or the number of this one. A realm does not learn
+    the names of others."""
     assert thing.identity is not None
     for other in duplicates_of(thing.identity, others):
-        assert other.identity is not None
+        name = f"the storage {other.name!r}" if other.realm == realm else "another realm's storage"
         raise Conflict(
-            f"The storage at this location has the id {thing.identity.id!r} and the number "
-            f"{thing.identity.number}, and {_told(other)} has the id {other.identity.id!r} and "
-            f"the number {other.identity.number}. Each storage needs its own: if this one is a "
-            "copy, run `naksha storage fork` on it first",
+            f"The storage {thing.id!r} has the id {thing.identity.id!r} and the number "
+            f"{thing.identity.number}, and {name} has one of them, too. Each storage needs its "
+            "own: if this one is a copy, run `naksha storage fork` on it first",
             field="properties.location",
         )
 
@@ -92,10 +92,6 @@ def duplicates_of(identity: Identity, others: Iterable[Registered]) -> list[Regi
 def with_identity(thing: StorageObject, identity: Identity | None) -> StorageObject:
     """The storage with an id and a number."""
     return msgspec.structs.replace(thing, identity=identity)
-
-
-def _told(other: Registered) -> str:
-    return f"the storage {other.name!r} of the realm {other.realm!r}"
 
 
 def _name(realm: str, name: str) -> str:

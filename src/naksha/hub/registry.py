@@ -180,8 +180,9 @@ class Registry:
         if not isinstance(made, StorageObject) or made.identity is None:
             return
         if not isinstance(old, StorageObject) or old.identity != made.identity:
-            known = await registered_in(self._realm.realm.id, edit)
-            check_unique(made, [each for each in known if each.name != made.id])
+            realm = self._realm.realm.id
+            known = await registered_in(realm, edit)
+            check_unique(realm, made, [each for each in known if each.name != made.id])
 
     async def remove(
         self,

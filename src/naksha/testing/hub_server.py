@@ -55,6 +55,11 @@ class HubServer:
         self._process: Process | None = None
 
     @property
+    def storage(self) -> str:
+        """Where the default storage of a realm is."""
+        return self._storage
+
+    @property
     def url(self) -> str:
         """Where it is, without a path."""
         return f"http://127.0.0.1:{self.port}"
