@@ -23,7 +23,8 @@ SECRET = "secret"
 GHOST = "ghost"
 """The same, of things that are nowhere."""
 # Of two answers that mean the same, these differ.
-_TIMES = {"streamId", "createdAt", "updatedAt", "at", "time"}
+_CHANGING = {"streamId", "createdAt", "updatedAt", "at", "time", "number"}
+"""Times, and the random number of a new storage."""
 LOOKUPS = {"GET /hub/states/{state_id}", "GET /hub/transactions/{transaction_id}"}
 IDS = [f"{n}-{ask.operation}" for n, ask in enumerate(ASKED)]
 
@@ -113,7 +114,7 @@ def seen(answer: httpx.Response, word: str) -> Any:
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: plain(one) for name, one in value.items() if name not in _TIMES}
+            return {name: plain(one) for name, one in value.items() if name not in _CHANGING}
         return [plain(one) for one in value] if isinstance(value, list) else value
 
     text = answer.text.replace(word, "WORD")
