@@ -56,7 +56,7 @@ class TickingClock:
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait in real time until something is so."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)

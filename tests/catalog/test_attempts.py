@@ -171,7 +171,7 @@ async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
     persistence: Persistence,
 ) -> None:
     seen: list[CommitStatistics] = []
-    committer = Committer(persistence, NAME, Tally, seconds_max=0.2, observe=seen.append)
+    committer = Committer(persistence, NAME, Tally, seconds_max=2, observe=seen.append)
     change = Losing(persistence, or_replace, losses=10**6)
     with pytest.raises(Retryable, match=r"in \d+ attempts; nothing was written"):
         await committer.commit(change)
@@ -183,13 +183,13 @@ async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
 async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
     persistence: Persistence,
 ) -> None:
-    committer = Committer(persistence, NAME, Tally, seconds_max=0.2)
+    committer = Committer(persistence, NAME, Tally, seconds_max=2)
 
     async def sleep(_: Attempt[Tally]) -> None:
         await asyncio.sleep(30)
 
     slow = asyncio.create_task(committer.commit(sleep))
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(1)
     assert await committed_by(committer, "a") == 1
     with pytest.raises(Retryable, match="longer"):
         await slow
@@ -313,7 +313,7 @@ class TestTheLeader:
     ) -> None:
         monkeypatch.setattr(limits, "COMMIT_GROUP_BYTES_MAX", 10)
         faulty = FaultyCatalog(persistence.backend, lambda _: None)
-        committer = await committer_on(faulty, REALM, seconds_max=0.3)
+        committer = await committer_on(faulty, REALM, seconds_max=2)
         failing = [True]
 
         def plan(name: str) -> Fault | None:
@@ -323,7 +323,7 @@ class TestTheLeader:
 
         faulty.plan = plan
         first = asyncio.create_task(committed_by(committer, "a"))
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(1)
         late = asyncio.create_task(committed_by(committer, "b"))
         with pytest.raises((OutcomeUnknown, Unavailable)):
             await first

@@ -1,7 +1,6 @@
 """Several instances on one catalog: what one commits, the others read soon."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from naksha.testing.faulty_catalog import Fault, FaultyCatalog, scripted_faults
 from naksha.testing.suite_catalog_realms import Thing
 
 TUNING = Tuning(listen="127.0.0.1", pointer_seconds=3600, quarantine_seconds=0)
+SECONDS_MAX = 60
 """Without messages, nothing would be seen for an hour."""
 
 
@@ -48,9 +48,10 @@ async def text(realm: OpenRealm) -> str | None:
     return found.value.text if found is not None else None
 
 
-async def test_a_commit_is_seen_by_the_other_within_a_second(
+async def test_a_commit_is_seen_by_the_other_soon(
     instances: tuple[Catalog, Catalog],
 ) -> None:
+    """By a message: by themselves they look once in an hour."""
     one, other = [await instance.realm("maps") for instance in instances]
     for number in range(5):
         for writer, reader in ((one, other), (other, one)):
@@ -58,10 +59,11 @@ async def test_a_commit_is_seen_by_the_other_within_a_second(
             wanted = f"{number} {writer is one}"
             await put(writer, wanted)
             assert await text(writer) == wanted
-            begin = time.monotonic()
-            while await text(reader) != wanted:
-                assert time.monotonic() - begin < 1.0
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(SECONDS_MAX):
+                while True:
+                    if await text(reader) == wanted:
+                        break
+                    await asyncio.sleep(0.001)
 
 
 async def test_a_waiting_reader_is_woken_by_the_commit_of_the_other(
@@ -84,11 +86,11 @@ async def test_a_realm_that_stops_to_serve_stops_everywhere(
     await one.realms.update(await one.realms.get("maps"), Status.INACTIVE)
     with pytest.raises(RealmChanged):
         await put(stale, "never")
-    begin = time.monotonic()
     with pytest.raises(RealmInactive):
-        while time.monotonic() - begin < 1.0:
-            await other.realm("maps")
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                await other.realm("maps")
+                await asyncio.sleep(0.001)
 
 
 async def test_a_closed_instance_gives_no_ids(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from naksha.hub.locating import check_location, location_of, with_location, with
 from naksha.hub.objects import StorageObject
 from naksha.hub.storages import OpenStorages
 from naksha.model.errors import InvalidArgument, NakshaError, NotSupported, Unavailable
+from tests.catalog.hand_clock import until
 
 
 def a_file(path: Path, id: str = "maps", **more: object) -> StorageObject:
@@ -51,19 +52,20 @@ async def test_an_opening_that_failed_is_tried_again(tmp_path: Path) -> None:
 
 
 async def test_a_storage_that_nobody_names_is_closed_after_a_while(tmp_path: Path) -> None:
-    storages = OpenStorages(release_seconds=0.05)
+    storages = OpenStorages(release_seconds=0.5)
     old, new = a_file(tmp_path / "a.naksha"), a_file(tmp_path / "b.naksha")
     opened = await storages.get("r", old)
     await storages.get("other", old)
     await storages.get("r", new)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
     assert len(storages) == 2, "the other realm has it still"
     storages.keep_only("other", [])
     assert await opened.collections() == []
-    await asyncio.sleep(0.3)
-    assert len(storages) == 1
+    await until(lambda: len(storages) == 1)
     with pytest.raises(NakshaError):
-        await opened.collections()
+        async with asyncio.timeout(60):
+            while True:
+                await opened.collections()
     await storages.close()
 
 
@@ -152,7 +154,6 @@ async def test_what_is_only_tried_out_leaves_what_is_configured_open(tmp_path: P
     other = StorageObject(id="town", properties={"location": "file:other.naksha"})
     opened = await storages.get("default", kept)
     await storages.try_out("default", other)
-    await asyncio.sleep(0.3)
-    assert len(storages) == 1
+    await until(lambda: len(storages) == 1)
     assert await opened.collections() == []
     await storages.close()

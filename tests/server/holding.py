@@ -43,7 +43,7 @@ class Table:
         )
         return found
 
-    async def wait_for(self, waiters: int, seconds: float = 10) -> None:
+    async def wait_for(self, waiters: int, seconds: float = 60) -> None:
         """Until so many wait."""
         async with asyncio.timeout(seconds):
             while True:

@@ -90,11 +90,11 @@ async def test_an_answer_may_take_as_long_as_it_goes_on() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send(START)
         for _ in range(5):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
             await send(part())
         await send(part(more=False))
 
-    assert len(await visit(app, seconds=0.3)) == 7
+    assert len(await visit(app, seconds=2)) == 7
 
 
 async def test_an_answer_that_does_not_go_on_is_given_up() -> None:

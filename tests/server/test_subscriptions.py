@@ -324,23 +324,23 @@ def test_one_that_was_stopped_and_wakes_up_late_moves_nothing(
     assert {each.term for each in receiver.taken[1:]} == {term}
 
 
-def test_what_one_hub_configures_the_other_knows_within_a_second(pair: Pair) -> None:
-    """Also where it has made something from the configuration of before, as pipelines are."""
+def test_what_one_hub_configures_the_other_knows_soon(pair: Pair) -> None:
+    """After the interval at which it looks for changes, which is a second. Also where it has made
+    something from the configuration of before, as pipelines are."""
     one, two = pair.clients
     for name, client in zip(pair.names, pair.clients, strict=True):
         write(client, "roads", name)  # both have it in their memory
     one.post("/spaces", json={"id": "new"}).raise_for_status()
     one.patch("/spaces/roads", json={"readOnly": True}).raise_for_status()
-    time.sleep(limits.CONFIG_SECONDS_MAX)
-    assert two.get("/spaces/new").status_code == 200
+    assert limits.CONFIG_SECONDS_MAX <= 1
+    eventually(lambda: two.get("/spaces/new").status_code == 200)
     body: dict[str, Any] = {"type": "FeatureCollection", "features": []}
     body["features"] = [{"type": "Feature", "id": "no", "geometry": None, "properties": {}}]
-    assert two.put("/spaces/roads/features", json=body).status_code == 405
+    eventually(lambda: two.put("/spaces/roads/features", json=body).status_code == 405)
     two.patch("/spaces/roads", json={"readOnly": False}).raise_for_status()
     two.patch("/subscriptions/roads", json={"active": False}).raise_for_status()
-    time.sleep(limits.CONFIG_SECONDS_MAX)
+    eventually(lambda: status(one, "roads")["state"] == "paused")
     write(one, "roads", "after")
-    assert status(one, "roads")["state"] == "paused"
 
 
 def test_it_is_moved_on_demand(pair: Pair, receiver: Receiver) -> None:

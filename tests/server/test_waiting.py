@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -18,7 +19,7 @@ from tests.server.holding import PATH, fill, locked
 from tests.server.raw import connected, get_line
 
 QUICK = ["--request-seconds", "1.5", "--log-format", "json"]
-NARROW = ["--actor-parallel", "2", "--actor-queue", "1", "--queue-seconds", "0.5"]
+NARROW = ["--actor-parallel", "2", "--actor-queue", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +35,41 @@ def dsn(
 @pytest.fixture(scope="module")
 def hub(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
     directory = tmp_path_factory.mktemp("hub")
-    arguments = [*QUICK, *NARROW]
+    with HubServer(directory, storage=dsn, catalog=dsn, arguments=QUICK) as hub:
+        yield hub
+
+
+@contextmanager
+def narrow_hub(dsn: str, directory: Path, queue_seconds: int) -> Iterator[HubServer]:
+    """Few slots, and requests that may take long."""
+    arguments = [*NARROW, "--queue-seconds", str(queue_seconds)]
     with HubServer(directory, storage=dsn, catalog=dsn, arguments=arguments) as hub:
         yield hub
 
 
 def lines(hub: HubServer) -> list[dict[str, object]]:
     return [json.loads(line) for line in hub.log().splitlines() if line.startswith("{")]
+
+
+async def until_refused(client: httpx.AsyncClient) -> None:
+    """Wait until the server accepts no more connections."""
+    while True:
+        try:
+            await client.get("/hub", headers={"Connection": "close"})
+        except httpx.ConnectError:
+            return
+        except httpx.TransportError:  # accepted at the last moment, and closed
+            continue
+
+
+async def in_line(client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+    """A request that waits for a slot; sent again while the line is full."""
+    while True:
+        waiting = asyncio.create_task(client.get(PATH))
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        if not done:
+            return waiting
+        assert waiting.result().status_code == 503
 
 
 async def test_what_takes_too_long_is_given_up_also_in_the_database(
@@ -52,11 +81,11 @@ async def test_what_takes_too_long_is_given_up_also_in_the_database(
         assert answer.status_code == 504
         assert 1.4 < time.monotonic() - began < 10
         assert (answer.json()["error"], answer.json()["code"]) == ("Timeout", "timed_out")
-        await table.wait_for(0, seconds=5)
+        await table.wait_for(0)
         # Of a write nobody knows.
         answer = await client.delete(PATH)
         assert (answer.status_code, answer.json()["code"]) == (504, "outcome_unknown")
-        await table.wait_for(0, seconds=5)
+        await table.wait_for(0)
         await table.release()
         assert (await client.get(PATH)).status_code == 200
 
@@ -66,45 +95,52 @@ async def test_who_goes_away_ends_the_work(hub: HubServer, dsn: str) -> None:
         with connected(hub.port) as connection:
             connection.sendall(get_line(hub.port, PATH, "Stream-Id: gone"))
             await table.wait_for(1)
-        await table.wait_for(0, seconds=1)
+        await table.wait_for(0)
     (line,) = [line for line in lines(hub) if line.get("streamId") == "gone"]
     assert line["status"] == 499
     assert "Traceback" not in hub.log()
 
 
-async def test_who_goes_away_while_he_waits_leaves_the_line(hub: HubServer, dsn: str) -> None:
-    async with locked(dsn) as table, httpx.AsyncClient(base_url=hub.url, timeout=30) as client:
-        both = [asyncio.create_task(client.get(PATH)) for _ in range(2)]
-        await table.wait_for(2)
-        with connected(hub.port) as connection:
-            connection.sendall(get_line(hub.port, PATH))
-            await asyncio.sleep(0.3)
-        await asyncio.sleep(0.1)
-        third = asyncio.create_task(client.get(PATH))  # there is a place in the line again
-        await asyncio.sleep(0.1)
-        assert not third.done()
-        await table.release()
-        answers = await asyncio.gather(*both, third)
-        assert [answer.status_code for answer in answers] == [200, 200, 200]
+async def test_who_goes_away_while_he_waits_leaves_the_line(dsn: str, tmp_path: Path) -> None:
+    async with (
+        locked(dsn) as table,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
+        with narrow_hub(dsn, tmp_path, queue_seconds=1000) as hub:
+            client.base_url = hub.url
+            both = [asyncio.create_task(client.get(PATH)) for _ in range(2)]
+            await table.wait_for(2)
+            with connected(hub.port) as connection:
+                connection.sendall(get_line(hub.port, PATH))
+                await asyncio.sleep(0.3)
+            third = await in_line(client)  # there is a place in the line again
+            await table.release()
+            answers = await asyncio.gather(*both, third)
+            assert [answer.status_code for answer in answers] == [200, 200, 200]
 
 
-async def test_nobody_has_more_than_he_may(hub: HubServer, dsn: str) -> None:
-    async with locked(dsn) as table, httpx.AsyncClient(base_url=hub.url, timeout=30) as client:
-        both = [asyncio.create_task(client.get(PATH)) for _ in range(2)]
-        await table.wait_for(2)
-        waiting = asyncio.create_task(client.get(PATH))
-        await asyncio.sleep(0.1)
-        refused = await client.get(PATH)
-        assert not waiting.done()
-        for answer in (refused, await waiting):
-            assert answer.status_code == 503
-            assert answer.headers["Retry-After"] == "1"
-            assert (answer.json()["error"], answer.json()["code"]) == ("Exception", "busy")
-        # Health has no line.
-        assert (await client.get("/hub/health-status")).status_code == 200
-        assert await table.waiters() == 2
-        await table.release()
-        assert [answer.status_code for answer in await asyncio.gather(*both)] == [200, 200]
+async def test_nobody_has_more_than_he_may(dsn: str, tmp_path: Path) -> None:
+    async with (
+        locked(dsn) as table,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
+        with narrow_hub(dsn, tmp_path, queue_seconds=2) as hub:
+            client.base_url = hub.url
+            both = [asyncio.create_task(client.get(PATH)) for _ in range(2)]
+            await table.wait_for(2)
+            more = [asyncio.create_task(client.get(PATH)) for _ in range(2)]
+            # One of them is refused at once, the other when it has waited for long enough.
+            refused, waiting = await asyncio.wait(more, return_when=asyncio.FIRST_COMPLETED)
+            assert (len(refused), len(waiting)) == (1, 1)
+            for answer in await asyncio.gather(*more):
+                assert answer.status_code == 503
+                assert answer.headers["Retry-After"] == "1"
+                assert (answer.json()["error"], answer.json()["code"]) == ("Exception", "busy")
+            # Health has no line.
+            assert (await client.get("/hub/health-status")).status_code == 200
+            assert await table.waiters() == 2
+            await table.release()
+            assert [answer.status_code for answer in await asyncio.gather(*both)] == [200, 200]
 
 
 # ---- The end of a server -------------------------------------------------------------------------
@@ -116,9 +152,7 @@ async def test_a_request_that_runs_may_end_before_the_server_does(dsn: str, tmp_
             running = asyncio.create_task(client.get(PATH, timeout=30))
             await table.wait_for(1)
             hub.process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.5)
-            with pytest.raises(httpx.ConnectError):
-                await client.get("/hub")
+            await until_refused(client)
             assert hub.process.poll() is None
             await table.release()
             assert (await running).status_code == 200
@@ -132,7 +166,7 @@ async def test_a_second_signal_hastens(dsn: str, tmp_path: Path) -> None:
             running = asyncio.create_task(client.get(PATH, timeout=30))
             await table.wait_for(1)
             hub.process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.5)
+            await until_refused(client)
             assert hub.process.poll() is None
             hub.process.send_signal(signal.SIGTERM)
             answer = await running

@@ -87,13 +87,13 @@ async def test_processes_stage_while_another_one_writes(storage: SqliteStorage, 
 
 
 async def test_what_is_applied_waits_for_who_writes(path: Path) -> None:
-    storage = await SqliteStorage.open(path, busy_s=0.05)
+    storage = await SqliteStorage.open(path, busy_s=0.2)
     job = Job(storage, INFO)
     await job.stage([point("x")])
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     applying_ = asyncio.create_task(job.apply(WriteMode.CREATE))
-    await asyncio.sleep(0.2)  # Longer than a write waits, and less than all attempts together.
+    await asyncio.sleep(0.5)  # Longer than a write waits, and less than all attempts together.
     assert not applying_.done()
     writer.rollback()
     writer.close()

@@ -218,7 +218,7 @@ class TestCommits:
             return Fault.LOST_ANSWER if name == "publish" else _unreadable(name)
 
         faulty = FaultyCatalog(catalog_backend, lambda _: None)
-        committer = await committer_on(faulty, realm, seconds_max=0.2)
+        committer = await committer_on(faulty, realm, seconds_max=1)
         await committed_by(committer, "a")
         faulty.plan = never_answers
         with pytest.raises(OutcomeUnknown):
@@ -231,7 +231,7 @@ class TestCommits:
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         faulty = FaultyCatalog(catalog_backend, lambda _: None)
-        committer = await committer_on(faulty, realm, seconds_max=0.2)
+        committer = await committer_on(faulty, realm, seconds_max=1)
         faulty.plan = lambda _: Fault.REFUSED
         with pytest.raises(Unavailable):
             await committed_by(committer, "a")

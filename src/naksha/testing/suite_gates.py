@@ -252,6 +252,7 @@ class TestFrozenOverlays:
         branch = await branch_of(storage)
         there = branch.on(places)
         written = [0] * WRITERS
+        begun = [asyncio.Event() for _ in range(WRITERS)]
 
         async def write(number: int) -> None:
             """Until it is refused; sessions of several writers overlap all the time."""
@@ -261,10 +262,12 @@ class TestFrozenOverlays:
                     await session.update(there.name, [feature])
                     await asyncio.sleep(0.002)
                 written[number] += 1
+                begun[number].set()
 
         writers = [asyncio.create_task(write(number)) for number in range(WRITERS)]
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.sleep(0.3)
+            # Each writer has written at least once.
+            await asyncio.gather(*(first.wait() for first in begun))
             await freeze(branch)
             results = await asyncio.gather(*writers, return_exceptions=True)
         assert all(isinstance(each, NakshaError) for each in results)

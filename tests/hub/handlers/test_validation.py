@@ -175,9 +175,9 @@ class TestConfiguration:
         schema = Schema({"properties": {"properties": asked[keyword]}}, "schema")
         properties: dict[str, Any] = {"name": text} if keyword == "pattern" else {text: 1}
         written = feature("a", **properties)
-        began = time.monotonic()
+        began = time.thread_time()
         assert len(list(schema.problems(written))) >= 1
-        assert time.monotonic() - began < 1
+        assert time.thread_time() - began < 1
 
 
 def at(kind: str, coordinates: Any) -> Feature:

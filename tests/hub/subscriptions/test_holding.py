@@ -236,7 +236,7 @@ async def test_it_is_kept_while_the_catalog_is_away_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """For as long as nobody else can have it."""
-    times = LeaseTimes(lease_seconds=0.4, renew_seconds=0.3, drift_seconds=1, retry_seconds=0.02)
+    times = LeaseTimes(lease_seconds=2, renew_seconds=1.5, drift_seconds=1, retry_seconds=0.02)
     async with a_table() as table:
         holding = await take(table, await kept_in(table), "a", times)
         assert holding is not None
@@ -247,9 +247,9 @@ async def test_it_is_kept_while_the_catalog_is_away_for_a_moment(
 
         monkeypatch.setattr(table, "swap", away)
         keeping = asyncio.create_task(holding.keep())
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1)
         monkeypatch.setattr(table, "swap", swap)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(2)
         holding.check()
         monkeypatch.setattr(table, "swap", away)
         with pytest.raises(Lost):
