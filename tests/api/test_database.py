@@ -267,3 +267,39 @@ def test_notes_beside_a_collection(location: str) -> None:
         assert roads.all_meta() == [found]
         assert roads.remove_meta("survey")
         assert roads.meta("survey") is None
+
+
+def test_deleted_features_are_listed_and_purged(db: Database) -> None:
+    places = db["places"]
+    places.create([point("a", n=1), point("b", n=2), point("c", n=3)])
+    places.delete(["a", "b"])
+    assert sorted(each["id"] for each in places.deleted()) == ["a", "b"]
+    assert [each["id"] for each in places.deleted(where={"n": 2})] == ["b"]
+    outcomes = places.purge(["a", "nobody"])
+    assert [(each.id, each.action) for each in outcomes] == [
+        ("a", "PURGED"),
+        ("nobody", "RETAINED"),
+    ]
+    assert [each["id"] for each in places.deleted()] == ["b"]
+    with pytest.raises(Conflict):
+        places.purge("c")
+
+
+def test_a_deletion_is_scheduled_and_a_dropped_collection_restored(db: Database) -> None:
+    db["places"].create(point("a"))
+    later = datetime.now(UTC) + timedelta(days=1)
+    info = db.change_collection("places", delete_at=later)
+    assert (info.delete_at, info.dropped_at) == (int(later.timestamp() * 1000), 0)
+    db.maintain()
+    assert db["places"].count() == 1
+    db.drop_collection("places", later)
+    assert db.collections() == []
+    (dropped,) = db.collections(dropped=True)
+    assert dropped.delete_at == info.delete_at
+    assert dropped.dropped_at > 0
+    db.maintain()
+    assert db.restore_collection("places").delete_at == 0
+    assert db["places"].count() == 1
+    db.change_collection("places", delete_at=1)
+    db.maintain()
+    assert db.collections(dropped=True) == []

@@ -13,12 +13,13 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from naksha.api.queries import At, query_of, selector
+from naksha.api.queries import At, change_of, epoch_ms, query_of, selector
 from naksha.api.versions import Versions
-from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import Outcome, State
@@ -135,9 +136,9 @@ class Database:
 
     # ---- Collections -------------------------------------------------------------------------
 
-    def collections(self) -> list[CollectionInfo]:
-        """The collections, in name order."""
-        return self._background.call(self.storage.collections())
+    def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
+        """The collections, in name order; also the dropped ones on request."""
+        return self._background.call(self.storage.collections(dropped=dropped))
 
     def collection(self, name: str) -> Collection:
         """A collection that is there, else CollectionNotFound."""
@@ -152,9 +153,20 @@ class Database:
         self.run(lambda session: session.create_collection(info))
         return Collection(self, name)
 
-    def drop_collection(self, name: str) -> None:
-        """Drop softly; `restore_collection` of a transaction brings it back until maintenance."""
-        self.run(lambda session: session.drop_collection(name))
+    def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
+        """Change settings: `max_age`, `delete_at` (a time or epoch milliseconds; 0 for never), …"""
+        change = change_of(settings)
+        return self.run(lambda session: session.change_collection(name, change))
+
+    def drop_collection(self, name: str, delete_at: datetime | int | None = None) -> None:
+        """Hide a collection; `restore_collection` brings it back until `delete_at`, when
+        maintenance removes it."""
+        at_ms = None if delete_at is None else epoch_ms(delete_at)
+        self.run(lambda session: session.drop_collection(name, at_ms))
+
+    def restore_collection(self, name: str) -> CollectionInfo:
+        """Bring a dropped collection back."""
+        return self.run(lambda session: session.restore_collection(name))
 
     # ---- Transactions and versions -----------------------------------------------------------
 
@@ -286,8 +298,8 @@ class Transaction:
         return Collection(self._database, name, transaction=self)
 
     def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
-        """Change settings: `history_enabled`, `max_age`, …"""
-        change = CollectionChange(**settings)
+        """Change settings: `history_enabled`, `max_age`, `delete_at`, …"""
+        change = change_of(settings)
         found: CollectionInfo = self.call(lambda session: session.change_collection(name, change))
         return found
 
@@ -409,6 +421,17 @@ class Collection:
     def restore(self, ids: Iterable[str] | str) -> list[Outcome]:
         """Bring deleted features back."""
         return self._write("restore", [ids] if isinstance(ids, str) else list(ids), {})
+
+    def deleted(self, **parts: Any) -> Iterator[dict[str, Any]]:
+        """Deleted features as they were last; parts of a query as in `query`."""
+        return self.query(**parts, deleted=True)
+
+    def purge(self, ids: Iterable[str] | str) -> list[Outcome]:
+        """Remove deleted features for good; their history stays until it expires. A live feature
+        raises Conflict; one that is not there, or is not published yet, is RETAINED."""
+        if self._transaction is None:
+            self._database.version()  # publishes what was deleted a moment ago
+        return self._write("purge", [ids] if isinstance(ids, str) else list(ids), {})
 
     def _write(self, how: str, what: Sequence[Any], options: dict[str, Any]) -> list[Outcome]:
         if self._at is not None:

@@ -10,6 +10,7 @@ import msgspec
 import shapely
 from shapely.geometry.base import BaseGeometry
 
+from naksha.model.collection import CollectionChange
 from naksha.model.errors import InvalidArgument
 from naksha.model.geometry import encode_geometries
 from naksha.model.query import (
@@ -42,9 +43,24 @@ def selector(at: At) -> VersionSelector:
     if isinstance(at, Version):
         return selector_of(at.seq_number)
     if isinstance(at, datetime):
-        aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return AtTime(int(aware.timestamp() * 1000))
+        return AtTime(epoch_ms(at))
     return at
+
+
+def epoch_ms(time: datetime | int) -> int:
+    """A time in milliseconds since 1970; one without zone is UTC."""
+    if isinstance(time, int):
+        return time
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+def change_of(settings: Mapping[str, Any]) -> CollectionChange:
+    """A change of a collection's settings; `delete_at` may be a time."""
+    given = dict(settings)
+    if isinstance(given.get("delete_at"), datetime):
+        given["delete_at"] = epoch_ms(given["delete_at"])
+    return CollectionChange(**given)
 
 
 def query_of(

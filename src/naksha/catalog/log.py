@@ -104,6 +104,36 @@ class CommitLog(Generic[H]):
         commits.reverse()
         return LogPage(commits, str(_behind(pointer, commits[-1]) if commits else place))
 
+    async def before(self, at_us: int) -> str:
+        """Return the cursor behind the last commit that was made before a time.
+
+        Raises:
+            Expired: Commits since then may be gone.
+        """
+        pointer = await self._persistence.pointer_now(self._name)
+        head = await self._head(pointer)
+        if head is None or head.value.at_us < at_us:
+            return str(_behind(pointer, head))
+        first, known, newest = head, 1, head.value.seq
+        while known < newest:  # `newest` was made at or after the time, all before `known` earlier.
+            middle = (known + newest) // 2
+            try:
+                commit = await self._fetch(await self._id_at(head, middle), middle)
+            except Expired:
+                known = middle + 1
+                continue
+            if commit.value.at_us < at_us:
+                known = middle + 1
+            else:
+                first, newest = commit, middle
+        if first.value.seq == 1:
+            return str(Cursor(pointer.created, 0, 0))
+        earlier = first.value.seq - 1
+        id = await self._id_at(first, earlier)
+        if (await self._fetch(id, earlier)).value.at_us >= at_us:
+            raise self._expired(earlier)
+        return str(Cursor(pointer.created, earlier, id))
+
     async def wait(
         self, after: str, limit: int = limits.COMMIT_TAIL_MAX, seconds: float = 30.0
     ) -> LogPage[H]:

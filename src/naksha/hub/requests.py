@@ -19,6 +19,7 @@ from naksha.hub.responses import (
     Features,
     Findings,
     FixedVersion,
+    Purged,
     TileBytes,
     Whereabouts,
     Written,
@@ -136,6 +137,18 @@ class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindSto
     """Where a space keeps its features: only what is in one storage has versions in common."""
 
     tells_features: ClassVar[bool] = False
+
+
+class PurgeFeatures(Request[Purged], frozen=True, kw_only=True, tag="PurgeFeatures"):
+    """Remove the tombstones of deleted features; a live feature is a Conflict."""
+
+    changes: ClassVar[bool] = True
+    guarded: ClassVar[bool] = True
+
+    ids: tuple[str, ...]
+
+    def needs(self) -> Collection[Right]:
+        return (Right.DELETE_FEATURES,)
 
 
 class IfExists(StrEnum):

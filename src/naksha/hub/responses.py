@@ -147,6 +147,13 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
 
 
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids of purged features, and of those without a tombstone."""
+
+    purged: tuple[str, ...] = ()
+    retained: tuple[str, ...] = ()
+
+
 class Count(msgspec.Struct, frozen=True):
     """How many features there are."""
 

@@ -138,6 +138,72 @@ class StorageDocument(ConfiguredDocument):
     )
 
 
+class CollectionSettings(BaseModel):
+    """The settings of a collection that can be changed."""
+
+    maxAge: int = Field(36_500, ge=0, description="Days of history.")  # noqa: N815
+    historyEnabled: bool = True  # noqa: N815
+    idPrefix: str | None = None  # noqa: N815
+    author: str | None = None
+    optimalPartitioning: bool = False  # noqa: N815
+    deleteAt: int = Field(  # noqa: N815
+        0, ge=0, description="When it is deleted, epoch milliseconds; 0: never."
+    )
+
+
+class CollectionDocument(CollectionSettings):
+    """A collection of a storage."""
+
+    id: str
+    number: int
+    pointsOnly: bool = False  # noqa: N815
+    droppedAt: int = Field(  # noqa: N815
+        0, description="Since when it is hidden, epoch milliseconds; 0: it is not dropped."
+    )
+    estimatedFeatureCount: int = -1  # noqa: N815
+    byteSize: int = -1  # noqa: N815
+    compressedSize: int = -1  # noqa: N815
+
+
+class SnapshotDocument(BaseModel):
+    """A named version of a storage."""
+
+    id: str
+    version: int
+    time: int = Field(description="When the version was published, epoch milliseconds.")
+    description: str
+    author: str
+    createdAt: int  # noqa: N815
+
+
+class ConfigurationChange(BaseModel):
+    """What a commit did to an object."""
+
+    action: Literal["create", "update", "delete"]
+    kind: str
+    id: str
+
+
+class ConfigurationCommit(BaseModel):
+    """A change of the configuration."""
+
+    cursor: str
+    version: int
+    time: int = Field(description="Epoch milliseconds.")
+    message: str
+    appId: str  # noqa: N815
+    author: str
+    changes: list[ConfigurationChange]
+
+
+class ConfigurationChangesDocument(BaseModel):
+    """A page of the change log of the configuration."""
+
+    type: str = "ConfigurationChanges"
+    commits: list[ConfigurationCommit]
+    next: str = Field(description="The place to go on from, as `after`.")
+
+
 class RoleDocument(ConfiguredDocument):
     """A named rights matrix."""
 

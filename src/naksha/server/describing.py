@@ -18,6 +18,7 @@ TAGS: Final = {
     "spaces": "Public names, each with features behind it.",
     "connectors": "Configurations of event handlers, the parts of the pipeline of a space.",
     "storages": "Where collections of features are kept.",
+    "configuration": "Who changed the configuration, and when.",
     "subscriptions": "Changes that are brought to somebody, in order and at least once.",
     "jobs": "Whole collections on Spark: submitted, watched, cancelled and removed.",
     "roles": "Rights matrices with names, for tokens to use.",
@@ -37,6 +38,8 @@ PARAMETERS: Final = {
     "branch_id": "The name of the branch.",
     "tag_id": "The name of the tag.",
     "meta_id": "The id of the meta feature.",
+    "collection_id": "The id of the collection.",
+    "snapshot_id": "The name of the snapshot.",
     "state_id": "The GUID (`uuid` of the feature's namespace) or UUID of the state.",
     "transaction_id": "The number (`txn`) or UUID of the transaction.",
     "token": "The token.",
@@ -115,6 +118,10 @@ EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("patch", f"{_SPACE}/features/{{feature_id}}"): _PATCH,
     ("post", f"{_SPACE}/spatial"): {"type": "Point", "coordinates": [8.6, 50.11]},
     ("post", f"{_SPACE}/spatial/batch"): {"refSpaceId": "schools", "query": "p.kind=primary"},
+    ("patch", "/hub/storages/{storage_id}/collections/{collection_id}"): {
+        "deleteAt": 1_900_000_000_000
+    },
+    ("post", "/hub/storages/{storage_id}/snapshots"): {"id": "2026-q4", "description": "Release."},
     ("post", f"{_SPACE}/tags"): {"id": "summer", "versionRef": "HEAD"},
     ("put", f"{_SPACE}/meta/{{meta_id}}"): {"type": "Feature", "properties": {"by": "ann"}},
     ("patch", f"{_SPACE}/tags/{{tag_id}}"): {"description": "As it was surveyed."},

@@ -348,6 +348,17 @@ class IterateParameters(FilterParameters):
     )
 
 
+class DeletedParameters(FilterParameters):
+    """Deleted features, page by page."""
+
+    handle: str = Field(
+        "0",
+        pattern="^[0-9]*$",
+        max_length=limits.HANDLE_LENGTH_MAX,
+        description="The `handle` of the page before; 0 or nothing for the first page.",
+    )
+
+
 # ---- Writing -------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,21 @@ async def forget(backend: CatalogBackend, realm: str, committer: Committer[Tally
 class TestLog:
     """Pages of the log."""
 
+    async def test_a_page_begins_at_a_point_in_time(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
+        committer = await committer_with(catalog_backend, realm, 50)
+        log = committer.log
+        times = [commit.value.at_us for commit in (await log.oldest_first(limit=50)).commits]
+        for at_us in {0, *times, times[-1] + 1}:
+            expected = [seq for seq, time in enumerate(times, 1) if time >= at_us]
+            assert numbers(await log.oldest_first(await log.before(at_us), 50)) == expected
+        await forget(catalog_backend, realm, committer, 20)
+        log = (await committer_on(catalog_backend, realm)).log
+        assert numbers(await log.oldest_first(await log.before(times[-1] + 1), 50)) == []
+        with pytest.raises(Expired):
+            await log.before(times[0])
+
     @pytest.mark.parametrize("limit", [1, 3, 19, 20, 21, 50, 60])
     async def test_pages_fit_together_in_both_directions(
         self, catalog_backend: CatalogBackend, realm: str, limit: int

@@ -16,7 +16,13 @@ from naksha.hub.fences import Fence
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Pipeline, Stage, Surroundings
-from naksha.hub.requests import Modification, ReadTile, Request, WriteFeatures
+from naksha.hub.requests import (
+    Modification,
+    PurgeFeatures,
+    ReadTile,
+    Request,
+    WriteFeatures,
+)
 from naksha.hub.responses import Features
 from naksha.hub.rights import FEATURE_RIGHTS, Right, Rights, all_rights, parse_rights
 from naksha.model.errors import Forbidden, Inactive
@@ -29,6 +35,7 @@ SAMPLES: dict[type[Request[Any]], list[dict[str, Any]]] = {
     DeliverChanges: [
         {"fence": Fence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
     ],
+    PurgeFeatures: [{"ids": ("a",)}],
     ReadTile: [{"tile": VectorTile(west=0, south=0, east=1, north=1)}],
 }
 """Requests that do something only with some content."""

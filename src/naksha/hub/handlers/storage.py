@@ -19,14 +19,23 @@ from naksha.hub.requests import (
     CountFeatures,
     DeleteFeatures,
     FindStorages,
+    PurgeFeatures,
     ReadFeatures,
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Deleted, Features, Whereabouts, Written, closing
+from naksha.hub.responses import (
+    Count,
+    Deleted,
+    Features,
+    Purged,
+    Whereabouts,
+    Written,
+    closing,
+)
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.hub.targets import Target, check_version, place
-from naksha.hub.writing import delete_features, write_features
+from naksha.hub.writing import delete_features, purge_features, write_features
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
@@ -190,6 +199,11 @@ async def delete(target: Target, request: DeleteFeatures, event: Event) -> Delet
     return await delete_features(target, request, event.context)
 
 
+async def purge(target: Target, request: PurgeFeatures, event: Event) -> Purged:
+    """Remove tombstones."""
+    return await purge_features(target, request, event.context)
+
+
 async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
     """Where the collection is."""
     return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
@@ -201,6 +215,7 @@ ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable
     FindStorages: find_storages,
     WriteFeatures: write,
     DeleteFeatures: delete,
+    PurgeFeatures: purge,
     **READ_ANSWERS,
     **META_ANSWERS,
     **VERSION_ANSWERS,

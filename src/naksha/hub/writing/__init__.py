@@ -15,9 +15,19 @@ failures     what went wrong, and with which feature
 reports      what was done
 writes       WriteFeatures as a whole
 deletes      DeleteFeatures as a whole
+unmasking    deletions that show the layer below
+purges       PurgeFeatures as a whole
 """
 
 from naksha.hub.writing.deletes import delete_features
+from naksha.hub.writing.purges import purge_features
 from naksha.hub.writing.writes import is_news, published, write_features, write_in
 
-__all__ = ["delete_features", "is_news", "published", "write_features", "write_in"]
+__all__ = [
+    "delete_features",
+    "is_news",
+    "published",
+    "purge_features",
+    "write_features",
+    "write_in",
+]

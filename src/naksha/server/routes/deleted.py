@@ -1,0 +1,60 @@
+"""Deleted features of a space: listed, and purged for good."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.language.tags import id_list
+from naksha.hub.requests import PurgeFeatures, ReadFeatures
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import States
+from naksha.server.answers import GEO_JSON, JSON, feature_collection
+from naksha.server.documents import FEATURES, TEXTS, object_of, reads, writes
+from naksha.server.handles import cursor_of, handle_of
+from naksha.server.parameters import (
+    PROPERTY_QUERY,
+    BranchParameters,
+    DeletedParameters,
+    once,
+    query_of,
+    raw_query,
+)
+from naksha.server.reading import AskedDep, shaping_of
+
+router = APIRouter(tags=["features"])
+DELETED: Final = "/hub/spaces/{space_id}/deleted"
+_PURGED: Final = object_of("purged", "retained", purged=TEXTS, retained=TEXTS)
+
+
+@router.get(
+    DELETED,
+    response_class=Response,
+    responses=reads("A page; with `handle` if there are more.", (GEO_JSON, FEATURES)),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def list_deleted(
+    asked: AskedDep, parameters: Annotated[DeletedParameters, Query()]
+) -> Response:
+    """Deleted features as they were last, in the order of their ids. They can be restored by a
+    rollback until they are purged."""
+    once(asked.request, "handle")
+    query = query_of(asked.request, limit=parameters.limit, states=States.DELETED)
+    query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))
+    read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context, paged=True)
+    found = await asked.send(read)
+    return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
+
+
+@router.delete(DELETED, response_class=Response, responses=writes("What was done.", _PURGED))
+async def purge_deleted(
+    asked: AskedDep, parameters: Annotated[BranchParameters, Query()]
+) -> Response:
+    """Purge deleted features by their ids. Past versions show them until their history expires."""
+    ids = id_list(raw_query(asked.request))
+    if not ids:
+        raise InvalidArgument('The parameter "id" is required: the ids to purge', field="id")
+    purged = await asked.send(PurgeFeatures(ids=ids, ref=parameters.version_ref))
+    return Response(msgspec.json.encode(purged), media_type=JSON)
