@@ -15,7 +15,7 @@ from naksha.psql.driver import Direct
 from naksha.psql.statements import leaf_of
 from naksha.testing.postgres import PostgresCluster
 from tests.psql.shell import left_behind, psql
-from tests.psql.support import Connect, begin, check_log, insert, publish, sign, until_blocked
+from tests.psql.support import Connect, begin, check_log, insert, publish, until_blocked
 
 LEAF = leaf_of("a")
 NEIGHBOUR = next(f"n{n}" for n in range(1000) if leaf_of(f"n{n}") == LEAF)
@@ -460,17 +460,6 @@ async def test_the_transaction_goes_on_after_a_refusal_in_a_savepoint(shell: Dir
     found = await left_behind(shell, "roads")
     assert {each["id"] for _, each in found["head"]} == {"a", "kept", "also"}
     assert found["log"][-1][:4] == (2, 0, 0, 0)
-
-
-async def test_a_starter_may_be_called_twice_and_keeps_the_number(shell: Direct) -> None:
-    await begin(shell, "app", "anna")
-    first = await sign(shell)
-    await shell.execute("SELECT naksha_tx_start('app', 'otto')")
-    await insert(shell, "roads", "n")
-    assert await shell.fetchval("SELECT naksha_txn()") == first
-    await shell.execute("COMMIT")
-    await publish(shell)
-    await check_log(shell, [first])
 
 
 async def test_what_is_no_tag_is_not_kept_as_one(shell: Direct) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import naksha
 from naksha.testing.hub_server import HubServer
 from tests.server.towns import error, point, put
 
@@ -93,6 +94,22 @@ def test_a_storage_is_added_used_and_removed(client: httpx.Client, tmp_path: Pat
     assert client.get("/spaces/in-more/count").json()["count"] == 1
     client.delete("/spaces/in-more")
     assert client.delete("/storages/more").status_code == 204
+
+
+def test_a_storage_can_be_opened_read_only(client: httpx.Client, tmp_path: Path) -> None:
+    location = f"file:{tmp_path}/fixed.naksha"
+    with naksha.connect(location, app_id="setup") as database:
+        database.create_collection("roads").create(point("a"))
+    properties = {"location": location, "readOnly": True}
+    made = client.post("/storages", json={"id": "fixed", "properties": properties})
+    assert made.status_code == 200, made.text
+    settings = {"storageId": "fixed", "collection": {"id": "roads"}}
+    client.post("/connectors", json={"id": "f", "className": "storage", "properties": settings})
+    client.post("/spaces", json={"id": "fixed-roads", "eventHandlerIds": ["f"]})
+    assert client.get("/spaces/fixed-roads/features/a").status_code == 200
+    refused = client.put("/spaces/fixed-roads/features/b", json=point("b"))
+    assert refused.status_code in (403, 405, 409), refused.text
+    assert "read-only" in refused.text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from naksha.model.errors import InvalidArgument, NakshaError, NotSupported, Unavailable
+import naksha
+from naksha.model.errors import (
+    InvalidArgument,
+    NakshaError,
+    NotFound,
+    NotSupported,
+    ReadOnly,
+    Unavailable,
+)
+from naksha.model.version import AtSeq
 from naksha.spi.locations import path_of
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.errors import Locked
@@ -247,3 +256,31 @@ async def test_a_copy_of_vacuum_into_is_in_wal_mode_once_it_was_opened(
     await Handle(opened, "roads").create(point("b"))  # nobody waits for the reader
     reader.close()
     await opened.close()
+
+
+async def test_a_file_is_opened_read_only(storage: SqliteStorage, path: Path) -> None:
+    roads = Handle(storage, "roads")
+    await roads.create(point("a", n=1))
+    before = await roads.published()
+    reader = await SqliteStorage.open(path, read_only=True)
+    seen = Handle(reader, "roads")
+    await roads.update(point("a", n=2))
+    after = await roads.published()
+    for version, n in ((before, 1), (after, 2)):
+        (state,) = await seen.live(AtSeq(version.seq_number))
+        assert state.feature["properties"]["n"] == n
+    assert await reader.wait_beyond(before.seq_number, 5) == after.seq_number
+    with pytest.raises(ReadOnly):
+        await seen.create(point("b"))
+    with pytest.raises(ReadOnly):
+        await reader.pin("p", before)
+    with pytest.raises(ReadOnly):
+        await reader.maintain()
+    await reader.close()
+    with naksha.connect(f"file:{path}", app_id="app", read_only=True) as database:
+        assert database.collection("roads").get("a") is not None
+        with pytest.raises(ReadOnly):
+            database.collection("roads").create(point("b"))
+    with pytest.raises(NotFound):
+        await SqliteStorage.open(path.with_name("none"), read_only=True)
+    assert not path.with_name("none").exists()

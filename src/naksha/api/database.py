@@ -41,6 +41,7 @@ def connect(
     app_id: str | None = None,
     author: str | None = None,
     storage_id: str | None = None,
+    read_only: bool = False,
     **options: Any,
 ) -> Database:
     """Open a storage: `file:town.naksha` (made when it is not there) or `postgresql://…`.
@@ -51,8 +52,12 @@ def connect(
         author: Signs it, too, when a person is behind it.
         storage_id: The id of a new storage, by default made from the name of its file, schema or
             database; an existing storage must have it.
+        read_only: Write nothing, neither features nor what opening else sets up: for a role that
+            may only read, a hot standby, or a file that must not change.
         options: Go to the storage as they are, for example `schema` of PostgreSQL.
     """
+    if read_only:
+        options["read_only"] = True
     background = Background()
     try:
         held = background.hold(open_storage(location, storage_id, **options))

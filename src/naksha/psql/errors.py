@@ -32,6 +32,7 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "22003": errors.InvalidArgument,
     "22021": errors.InvalidArgument,
     "22P05": errors.InvalidArgument,
+    "42501": errors.NotSupported,
     "42P07": errors.InvalidArgument,
     "54000": errors.LimitExceeded,
     "54001": errors.LimitExceeded,

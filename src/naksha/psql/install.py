@@ -16,11 +16,18 @@ import contextlib
 import hashlib
 import logging
 from importlib import resources
-from typing import Final
+from typing import Final, NamedTuple
 
 import asyncpg
 
-from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Retryable, Unavailable
+from naksha.model.errors import (
+    InvalidArgument,
+    NotFound,
+    NotSupported,
+    ReadOnly,
+    Retryable,
+    Unavailable,
+)
 from naksha.model.names import storage_id_from
 from naksha.psql.driver import Connection
 from naksha.psql.maintenance import alone
@@ -57,6 +64,54 @@ async def check_installed(connection: Connection, schema: str, place: str) -> No
         raise NotFound(f"There is no storage in the schema {schema!r} of {place}", field="storage")
 
 
+class Access(NamedTuple):
+    """What the role of a connection may do with a storage that is there."""
+
+    owner: str
+    is_owner: bool
+    may_write: bool
+
+    @property
+    def maintains(self) -> bool:
+        """Whether the role can drop and alter the tables."""
+        return self.is_owner and self.may_write
+
+
+async def access_to(connection: Connection, schema: str) -> Access | None:
+    """None while no storage is there."""
+    row = await connection.fetchrow(queries()["schema_access"], schema)
+    return None if row is None else Access(*row)
+
+
+async def use_installed(connection: Connection, schema: str, storage_id: str | None) -> str:
+    """Check that a storage can be used as it is, and return its id.
+
+    Raises:
+        NotSupported: Another release has set the schema up.
+        InvalidArgument: It is not the storage `storage_id`.
+    """
+    path = await search_path(connection, schema)
+    await connection.fetchval(queries()["search_path_set"], path, False)
+    done = {row["name"] for row in await connection.fetch(queries()["migrations_done"])}
+    check_version(done)
+    steps = {name for name, _ in migrations() if "_online_" not in name}
+    if not {_version_name(), *steps} <= done:
+        raise NotSupported(
+            f"The schema {schema!r} is of an older Naksha; open the storage as the owner of the "
+            "schema once, which upgrades it"
+        )
+    owner: str = await connection.fetchval(queries()["storage_info"])
+    _check_id(owner, storage_id)
+    return owner
+
+
+def _check_id(found: str, storage_id: str | None) -> None:
+    if storage_id is not None and found != storage_id:
+        raise InvalidArgument(
+            f"The schema belongs to storage {found!r}, not {storage_id!r}", field="storage_id"
+        )
+
+
 async def install(
     connection: Connection,
     schema: str,
@@ -69,6 +124,14 @@ async def install(
     """Create or upgrade the schema; safe to call by many at once and with writers at work.
     Gives the id of the storage, which must be `storage_id` if that is given. `new_id` is that of a
     new one; else it is made from the name of the schema, or of the database."""
+    access = await access_to(connection, schema)
+    if access is not None and not access.may_write:
+        raise ReadOnly(
+            f"The storage in the schema {schema!r} is read-only for this role or server; open it "
+            "with read_only=True"
+        )
+    if access is not None and not access.is_owner:
+        return await use_installed(connection, schema, storage_id)
     await _need_postgis(connection)
     every = migrations() if steps is None else steps
     name = storage_id or new_id or await default_id(connection, schema)
@@ -78,10 +141,7 @@ async def install(
             queries()["search_path_set"], await search_path(connection, schema), False
         )
         await _finish_online(connection, left)
-    if storage_id is not None and owner != storage_id:
-        raise InvalidArgument(
-            f"The schema belongs to storage {owner!r}, not {storage_id!r}", field="storage_id"
-        )
+    _check_id(owner, storage_id)
     return owner
 
 
@@ -153,7 +213,7 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
         raise NotSupported(f"The storage was upgraded by a newer Naksha (step {max(unknown)})")
     missing = [] if fresh else [(name, text) for name, text in steps if name not in done]
     online = [(name, text) for name, text in missing if "_online_" in name]
-    version = f"{_VERSION}{SCHEMA_VERSION:05}"
+    version = _version_name()
     if {_current(), version} <= done and missing == online:
         return online
     await connection.fetchval(queries()["lock_timeout"], str(LOCK_MS_MAX), True)
@@ -165,6 +225,10 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
     made |= {version} - done
     await connection.execute(queries()["migrations_record"], sorted(made), _current())
     return online
+
+
+def _version_name() -> str:
+    return f"{_VERSION}{SCHEMA_VERSION:05}"
 
 
 def check_version(done: set[str]) -> None:

@@ -210,3 +210,18 @@ class Sequencer:
         if listener is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(listener.close(), LOOK_S)
+
+
+class Follower(Sequencer):
+    """In place of the sequencer where nothing can be written: others publish, and it looks for
+    what they have published. A hot standby has no notifications."""
+
+    def start(self) -> None:
+        """Nothing goes on in the background."""
+
+    async def publish(self) -> bool:
+        """Look for the last version."""
+        async with acquired(self._connections, leaves_nothing=True) as connection:
+            last = await connection.fetchrow(queries()["last_version"])
+        self.news.tell(0 if last is None else last["seq_number"])
+        return False

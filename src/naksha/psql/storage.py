@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final, Self
 import asyncpg
 
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.model.errors import InvalidArgument, NotSupported, VersionNotFound
 from naksha.model.identity import StorageIdentity, check_fork, parse_identity
 from naksha.model.names import check_storage_id
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
@@ -28,17 +29,20 @@ from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, c
 from naksha.psql.errors import translated
 from naksha.psql.install import (
     DEFAULT_SCHEMA,
+    Access,
+    access_to,
     check_installed,
     default_id,
     install,
     search_path,
+    use_installed,
 )
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import expire, maintain
 from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
-from naksha.psql.sequencer import Sequencer
+from naksha.psql.sequencer import Follower, Sequencer
 from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
@@ -52,10 +56,14 @@ from naksha.spi.streams import Streams
 POOL_MAX: Final = 16
 """Connections of one open storage."""
 STORAGE_NUMBER_BITS: Final = 40
+_OWNER_MAINTAINS: Final = (
+    "only the role that owns the schema maintains a storage; run a hub or the storage as that role"
+)
+_log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
 
-def session_settings(path: str, storage_id: str) -> dict[str, str]:
+def session_settings(path: str, storage_id: str, *, read_only: bool = False) -> dict[str, str]:
     """What every connection of a storage is set to. Our statements are written so that their
     generic plan is the right one; planning anew costs more than running a small query, and
     compiling costs more than any of them."""
@@ -63,6 +71,7 @@ def session_settings(path: str, storage_id: str) -> dict[str, str]:
         "search_path": path,
         "application_name": f"naksha {storage_id}",
         "default_transaction_isolation": "read committed",
+        "default_transaction_read_only": "on" if read_only else "off",
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
     }
@@ -91,6 +100,7 @@ class PsqlStorage(BulkStorage, Applying):
         replicas = [self._replica] * len(servers.replicas)
         self._partitionings = Partitionings(self._primary, self._publish, replicas)
         self._background: list[Background] = []
+        self._access: Access
 
     @classmethod
     async def open(
@@ -107,9 +117,11 @@ class PsqlStorage(BulkStorage, Applying):
         readers: Sequence[str] = (),
         must_exist: bool = False,
         new_id: str | None = None,
+        read_only: bool = False,
     ) -> Self:
         """Open the storage in a schema, which is set up or upgraded when needed. With `must_exist`
-        one that is not there is NotFound, and nothing is set up.
+        one that is not there is NotFound, and nothing is set up. With `read_only` nothing is
+        written at all, so that a reader's role and a hot standby will do.
 
         `storage_id` is that of a new storage, and must be that of an existing one; `new_id` is
         that of a new storage only. Without either it is the name of the schema, or that of the
@@ -132,13 +144,17 @@ class PsqlStorage(BulkStorage, Applying):
         with translated():
             first = await asyncpg.connect(dsn)
             try:
-                if must_exist:
+                if must_exist or read_only:
                     await check_installed(first, schema, redacted(dsn))
-                storage_id = await install(first, schema, storage_id, number, new_id=new_id)
+                if read_only:
+                    storage_id = await use_installed(first, schema, storage_id)
+                else:
+                    storage_id = await install(first, schema, storage_id, number, new_id=new_id)
                 path = await search_path(first, schema)
+                access = await access_to(first, schema)
             finally:
                 await first.close()
-            settings = session_settings(path, storage_id)
+            settings = session_settings(path, storage_id, read_only=read_only)
             pool = await create_pool(dsn, settings, max_size=pool_max)
             async with pool.acquire() as connection:
                 identity = await _identity_on(connection)
@@ -147,19 +163,25 @@ class PsqlStorage(BulkStorage, Applying):
         servers = Servers(Server(dsn, settings), replicas)
         await servers.check(storage_id)
         connections = Connections(pool)
-        sequencer = Sequencer(connections, servers.primary.connect)
+        kind = Follower if read_only else Sequencer
+        sequencer = kind(connections, servers.primary.connect)
         sequencer.start()
         storage = cls(connections, servers, identity, sequencer, clock)
-        if maintain_every_s is not None:
-            storage._background.append(Maintainer(storage.maintain, maintain_every_s))
-        if partition_every_s is not None:
-            news = sequencer.wait_for_news
-            connect = servers.primary.connect
-            partitionings = storage._partitionings
-            storage._background.append(Partitioner(partitionings, connect, news, partition_every_s))
-        for task in storage._background:
-            task.start()
+        assert access is not None
+        storage._access = access._replace(may_write=not read_only)
+        storage._start_background(maintain_every_s, partition_every_s)
         return storage
+
+    def _start_background(self, maintain_every_s: float | None, partition_s: float | None) -> None:
+        if maintain_every_s is not None and self._access.maintains:
+            self._background.append(Maintainer(self.maintain, maintain_every_s))
+        elif maintain_every_s is not None:
+            _log.warning("Storage %s is not maintained: %s", self.id, _OWNER_MAINTAINS)
+        if partition_s is not None and self._access.may_write:
+            news, connect = self._sequencer.wait_for_news, self._servers.primary.connect
+            self._background.append(Partitioner(self._partitionings, connect, news, partition_s))
+        for task in self._background:
+            task.start()
 
     @classmethod
     async def fork(
@@ -318,7 +340,12 @@ class PsqlStorage(BulkStorage, Applying):
             async with acquired(self._connections) as connection:
                 yield connection
 
+    def _check_maintains(self) -> None:
+        if not self._access.maintains:
+            raise NotSupported(f"Maintenance: {_OWNER_MAINTAINS}")
+
     async def expire(self, collection: str, before: date) -> None:
+        self._check_maintains()
         await self.collection(collection)
         await self._publish()
         with translated():
@@ -326,6 +353,7 @@ class PsqlStorage(BulkStorage, Applying):
                 await expire(connection, collection, txn_of(before, 0))
 
     async def maintain(self, now_ms: int | None = None) -> None:
+        self._check_maintains()
         if now_ms is None and self._clock is not None:
             now_ms = self._clock.now_ms()
         await drop_due(self, now_ms or time.time_ns() // 1_000_000)

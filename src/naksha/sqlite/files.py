@@ -56,10 +56,11 @@ GUARDED: Final = {
 _ELSEWHERE: Final = "write to the table of the collection"
 
 
-def connect(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
+def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection; whoever has it uses it from one thread at a time."""
     connection = sqlite3.connect(
-        path,
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}",
+        uri=True,
         timeout=busy_s,
         isolation_level=None,
         check_same_thread=False,
@@ -82,14 +83,17 @@ def open_file(
     busy_s: float,
     *,
     must_exist: bool = False,
+    read_only: bool = False,
 ) -> tuple[sqlite3.Connection, StorageIdentity]:
     """The file with a storage in it, made when it is new (NotFound if it must exist) and upgraded
-    when it is older than we are. Gives the connection, and the identity of the storage: `made` are
-    the id and number of a new one, `storage_id` is the id that it must have, None for any."""
+    when it is older than we are; with `read_only` it is taken as it is. Gives the connection, and
+    the identity of the storage: `made` are the id and number of a new one, `storage_id` is the id
+    that it must have, None for any."""
+    must_exist = must_exist or read_only
     if must_exist and not path.exists():
         raise NotFound(f"There is no file {path}", field="storage")
     with translated():
-        connection = connect(path, busy_s)
+        connection = connect(path, busy_s, read_only=read_only)
         try:
             found = _owner_of(connection, path)
             if found is None:
@@ -101,14 +105,24 @@ def open_file(
                 raise InvalidArgument(
                     f"The file holds storage {found!r}, not {storage_id!r}", field="storage_id"
                 )
-            use_wal(connection, busy_s)
+            if not read_only:
+                use_wal(connection, busy_s)
             if _version_of(connection) < SCHEMA_VERSION:
+                _check_upgrade(path, read_only)
                 _upgrade(connection)
             identity = _identity_of(connection)
         except BaseException:
             connection.close()
             raise
     return connection, identity
+
+
+def _check_upgrade(path: Path, read_only: bool) -> None:
+    if read_only:
+        raise NotSupported(
+            f"{path} is of an older Naksha; open it once without read_only, which upgrades it",
+            field="file",
+        )
 
 
 def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:

@@ -66,8 +66,11 @@ class Snapshot:
 class Readers:
     """The pool of reading connections."""
 
-    def __init__(self, path: Path, busy_s: float, most: int = READERS_MAX) -> None:
+    def __init__(
+        self, path: Path, busy_s: float, most: int = READERS_MAX, *, read_only: bool = False
+    ) -> None:
         self._path = path
+        self._read_only = read_only
         self._busy_s = busy_s
         self._free: list[sqlite3.Connection] = []
         self._places = asyncio.Semaphore(most)
@@ -98,7 +101,7 @@ class Readers:
 
     def _open(self) -> sqlite3.Connection:
         with translated():
-            return connect(self._path, self._busy_s)
+            return connect(self._path, self._busy_s, read_only=self._read_only)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         try:

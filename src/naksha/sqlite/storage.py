@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,9 +53,10 @@ class SqliteStorage(BulkStorage):
         readers_max: int = READERS_MAX,
         must_exist: bool = False,
         new_id: str | None = None,
+        read_only: bool = False,
     ) -> Self:
         """Open the storage in a file (a path, or a location `file:…`), which is made when it is
-        not there; with `must_exist` that is NotFound.
+        not there; with `must_exist` that is NotFound. With `read_only` nothing is written to it.
 
         `storage_id` is that of a new storage, and must be that of an existing one; `new_id` is
         that of a new storage only. Without either it is made from the name of the file. `number`
@@ -69,15 +71,16 @@ class SqliteStorage(BulkStorage):
             number = _random.randint(0, STORAGE_NUMBER_MAX)
         made = (storage_id or new_id or storage_id_from(place.stem), number)
         connection, identity = await asyncio.to_thread(
-            open_file, place, storage_id, made, busy_s, must_exist=must_exist
+            partial(open_file, must_exist=must_exist, read_only=read_only),
+            *(place, storage_id, made, busy_s),
         )
         loop, news = asyncio.get_running_loop(), News(LOOK_S)
 
         def published(last: int) -> None:
             loop.call_soon_threadsafe(news.tell, last)
 
-        writer = Writer(connection, published)
-        readers = Readers(place, busy_s, readers_max)
+        writer = Writer(connection, published, is_read_only=read_only)
+        readers = Readers(place, busy_s, readers_max, read_only=read_only)
         file = OpenFile(identity, clock, readers, writer, news, StageFiles(place))
         storage = cls(place, file)
         try:

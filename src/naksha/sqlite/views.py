@@ -105,7 +105,7 @@ class View:
         """Publish what another process left behind; what is ours is published with its commit,
         or waits for a transaction that is open here."""
         waiting = await self._read(lambda c: c.execute(queries()["unpublished"]).fetchone()[0])
-        if waiting:
+        if waiting and not self._writer.is_read_only:
             await self._writer.task(lambda _: None)
 
     # ---- Reading -----------------------------------------------------------------------------

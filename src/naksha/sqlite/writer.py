@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-from naksha.model.errors import NakshaError, Retryable, Unavailable
+from naksha.model.errors import NakshaError, ReadOnly, Retryable, Unavailable
 from naksha.model.state import Outcome
 from naksha.sqlite.errors import of, translated
 from naksha.sqlite.sql import queries
@@ -93,8 +93,15 @@ class _Job:
 class Writer:
     """Owns the writing connection. All methods may be called from any thread."""
 
-    def __init__(self, connection: sqlite3.Connection, published: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        published: Callable[[int], None],
+        *,
+        is_read_only: bool = False,
+    ) -> None:
         self.counters = Counters()
+        self.is_read_only = is_read_only
         connection.execute(queries()["writer_cache"])
         connection.execute(queries()["stage_table"])
         self._connection = connection
@@ -146,6 +153,8 @@ class Writer:
     async def _ask(self, kind: Kind, entry: Entry | None, work: Callable[[Any], Any] | None) -> Any:
         if self._closed:
             raise Unavailable("The storage is closed")
+        if self.is_read_only and kind != "rollback":
+            raise ReadOnly("The storage was opened read-only")
         return await self._enqueue(kind, entry, work)
 
     def _enqueue(

@@ -26,6 +26,15 @@ SELECT to_regclass('naksha_migration') IS NOT NULL
 -- name: schema_installed_in
 SELECT to_regclass(format('%I.naksha_migration', $1::text)) IS NOT NULL
 
+-- name: schema_access
+-- No row while no storage is there.
+SELECT pg_get_userbyid(c.relowner)::text AS owner,
+       pg_has_role(c.relowner, 'USAGE') AS is_owner,
+       has_table_privilege(c.oid, 'INSERT') AND NOT pg_is_in_recovery()
+           AND current_setting('transaction_read_only') = 'off' AS may_write
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = $1 AND c.relname = 'naksha_tx'
+
 -- name: table_being_copied
 -- On a logical replica, until the first copy of all tables is done.
 SELECT c.relname FROM pg_subscription_rel r JOIN pg_class c ON c.oid = r.srrelid

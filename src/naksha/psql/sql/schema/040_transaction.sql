@@ -82,6 +82,10 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM naksha_raise('N0009', 'Writers need the isolation level READ COMMITTED');
     END IF;
+    IF current_setting('transaction_read_only') = 'on' THEN
+        PERFORM naksha_raise('25006', 'The storage is read-only here: the server, the role or the '
+                                      'session allows no writes');
+    END IF;
     IF import AND at IS NOT NULL THEN
         PERFORM naksha_check_import(at);
     END IF;

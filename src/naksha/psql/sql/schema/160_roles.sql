@@ -1,0 +1,72 @@
+-- Roles that do not own the storage: readers, and writers.
+
+-- What makes tables runs with the rights of the owner, so that every table belongs to the owner and
+-- the default privileges below hold for it; only writers may call it. All of these functions have a
+-- fixed search_path.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p
+              WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
+                AND p.proname IN ('naksha_ensure_day', 'naksha_create_side_tables',
+                    'naksha_create_tables', 'naksha_create_overlay_tables', 'naksha_write_comment',
+                    'naksha_stage_create', 'naksha_stage_create_leaf', 'naksha_stage_index',
+                    'naksha_stage_leaf', 'naksha_stage_drop', 'naksha_bulk_attach',
+                    'naksha_bulk_finish',
+                    'naksha_staged_open', 'naksha_staged_close', 'naksha_sweep_staged') LOOP
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', f);
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END $$;
+
+-- Who owns the storage.
+CREATE OR REPLACE FUNCTION naksha_owner() RETURNS name
+STABLE
+RETURN (SELECT pg_get_userbyid(c.relowner) FROM pg_class c
+         WHERE c.oid = 'naksha_storage'::regclass);
+
+-- Takes all rights of a role on the storage back.
+CREATE OR REPLACE FUNCTION naksha_revoke(role text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('
+        REVOKE ALL ON ALL TABLES IN SCHEMA %1$I FROM %2$I;
+        REVOKE ALL ON ALL SEQUENCES IN SCHEMA %1$I FROM %2$I;
+        REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %1$I FROM %2$I;
+        ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I REVOKE ALL ON TABLES FROM %2$I;
+        ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I REVOKE ALL ON SEQUENCES FROM %2$I;
+        ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I REVOKE ALL ON FUNCTIONS FROM %2$I;
+        REVOKE ALL ON SCHEMA %1$I FROM %2$I', current_schema(), role, naksha_owner());
+END $$;
+
+-- Makes a role a reader or a writer of the storage, which it stays for tables that are made later.
+-- For the owner of the storage, and superusers.
+CREATE OR REPLACE FUNCTION naksha_grant(role text, kind text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF kind IS NULL OR kind NOT IN ('reader', 'writer') THEN
+        PERFORM naksha_raise('N0000', format('%L is not a kind of role: reader or writer', kind),
+                             '{"field": "kind"}');
+    END IF;
+    PERFORM naksha_revoke(role);
+    EXECUTE format('
+        GRANT USAGE ON SCHEMA %1$I TO %2$I;
+        GRANT SELECT ON ALL TABLES IN SCHEMA %1$I TO %2$I;
+        GRANT SELECT ON ALL SEQUENCES IN SCHEMA %1$I TO %2$I;
+        ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I GRANT SELECT ON TABLES TO %2$I;
+        ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I GRANT SELECT ON SEQUENCES TO %2$I',
+        current_schema(), role, naksha_owner());
+    IF kind = 'writer' THEN
+        EXECUTE format('
+            GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %1$I TO %2$I;
+            GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA %1$I TO %2$I;
+            GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %1$I TO %2$I;
+            ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I
+                GRANT INSERT, UPDATE, DELETE ON TABLES TO %2$I;
+            ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I
+                GRANT USAGE, UPDATE ON SEQUENCES TO %2$I;
+            ALTER DEFAULT PRIVILEGES FOR ROLE %3$I IN SCHEMA %1$I
+                GRANT EXECUTE ON FUNCTIONS TO %2$I', current_schema(), role, naksha_owner());
+    END IF;
+END $$;
