@@ -79,6 +79,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS_MAX))
         return
-    long = [item for item in items if item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=long)
+    long = {item: None for item in items if item.get_closest_marker("long")}
+    config.hook.pytest_deselected(items=list(long))
     items[:] = [item for item in items if item not in long]
