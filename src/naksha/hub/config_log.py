@@ -12,6 +12,7 @@ from naksha.hub.context import Actor
 from naksha.hub.objects import POINTER, Connector, HubObject, Role, Space, StorageObject
 from naksha.hub.permissions import is_seen
 from naksha.hub.subscription_objects import Subscription
+from naksha.model.errors import Forbidden
 
 KINDS: dict[str, type[HubObject]] = {
     kind.kind: kind for kind in (Space, Connector, StorageObject, Role, Subscription)
@@ -22,6 +23,10 @@ class ConfigLog:
     """Reads the log for one actor, who sees changes of objects that they may see."""
 
     def __init__(self, realm: OpenRealm, actor: Actor) -> None:
+        if not any(actor.rights.grants.get(kind.use_right) for kind in KINDS.values()):
+            raise Forbidden(
+                "Reading the configuration log needs the right to use some kind of object"
+            )
         self._realm = realm
         self._actor = actor
         self._log = realm.entities(POINTER).log

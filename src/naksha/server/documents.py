@@ -108,6 +108,10 @@ def deletes() -> Responses:
     return {204: {"description": "Deleted."}, **errors(_WRITE_ERRORS)}
 
 
+NOT_MATCHED: Final = failures({412: "The feature is not the one that `If-Match` names."})
+"""The response of endpoints that take `If-Match`."""
+
+
 def takes(*schemas: tuple[str, dict[str, Any]], description: str) -> dict[str, Any]:
     """The body of a request."""
     content = {media: {"schema": schema} for media, schema in schemas}

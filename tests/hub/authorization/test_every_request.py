@@ -14,6 +14,7 @@ from naksha.hub.context import Actor, Context
 from naksha.hub.delivering import DeliverChanges
 from naksha.hub.fences import Fence
 from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.meta_requests import PutMeta
 from naksha.hub.objects import Space
 from naksha.hub.pipeline import Event, Pipeline, Stage, Surroundings
 from naksha.hub.requests import (
@@ -36,6 +37,7 @@ SAMPLES: dict[type[Request[Any]], list[dict[str, Any]]] = {
         {"fence": Fence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
     ],
     PurgeFeatures: [{"ids": ("a",)}],
+    PutMeta: [{"feature": {"id": "a"}}],
     ReadTile: [{"tile": VectorTile(west=0, south=0, east=1, north=1)}],
 }
 """Requests that do something only with some content."""

@@ -60,6 +60,9 @@ IDS = {
     "role_id": "WORD-role",
     "subscription_id": "WORD-subscription",
     "job_id": "WORD-job",
+    "collection_id": "WORD-collection",
+    "snapshot_id": "WORD-snapshot",
+    "meta_id": "WORD-meta",
     "state_id": "naksha:WORD-space:2026:11:16:1",
     "transaction_id": "2026111600000000003",
     "version": "1",
@@ -71,6 +74,7 @@ _BOX = {"west": "-180", "south": "-90", "east": "180", "north": "90"}
 _FEATURES = collection(point("WORD-feature", 1, 1, text="WORD-text"))
 _FEATURE = point("WORD-feature", 1, 1, text="WORD-text")
 _SPACE = "/hub/spaces/{space_id}"
+_COLLECTION = "/hub/storages/{storage_id}/collections/{collection_id}"
 _OWN = {"space_id": MINE}
 _POINT = {"type": "Point", "coordinates": [1, 1]}
 
@@ -132,6 +136,16 @@ _ASKED = [
         body={"properties": {"location": "file:new.naksha"}},
     ),
     Ask("DELETE /hub/storages/{storage_id}"),
+    Ask("GET /hub/storages/{storage_id}/collections", {"dropped": "true"}),
+    Ask(f"GET {_COLLECTION}"),
+    Ask(f"PATCH {_COLLECTION}", body={"maxAge": 10}),
+    Ask(f"DELETE {_COLLECTION}"),
+    Ask(f"POST {_COLLECTION}/restore"),
+    Ask("GET /hub/storages/{storage_id}/snapshots"),
+    Ask("POST /hub/storages/{storage_id}/snapshots", body={"id": "WORD-snapshot"}),
+    Ask("GET /hub/storages/{storage_id}/snapshots/{snapshot_id}"),
+    Ask("DELETE /hub/storages/{storage_id}/snapshots/{snapshot_id}"),
+    Ask("GET /hub/configuration/changes"),
     Ask("GET /hub/roles"),
     Ask("POST /hub/roles", body={"id": "WORD-role", "urm": {}}),
     Ask("GET /hub/roles/{role_id}"),
@@ -201,6 +215,12 @@ _ASKED = [
             *("branches/{branch_id}/conflicts", "features/{feature_id}/history"),
         )
     ),
+    Ask(f"GET {_SPACE}/deleted"),
+    Ask(f"DELETE {_SPACE}/deleted", {"id": "WORD-feature"}),
+    Ask(f"GET {_SPACE}/meta"),
+    Ask(f"GET {_SPACE}/meta/{{meta_id}}"),
+    Ask(f"PUT {_SPACE}/meta/{{meta_id}}", body={"id": "WORD-meta"}),
+    Ask(f"DELETE {_SPACE}/meta/{{meta_id}}"),
     Ask(f"GET {_SPACE}/changes", {"since": "0"}),
     Ask("GET /hub/storages/{storage_id}/changes", {"since": "0", "collection": "WORD-space"}),
     Ask(f"GET {_SPACE}/diff", {"versionRef": "0..HEAD"}),

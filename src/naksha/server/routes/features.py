@@ -49,6 +49,7 @@ from naksha.server.documents import (
     FEATURES,
     MODIFICATION_LIST,
     MODIFICATIONS,
+    NOT_MATCHED,
     WRITTEN,
     deletes,
     reads,
@@ -217,7 +218,7 @@ async def _write_many(
 @router.put(
     ONE,
     response_class=Response,
-    responses=writes("The feature as it is now.", FEATURE),
+    responses={**writes("The feature as it is now.", FEATURE), **NOT_MATCHED},
     openapi_extra=_SENT_ONE,
 )
 async def put_feature(
@@ -234,7 +235,7 @@ async def put_feature(
 @router.patch(
     ONE,
     response_class=Response,
-    responses=writes("The feature as it is now.", FEATURE),
+    responses={**writes("The feature as it is now.", FEATURE), **NOT_MATCHED},
     openapi_extra=_SENT_ONE,
 )
 async def patch_feature(
@@ -328,7 +329,9 @@ async def _write(
 # ---- Deleting ------------------------------------------------------------------------------------
 
 
-@router.delete(ONE, response_class=Response, status_code=204, responses=deletes())
+@router.delete(
+    ONE, response_class=Response, status_code=204, responses={**deletes(), **NOT_MATCHED}
+)
 async def delete_feature(
     asked: AskedDep,
     feature_id: FeatureId,
