@@ -1,5 +1,7 @@
 """Who is let in, on a real server with keys and on one without."""
 
+import base64
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def test_a_token_is_needed_where_there_are_keys(client: httpx.Client, minter: Minter) -> None:
-    for path in ("/spaces", "/nothing", "/spaces/x/features/y"):
+    for path in ("/spaces", "/spaces/x/features/y"):
         answer = client.get(path)
         assert answer.status_code == 401
         assert answer.json()["error"] == "Unauthorized"
@@ -285,3 +287,42 @@ def test_who_may_not_use_a_space_notes_no_load(client: httpx.Client, minter: Min
     token = bearer(minter(urm={"naksha": by_storage}))
     answer = client.post("/spaces/loaded/provenance", json={"source": "x"}, headers=token)
     assert answer.status_code == 200, answer.text
+
+
+def test_an_unknown_path_needs_no_token(client: httpx.Client) -> None:
+    for headers in ({}, bearer("nonsense")):
+        answer = client.get("/invalid", headers=headers)
+        assert answer.status_code == 404
+        assert answer.text.startswith('{"type":"error",')
+
+
+def test_a_compressed_token_is_read(client: httpx.Client, minter: Minter) -> None:
+    packed = base64.b64encode(zlib.compress(minter().encode())).decode()
+    assert client.get("/spaces", headers=bearer(packed)).status_code == 200
+    assert client.get("/spaces", params={"access_token": packed}).status_code == 200
+    raw = packed.replace("/", "%2F").replace("=", "%3D")
+    assert client.get(f"/spaces?access_token={raw}").status_code == 200
+    bomb = base64.b64encode(zlib.compress(b"a" * 50_000_000)).decode()
+    cut = base64.b64encode(zlib.compress(minter().encode())[:-9]).decode()
+    for wrong in (bomb, cut, "nonsense", base64.b64encode(b"nonsense").decode()):
+        assert client.get("/spaces", headers=bearer(wrong)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path", ["spaces", "connectors", "handlers", "storages", "roles", "subscriptions", "jobs"]
+)
+def test_a_list_without_the_right_is_forbidden(
+    client: httpx.Client, minter: Minter, path: str
+) -> None:
+    for urm in ({}, {"naksha": {"readFeatures": [{}]}}):
+        answer = client.get(f"/{path}", headers=bearer(minter(urm=urm, appId="visitor")))
+        assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
+    assert client.get(f"/{path}", headers=bearer(minter())).status_code == 200
+
+
+def test_the_spaces_of_a_token_are_limited(client: httpx.Client, minter: Minter) -> None:
+    headers = bearer(minter(appId="collector", limits={"maxSpaces": 1}))
+    first = client.post("/spaces", json={"id": "only-one"}, headers=headers)
+    assert first.status_code == 200
+    answer = client.post("/spaces", json={"id": "one-more"}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")

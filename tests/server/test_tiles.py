@@ -73,8 +73,8 @@ def test_a_vector_tile_is_asked_for_in_several_ways(client: httpx.Client, town: 
         assert vector_tile(answer, town) == nested
     for suffix in ("mvtf", "mvtf2"):
         flat = vector_tile(client.get(f"{town}/tile/quadkey/1.{suffix}"), town)
-        assert flat["berlin"]["properties"]["size.people"] == 3_700_000
-        assert flat["berlin"]["properties"]["name"] == "Berlin"
+        assert flat["berlin"]["properties"]["properties.size.people"] == 3_700_000
+        assert flat["berlin"]["properties"]["properties.name"] == "Berlin"
 
 
 def test_a_vector_tile_has_what_is_selected(client: httpx.Client, town: str) -> None:
@@ -97,8 +97,8 @@ def test_a_vector_tile_has_the_namespace_when_it_is_asked_for(
         assert json.loads(whole.pop(XYZ))["tags"] == ["capital"]
         assert whole == plain
         flat = vector_tile(client.get(f"{url}f?selection=f.tags,p.name"), space)["berlin"]
-        tags = {f"{XYZ}.tags": '["capital"]'}
-        assert flat["properties"] == {"id": "berlin", "name": "Berlin", **tags}
+        tags = {f"properties.{XYZ}.tags": '["capital"]'}
+        assert flat["properties"] == {"id": "berlin", "properties.name": "Berlin", **tags}
 
 
 def test_a_square_of_degrees_is_a_vector_tile_too(client: httpx.Client, town: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from naksha.hub.collections import Stored
 from naksha.hub.objects import Space
-from naksha.hub.references import stored_in
+from naksha.hub.references import spaces_below, stored_in
 from naksha.hub.registry import Realm
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
@@ -37,11 +37,17 @@ UNKNOWN: Final = Size(None, None, estimated=True)
 
 async def content_updated_at(realm: Realm, space: Space) -> int:
     """When a feature of the space was last created, changed or deleted (epoch milliseconds); of
-    one that never had any, when the space was made. What is not published yet does not count."""
+    one that never had any, when the space was made. The features of a view are those of its
+    spaces. What is not published yet does not count."""
+    snapshot = await realm.registry.snapshot()
+    below = await spaces_below(snapshot, space)
+    places = {each.place for one in (space, *below) for each in await stored_in(snapshot, one)}
     times = [
-        await _changed_ms(await realm.storage(each.storage_id), each.collection.id)
-        for each in await stored_in(await realm.registry.snapshot(), space)
+        await _changed_ms(await realm.storage(storage_id), collection)
+        for storage_id, collection in places
     ]
+    if below and any(times):
+        return max(times)
     return max([space.created_at, *times])
 
 

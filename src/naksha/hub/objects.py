@@ -248,6 +248,14 @@ class Dateline(StrEnum):
     REFUSE = "refuse"
 
 
+class ProcessorRef(msgspec.Struct, frozen=True, rename="camel"):
+    """A connector that a space runs requests through, with parameters of its own."""
+
+    id: str
+    params: dict[str, Any] | None = None
+    order: int = 0
+
+
 class Extends(msgspec.Struct, frozen=True, rename="camel"):
     """The space below a composite one."""
 
@@ -284,6 +292,10 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     uuid_lock: bool = False
     """Whether the `uuid` of a written feature always locks, not only when the client asks."""
     dateline: Dateline = Dateline.SPLIT
+    processors: Any = None
+    """Connectors that run before the others, with parameters of this space, as XYZ has them."""
+    listeners: Any = None
+    """Refused: XYZ's form of subscriptions."""
     min_version: int = 0
     """Older versions were given up by the owner."""
     provenance: tuple[dict[str, Any], ...] = ()
@@ -291,10 +303,25 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     collection_id: str = ""
     """The collection of its own, chosen when it was made; a client cannot change it."""
 
+    def to_json(self) -> dict[str, Any]:
+        """What a client gets; `shared` only when it is true, which clients test by its presence."""
+        shown = super().to_json()
+        if not self.shared:
+            del shown["shared"]
+        return shown
+
     def check(self) -> None:
         super().check()
         if self.versions_to_keep is not None and self.versions_to_keep < 1:
             raise InvalidArgument("At least one version is kept", field="versionsToKeep")
+        if self.listeners:
+            raise InvalidArgument(
+                "listeners are not supported: create a subscription to the space instead "
+                "(POST /hub/spaces/{id}/subscriptions). History needs no listener, it is always "
+                "kept; a connector of the class activity-log shows it",
+                field="listeners",
+            )
+        self.processor_refs()
         if self.min_version < 0:
             raise InvalidArgument("A version is not negative", field="minVersion")
         if len(self.event_handler_ids) > limits.PIPELINE_HANDLERS_MAX:
@@ -320,6 +347,24 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
             packages=self.packages,
             connector_ids=self.event_handler_ids,
         )
+
+    def processor_refs(self) -> list[ProcessorRef]:
+        """The processors in their order. XYZ's clients send a reference, a list of references, or
+        lists of references by the id of their connector."""
+        found = self.processors or []
+        if isinstance(found, dict) and "id" not in found:
+            found = [
+                {"id": id, **one} if isinstance(one, dict) else one
+                for id, refs in found.items()
+                for one in (refs if isinstance(refs, list | tuple) else [refs])
+            ]
+        try:
+            refs = msgspec.convert(
+                [found] if isinstance(found, dict) else found, list[ProcessorRef], strict=False
+            )
+        except msgspec.ValidationError as error:
+            raise invalid_struct("processor", error, "processors") from None
+        return sorted(refs, key=lambda ref: ref.order)
 
     def without_versions_before(self, version: int) -> Space:
         """Older versions are given up, too; what is given up does not come back."""

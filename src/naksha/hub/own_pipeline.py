@@ -55,14 +55,18 @@ def _view_of(space: Space) -> dict[str, Any]:
             field=f"storage.params.{VIRTUAL}",
         )
     ids = [*told[kind]]
-    return {**_VIEWS[kind], "spaceIds": ids if kind == "group" else ids[::-1]}
+    is_union = _VIEWS[kind]["viewType"] == "UNION"
+    return {**_VIEWS[kind], "spaceIds": ids if is_union else ids[::-1]}
 
 
-_VIEWS: Final[dict[str, dict[str, str]]] = {
-    "group": {"viewType": "UNION", "writes": "origin"},
-    "merge": {"viewType": "MERGED"},
-    "override": {"viewType": "LAYERED"},
+_GROUP: Final = {"viewType": "UNION", "writes": "origin"}
+_VIEWS: Final[dict[str, dict[str, Any]]] = {
+    "group": _GROUP,
+    "merge": {"viewType": "MERGED", "namesOrigin": True},
+    "override": {"viewType": "LAYERED", "namesOrigin": True},
+    "custom": _GROUP,
 }
+"""Of a custom view a connector of the Data Hub decides; here it shows all features as they are."""
 
 
 def space_rules(space: Space) -> list[Connector]:

@@ -44,6 +44,16 @@ def is_seen(thing: HubObject, actor: Actor) -> bool:
     return is_shared or actor.rights.allows(thing.use_right, thing.resource())
 
 
+def check_lists(kind: type[HubObject], actor: Actor) -> None:
+    """Forbidden when the actor may see no object of a kind, whatever there is."""
+    if not actor.rights.grants.get(kind.use_right):
+        raise Forbidden(
+            f"The right {kind.use_right.value} is missing; request a token, or a role, that "
+            "grants it",
+            right=kind.use_right.value,
+        )
+
+
 def check_removed(thing: HubObject, actor: Actor) -> None:
     """Forbidden when the actor may not remove an object."""
     actor.rights.check(thing.manage_right, thing.resource())
@@ -137,6 +147,6 @@ async def _check_count(edit: Edit, made: HubObject, actor: Actor) -> None:
     async for _, found in edit.list(f"{Space.kind}/", Space):
         count += found.value.owner == made.owner
     if count >= spaces_max:
-        raise LimitExceeded(
+        raise Forbidden(
             f"{made.owner!r} has {count} spaces, and the token allows {spaces_max}", field="owner"
         )

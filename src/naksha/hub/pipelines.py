@@ -20,7 +20,7 @@ from naksha.hub.pipeline import (
     Surroundings,
     unobserved,
 )
-from naksha.hub.references import stored_by
+from naksha.hub.references import processors_of, stored_by
 from naksha.hub.registered import handler_class
 from naksha.hub.resources import Resource
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
@@ -84,8 +84,11 @@ class Pipelines:
         )
 
     async def _connectors(self, space: Space) -> Sequence[Connector]:
+        processors = await processors_of(self._snapshot, space)
         if not space.event_handler_ids:
-            return own_connectors(space)
+            rules = len(space_rules(space))
+            own = own_connectors(space)
+            return [*own[:rules], *processors, *own[rules:]]
         keys = [key_of(Connector, id) for id in space.event_handler_ids]
         found = await self._snapshot.get_many(keys, Connector)
         missing = [
@@ -97,7 +100,7 @@ class Pipelines:
                 field="eventHandlerIds",
             )
         connectors = [one.value for one in found if one is not None]
-        return [*space_rules(space), *connectors]
+        return [*space_rules(space), *processors, *connectors]
 
 
 def made_handler(setup: Setup) -> Handler:

@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+import msgspec
+
 from naksha.catalog.entities import Edit, Snapshot
 from naksha.hub.collections import Stored
 from naksha.hub.objects import Connector, HubObject, Role, Space, StorageObject, key_of
@@ -65,6 +67,7 @@ def _names_of_space(space: Space) -> list[Reference]:
         Reference("connector", id, f"eventHandlerIds[{place}]")
         for place, id in enumerate(space.event_handler_ids)
     ]
+    names += [Reference("connector", ref.id, "processors") for ref in space.processor_refs()]
     if space.storage is not None and not is_virtual(space):
         names.append(Reference("storage", space.storage.id, "storage.id"))
     if space.extends is not None:
@@ -199,9 +202,27 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[Stored]:
 async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]:
     """The connectors of a space, those that it has by itself included; what is not there is left
     out."""
+    processors = await processors_of(snapshot, space)
     if not space.event_handler_ids:
-        return own_connectors(space)
-    return await connectors_named(snapshot, space.event_handler_ids)
+        return [*processors, *own_connectors(space)]
+    return [*processors, *await connectors_named(snapshot, space.event_handler_ids)]
+
+
+async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
+    """The connectors of a space that run before the others, with the parameters that the space has
+    for them; what does not exist is left out."""
+    refs = space.processor_refs()
+    if not refs:
+        return []
+    named = await connectors_named(snapshot, [ref.id for ref in refs])
+    known = {connector.id: connector for connector in named}
+    return [
+        msgspec.structs.replace(
+            known[ref.id], properties={**known[ref.id].properties, **(ref.params or {})}
+        )
+        for ref in refs
+        if ref.id in known
+    ]
 
 
 async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[Connector]:
@@ -213,6 +234,23 @@ async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[C
 async def stored_in(snapshot: Snapshot, space: Space) -> list[Stored]:
     """The collections that a space is stored in."""
     return stored_by(space, await connectors_of(snapshot, space))
+
+
+async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
+    """The spaces that a space is made of, directly or by way of others; of a view none is left
+    out."""
+    found: dict[str, Space] = {}
+    waiting = [space]
+    while waiting:
+        for connector in await connectors_of(snapshot, waiting.pop()):
+            for name in _kept(connector):
+                if name.kind != Space.kind or name.id in found or name.id == space.id:
+                    continue
+                below = await snapshot.get(name.key, Space)
+                if below is not None:
+                    found[name.id] = below.value
+                    waiting.append(below.value)
+    return list(found.values())
 
 
 async def spaces_with_storage(snapshot: Snapshot) -> AsyncIterator[tuple[Space, list[Stored]]]:

@@ -26,6 +26,7 @@ Tree = dict[str, "Tree | None"]
 """The members to keep, by name: all of a member, or those below it."""
 
 _decode_members = msgspec.json.Decoder(Members).decode
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _NULL: Final = msgspec.Raw(b"null")
 _EMPTY: Final = msgspec.Raw(b"{}")
@@ -174,8 +175,29 @@ def _pruned(members: Members, tree: Tree) -> dict[str, Any]:
         below = tree[name]
         if below is None:
             kept[name] = value
-        elif bytes(memoryview(value)[:1]) == b"{":
-            inner = _pruned(_decode_members(value), below)
+        else:
+            inner = _pruned_value(value, below)
             if inner:
                 kept[name] = inner
+    return kept
+
+
+def _pruned_value(value: msgspec.Raw, tree: Tree) -> Any:
+    """What is kept of an object or an array; of anything else nothing. The elements of an array
+    that are kept move together."""
+    first = bytes(memoryview(value)[:1])
+    if first == b"{":
+        return _pruned(_decode_members(value), tree)
+    if first != b"[":
+        return None
+    elements = _decode_elements(value)
+    numbers = sorted(int(name) for name in tree if name.isdecimal() and name.isascii())
+    kept = []
+    for number in numbers:
+        if number < len(elements):
+            below = tree[str(number)]
+            element = elements[number]
+            inner = element if below is None else _pruned_value(element, below)
+            if inner:
+                kept.append(inner)
     return kept

@@ -554,7 +554,8 @@ HANDLE_LENGTH_MAX: Final = 16_000
 """Digits of the handle of an iteration: three for each byte of a cursor, which holds an id."""
 
 RADIUS_METRES_MAX: Final = 1_000_000
-"""How far around a geometry is searched: beyond that most of the world is found anyway."""
+"""How far a geometry is grown as a shape, to clip features or to filter a subscription. A search
+has no such limit: it compares distances."""
 
 SORT_KEYS_MAX: Final = 8
 """Properties by which an iteration is ordered."""

@@ -52,7 +52,7 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
         "realm_inactive": Outward(403, 9),
         "outcome_unknown": Outward(504, 74),
         "read_only": Outward(405, 9),
-        "inactive": Outward(405, 9),
+        "inactive": Outward(428, 9),
         "not_implemented": Outward(501, 3),
         "handler_failed": Outward(500, 70),
         "remote_failed": Outward(502, 70),

@@ -22,6 +22,10 @@ FLAT_UNITS: Final = 1.0
 these anyway, and on a screen they are an eighth of a pixel or less."""
 
 
+_ROUNDING: Final = 1e-12
+"""Of the way from degrees to metres and back, in tiles."""
+
+
 class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     """A Mapbox Vector Tile that is to be made of the features of a query.
 
@@ -32,8 +36,8 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
 
     A feature has the property `id`, which is its id, its own properties and, when asked for, its
     namespace. What is null, or nested and empty, is left out. What is nested is JSON text under
-    its key; `flattened`, the members of nested objects are properties on their own (`a.b`), of two
-    with the same name the one that is nested less, and only arrays are JSON text.
+    its key; `flattened`, keys are paths in the feature (`properties.a.b`), of two with the same
+    path the one that is nested less counts, and only arrays are JSON text.
     """
 
     west: float
@@ -87,9 +91,9 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         return Bbox(west, _latitude(self.south), east, _latitude(self.north))
 
     def box(self) -> Bbox:
-        """The tile with its buffer, in degrees."""
-        wide = (self.east - self.west) * self.buffer / self.extent
-        high = (self.north - self.south) * self.buffer / self.extent
+        """The tile with its buffer, in degrees; not smaller than that, whatever is rounded."""
+        wide = (self.east - self.west) * (self.buffer / self.extent + _ROUNDING)
+        high = (self.north - self.south) * (self.buffer / self.extent + _ROUNDING)
         return Bbox(
             max(_longitude(self.west - wide), -180.0),
             _latitude(self.south - high),

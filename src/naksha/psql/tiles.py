@@ -51,7 +51,11 @@ def tile_statement(
     sources, order = rows_of(statement, layers, query, "row", *within, limit=limit)
     if query.limit is not None and not ordered:
         order = sql("cut", limit=statement.value(query.limit + 1, "int8"))
-    nested = sql("tile_flattened" if tile.flattened else "tile_nested")
+    properties = (
+        sql("tile_flattened")
+        if tile.flattened
+        else sql("tile_properties", nested=sql("tile_nested"))
+    )
     flat = tile.is_flat()
     text = sql(
         "select_tile",
@@ -59,7 +63,7 @@ def tile_statement(
         order=order,
         seen=sql("tile_seen" if tile.namespace else "tile_document"),
         namespace="".join(_namespace(tile)),
-        properties=sql("tile_properties", nested=nested),
+        properties=properties,
         taken=statement.value(list(_taken(tile)), "text[]"),
         shape=sql("tile_shape_flat" if flat else "tile_shape"),
         envelope=_envelope(statement, tile, flat),

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from naksha.hub.context import Actor, Context
 from naksha.hub.hub import RealmHub
 from naksha.hub.objects import HubObject, patched, replaced
-from naksha.hub.permissions import check_seen, is_seen
+from naksha.hub.permissions import check_lists, check_seen, is_seen
 from naksha.server.answers import JSON, is_known, json_answer
 from naksha.server.bodies import json_object
 from naksha.server.config_documents import answers, body_of, changes, patch_of
@@ -142,6 +142,7 @@ class Routes(Generic[H]):
 
     async def listed(self, asked: Asked) -> Response:
         """All that the actor may see."""
+        check_lists(self._kind, asked.actor)
         found = await asked.realm.registry.list(self._kind)
         return json_answer(
             asked.request, [one.to_json() for one in found if is_seen(one, asked.actor)]

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from naksha.model import limits
 from naksha.model.errors import (
@@ -42,8 +43,10 @@ _NAMES: Final = {
     504: "Timeout",
 }
 """What a status is called in the envelope; clients know these names only."""
+UNKNOWN_PATH: Final = "The requested resource does not exist."
+"""In these very words, and with the type `error`: xyzspaces compares both."""
 _TEXTS: Final = {
-    404: "The requested resource does not exist. /openapi.json names those that do.",
+    404: UNKNOWN_PATH,
     405: "This resource does not know the method {method}, but: {allowed}.",
 }
 """What is said when nothing answers at a path."""
@@ -56,6 +59,7 @@ def envelope(status: int, stream_id: str, message: str, code: str, **more: Any) 
         "streamId": stream_id,
         "error": _NAMES.get(status, "IllegalArgument" if status < 500 else "Exception"),
         "errorMessage": message,
+        "message": message,
         "code": code,
     }
     return body | {name: value for name, value in more.items() if value is not None}
@@ -118,6 +122,19 @@ def unexpected_response(stream_id: str) -> Response:
     return envelope_response(500, envelope(500, stream_id, message, NakshaError.code))
 
 
+def unknown_path_response(stream_id: str) -> Response:
+    """The response of a path that no endpoint has."""
+    body = envelope(404, stream_id, UNKNOWN_PATH, _CODES[404])
+    return envelope_response(404, body | {"type": "error"})
+
+
+def is_known_path(scope: Scope) -> bool:
+    """Whether an endpoint has this path, with whatever method."""
+    app = scope["app"]  # whose own list has routers, not what is in them
+    routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
+    return any(route.matches(scope)[0] is not Match.NONE for route in routes)
+
+
 def log_failure(error: BaseException, stream_id: str) -> None:
     """Tell the log of what the client is not told of."""
     _log.error("The request %s failed", stream_id, exc_info=error)
@@ -167,6 +184,8 @@ async def _of_the_framework(request: Request, error: Exception) -> Response:
     if text in ("Not Found", "Method Not Allowed") and status in _TEXTS:
         text = _TEXTS[status].format(method=request.method, allowed=allowed)
     body = envelope(status, visit.stream_id, text, _CODES.get(status, "invalid_argument"))
+    if text == UNKNOWN_PATH:
+        return unknown_path_response(visit.stream_id)
     headers = {"Allow": allowed} if status == 405 else error.headers
     return envelope_response(status, body, headers)
 

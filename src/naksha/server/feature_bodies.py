@@ -23,9 +23,10 @@ def features_of(body: Any, field: str = "body") -> tuple[dict[str, Any], ...]:
             f"It must be a Feature or a FeatureCollection, but its type is {kind!r:.64}",
             field=f"{field}.type",
         )
-    return _objects(
+    found = _objects(
         body.get("features", []), "features" if field == "body" else f"{field}.features"
     )
+    return tuple(one if "type" in one else {"type": "Feature", **one} for one in found)
 
 
 def feature_of(body: Any, id: str) -> dict[str, Any]:

@@ -20,8 +20,10 @@ from naksha.server.errors import (
     envelope,
     envelope_response,
     error_response,
+    is_known_path,
     log_failure,
     unexpected_response,
+    unknown_path_response,
 )
 from naksha.server.presence import Presence
 from naksha.server.receiving import bounded
@@ -76,7 +78,13 @@ class Gate:
         if is_open:
             self._note_actor(scope, visit)
         else:
-            visit.actor = self._doorkeeper.actor(scope, visit)
+            try:
+                visit.actor = self._doorkeeper.actor(scope, visit)
+            except Unauthorized:
+                if is_known_path(scope):
+                    raise
+                await unknown_path_response(visit.stream_id)(scope, receive, send)
+                return
         with Presence(scope, receive) as presence:
             received = bounded(scope, presence.receive, self._settings.body_bytes)
             if is_open:

@@ -37,12 +37,7 @@ Longitude = Annotated[float, Field(ge=-180, le=180, allow_inf_nan=False)]
 Latitude = Annotated[float, Field(ge=-90, le=90, allow_inf_nan=False)]
 Radius = Annotated[
     float,
-    Field(
-        ge=0,
-        le=limits.RADIUS_METRES_MAX,
-        allow_inf_nan=False,
-        description="Metres by which the geometry is grown.",
-    ),
+    Field(ge=0, allow_inf_nan=False, description="Metres by which the geometry is grown."),
 ]
 
 
@@ -277,7 +272,8 @@ class ChangeFilterParameters(EdgeParameters):
 
 
 class BboxParameters(AreaParameters):
-    """Features of a box; with west > east it crosses the date line."""
+    """Features of a box; with west > east it crosses the date line. North and south may be
+    swapped."""
 
     west: Longitude
     south: Latitude
@@ -286,9 +282,8 @@ class BboxParameters(AreaParameters):
 
     def box(self) -> Bbox:
         """The box."""
-        if self.south > self.north:
-            raise InvalidArgument("It must not be greater than north", field="south")
-        return Bbox(self.west, self.south, self.east, self.north)
+        south, north = sorted((self.south, self.north))
+        return Bbox(self.west, south, self.east, north)
 
 
 class TileParameters(AreaParameters):
@@ -312,7 +307,16 @@ class AroundParameters(FilterParameters):
     """Features around a geometry."""
 
     radius: Radius = 0.0
-    clip: bool = Field(False, description="Cut geometries at the edge of the area.")
+    clip: bool = Field(
+        False,
+        description="Cut geometries at the edge of the area. Ignored with a radius above "
+        f"{limits.RADIUS_METRES_MAX // 1000} km.",
+    )
+
+    @property
+    def clips(self) -> bool:
+        """Whether geometries are cut."""
+        return self.clip and self.radius <= limits.RADIUS_METRES_MAX
 
 
 class SpatialParameters(AroundParameters):

@@ -127,10 +127,10 @@ def properties_of(state: State, tile: VectorTile) -> Iterable[tuple[str, Any]]:
     content: dict[str, Any] = state.feature["properties"]
     own = {key: value for key, value in content.items() if key not in ("id", XYZ)}
     if tile.flattened:
-        own = _flattened(own)
+        own = _flattened({"properties": own})
     if tile.namespace and XYZ in content:
         xyz = {XYZ: content[XYZ]}
-        own |= _flattened(xyz) if tile.flattened else xyz
+        own |= _flattened({"properties": xyz}) if tile.flattened else xyz
     yield "id", state.id
     for key, value in own.items():
         if isinstance(value, list | dict):

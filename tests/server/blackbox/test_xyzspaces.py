@@ -99,7 +99,8 @@ def test_a_space_lives_and_dies(xyz: XYZ, config: XYZConfig) -> None:
     assert again.info == space.info
     assert repr(xyz.spaces.read("by-hand")) == "space_id: by-hand"
     changed = space.update(title="Second", description="Two", shared=False)
-    assert (changed["title"], changed["description"], changed["shared"]) == ("Second", "Two", False)
+    assert (changed["title"], changed["description"]) == ("Second", "Two")
+    assert "shared" not in changed
     assert "by-hand" in ids(xyz.spaces.list())
     assert "by-hand" in ids(xyz.spaces.list(owner="*", include_rights=True))
     with pytest.raises(ApiError) as taken:
@@ -119,18 +120,22 @@ def test_a_space_without_an_id_gets_one(xyz: XYZ, config: XYZConfig) -> None:
     space.delete()
 
 
-def test_what_only_the_old_hub_did_is_kept_as_it_is(xyz: XYZ, config: XYZConfig) -> None:
-    space = xyz.spaces.new(
-        title="x",
-        description="y",
-        schema="https://example.com/schema.json",
-        enable_uuid=True,
-        listeners={"id": "activity-log", "params": None},
-        config=config,
-    )
-    rules = {"big": "$.features[?(@.properties.size>10)]"}
-    changed = space.update(tagging_rules=rules)
-    assert changed["processors"] == [{"id": "rule-tagger", "params": {"taggingRules": rules}}]
+def test_what_only_the_platform_did_is_refused_with_the_reason(xyz: XYZ, config: XYZConfig) -> None:
+    with pytest.raises(ApiError) as refused:
+        xyz.spaces.new(
+            title="x",
+            description="y",
+            enable_uuid=True,
+            listeners={"id": "activity-log", "params": None},
+            config=config,
+        )
+    assert status_of(refused) == 400
+    assert "subscription" in str(refused.value)
+    space = xyz.spaces.new(title="x", description="y", enable_uuid=True, config=config)
+    with pytest.raises(ApiError) as unknown:
+        space.update(tagging_rules={"big": "$.features[?(@.properties.size>10)]"})
+    assert status_of(unknown) == 400
+    assert "There is no connector 'rule-tagger'" in str(unknown.value)
     space.delete()
 
 

@@ -40,11 +40,7 @@ class Authorization:
         if not self._may_use(rights):
             raise forbidden(Right.USE_SPACES, self._space)
         scopes = self._scopes(event)
-        if not self._is_active:
-            raise Inactive(
-                f"The space {event.space.id!r} is not active; whoever manages it can change that",
-                field="space",
-            )
+        check_active(event.space)
         if event.request.guarded:
             return await self._guarded(event, scopes)
         partial = {right: scope for right, scope in scopes.items() if not scope.is_everything}
@@ -132,6 +128,14 @@ class Authorization:
 
     def _reads(self, readable: Scope, head: dict[str, Any]) -> bool:
         return readable.allows(marks_in(head).among(self._features).attributes)
+
+
+def check_active(space: Space) -> None:
+    """Refuse what is about an inactive space."""
+    if not space.active:
+        raise Inactive(
+            f"The space {space.id!r} is not active; its owner can activate it", field="space"
+        )
 
 
 def is_in(scope: Scope, state: State) -> bool:

@@ -114,6 +114,7 @@ class Stack(NamedTuple):
     ref: str
     pins: tuple[str, ...] = ()
     only_ids: bool = False
+    names_origin: bool = False
 
     def pinned(self, pins: tuple[str, ...], *, or_present: bool = False) -> Stack:
         """The same, with each layer as it was at its version; an empty one is the present, and so
@@ -169,7 +170,8 @@ class Stack(NamedTuple):
     ) -> list[State]:
         found: list[State] = []
         for some in chunks(sorted(ids)):
-            query = msgspec.structs.replace(query, ids=tuple(some), space=self.event.space.id)
+            space = None if self.names_origin else self.event.space.id
+            query = msgspec.structs.replace(query, ids=tuple(some), space=space)
             request = ReadFeatures(query=query, ref=self.ref, only_ids=only_ids)
             found += await (await layer.ask(self.event, request)).all()
         return found

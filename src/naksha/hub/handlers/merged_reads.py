@@ -152,6 +152,8 @@ async def _merged(stack: Stack, ids: Sequence[str], query: Query) -> list[State]
         for id in some:
             if id in there and pieces[id]:
                 feature = _put_together(pieces[id])
+                if stack.names_origin and len(pieces[id]) > 1:
+                    feature["properties"][XYZ].pop("space", None)
                 if _is_wanted(feature, query):
                     found.append(State(id, msgspec.json.encode(feature)))
     return found

@@ -10,6 +10,9 @@ namespace says whose it is.
 
 Writes go to the top. With `"writes": "origin"` those to a union go to where a feature is.
 
+`space` in the namespace of a feature of layers is the view; with `"namesOrigin": true` it is the
+space that the feature comes from, and absent when the feature was merged from several.
+
 With `extends` instead of `spaceIds` the handlers behind the view are the top: the space has
 features of its own, over those of the space that it extends.
 """
@@ -73,6 +76,7 @@ class ViewHandler:
         self._is_layered = kind is not ViewType.UNION
         self._is_merged = kind is ViewType.MERGED
         self._writes_to_origin = writes_to_origin(properties)
+        self._names_origin = names_origin(properties) or not self._is_layered
 
     @property
     def _space_ids(self) -> list[str]:
@@ -111,7 +115,7 @@ class ViewHandler:
 
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
         stack = await self._stack(event, request.context, request.ref)
-        stack = stack._replace(only_ids=request.only_ids)
+        stack = stack._replace(only_ids=request.only_ids, names_origin=self._names_origin)
         query = self._query(event, request.query)
         if self._shows_deletions(request):
             top = stack.layers[0]
@@ -159,7 +163,7 @@ class ViewHandler:
                 "A view has no history of its own; ask the spaces that it is made of",
                 field="states",
             )
-        if self._is_layered and query.space is None:
+        if not self._names_origin and query.space is None:
             return msgspec.structs.replace(query, space=event.space.id)
         return query
 
@@ -274,6 +278,14 @@ def writes_to_origin(properties: dict[str, Any]) -> bool:
             field="properties.writes",
         )
     return bool(told == ORIGIN)
+
+
+def names_origin(properties: dict[str, Any]) -> bool:
+    """Whether `space` in the namespace of a feature is the space that it comes from."""
+    told = properties.get("namesOrigin", False)
+    if not isinstance(told, bool):
+        raise InvalidArgument("It is true or false", field="properties.namesOrigin")
+    return told
 
 
 def is_head(ref: str) -> bool:

@@ -33,7 +33,7 @@ from naksha.hub.jobs.targets import (
     whole_spec,
 )
 from naksha.hub.objects import key_of
-from naksha.hub.permissions import check_removed, check_seen, is_seen
+from naksha.hub.permissions import check_lists, check_removed, check_seen, is_seen
 from naksha.model import limits
 from naksha.model.errors import (
     Busy,
@@ -93,6 +93,7 @@ async def submit_job(
 
 async def jobs_of(realm: RealmHub, actor: Actor, states: Collection[State] = ()) -> Sequence[Seen]:
     """The jobs that an actor may see, ordered by id; with states, only those in one of them."""
+    check_lists(JobObject, actor)
     snapshot = await _snapshot_now(realm)
     if snapshot is None:
         return []

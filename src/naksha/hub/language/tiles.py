@@ -98,6 +98,16 @@ class MapTile(msgspec.Struct, frozen=True):
         end = (self.x + 1 + margin, self.y + 1 + margin)
         return self._mercator_box(first, end) if self.mercator else self._degree_box(first, end)
 
+    def search_box(self, margin_pixels: int = 0) -> Bbox:
+        """The box in which features of the tile are looked for. Squares of degrees do not overlap:
+        without a margin, the northern and the eastern edge belong to the neighbours."""
+        box = self.box(margin_pixels)
+        if self.mercator or margin_pixels:
+            return box
+        east = box.east if box.east >= 180.0 else math.nextafter(box.east, -math.inf)
+        north = box.north if box.north >= 90.0 else math.nextafter(box.north, -math.inf)
+        return Bbox(box.west, box.south, east, north)
+
     def _mercator_box(self, first: tuple[float, float], end: tuple[float, float]) -> Bbox:
         count = 1 << self.level
         return Bbox(

@@ -10,7 +10,7 @@ from naksha.hub.writing.failures import Failures
 from naksha.hub.writing.judging import Known
 from naksha.hub.writing.namespaces import PLACE, Said, said_in
 from naksha.hub.writing.rules import Rules
-from naksha.model.errors import InvalidArgument, VersionNotFound
+from naksha.model.errors import Expired, InvalidArgument, NotFound
 from naksha.model.query import Op, Or, Query, States, Test
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Reader
@@ -24,8 +24,9 @@ Wanted = tuple[Entry, Said]
 async def find_bases(
     reader: Reader, asked: Iterable[tuple[Entry, Known]], rules: Rules, failures: Failures
 ) -> dict[str, State]:
-    """The base of each feature that is to be merged and is there, as far as the feature says which
-    it is: by the id of a state or by its version, else that at the version of the request."""
+    """The base of each feature that is to be merged and exists: the state that the feature names
+    by id or version, else its state at the version of the request, else HEAD. A base that is not
+    kept any more is left out."""
     bases: dict[str, State] = {}
     by_uuid: list[Wanted] = []
     by_version: list[Wanted] = []
@@ -44,25 +45,28 @@ async def find_bases(
                     bases[entry.id] = known.head
                 else:
                     by_version.append((entry, said))
-            elif known.read is not None:
-                bases[entry.id] = known.read
+            else:
+                bases[entry.id] = known.head if known.read is None else known.read
     bases |= await _states_by_uuid(reader, by_uuid, failures)
     if by_version:
         assert rules.collection is not None
-        bases |= await _states_by_version(reader, rules.collection.id, by_version, failures)
+        bases |= await _states_by_version(reader, rules.collection.id, by_version)
     return bases
 
 
 async def _states_by_uuid(
     reader: Reader, wanted: Sequence[Wanted], failures: Failures
 ) -> dict[str, State]:
-    """The states that some entries name by their id. It is rare that it is not HEAD, so each is
-    looked up by itself."""
+    """The states that some entries name by their id, as far as they are kept. It is rare that it
+    is not HEAD, so each is looked up by itself."""
     found: dict[str, State] = {}
     for entry, said in wanted:
         assert said.uuid is not None
         with failures.of(entry):
-            state = await reader.state(said.uuid)
+            try:
+                state = await reader.state(said.uuid)
+            except (NotFound, Expired):
+                continue
             if state.id != entry.id:
                 raise InvalidArgument(
                     f"The state is one of the feature {state.id!r}", field=f"{PLACE}.uuid"
@@ -72,9 +76,9 @@ async def _states_by_uuid(
 
 
 async def _states_by_version(
-    reader: Reader, collection: str, wanted: Sequence[Wanted], failures: Failures
+    reader: Reader, collection: str, wanted: Sequence[Wanted]
 ) -> dict[str, State]:
-    """The states that some entries name by the version of the feature."""
+    """The states that some entries name by the version of the feature, as far as they are kept."""
     found: dict[str, State] = {}
     for start in range(0, len(wanted), CHUNK):
         part = wanted[start : start + CHUNK]
@@ -83,15 +87,6 @@ async def _states_by_version(
         async for state in reader.states(collection, query):
             if state.xyz["version"] == versions[state.id]:
                 found[state.id] = _later(found.get(state.id), state)
-    for entry, said in wanted:
-        if entry.id not in found:
-            missing = VersionNotFound(
-                f"Version {said.version} of the feature is not kept (any more), so nothing can be"
-                " merged with it",
-                field=f"{PLACE}.version",
-            )
-            with failures.of(entry):
-                raise missing
     return found
 
 

@@ -11,8 +11,10 @@ from naksha.hub.writing.contents import Content, created, merged, patched, repla
 from naksha.hub.writing.entries import Entry
 from naksha.hub.writing.namespaces import PLACE, Feature, Said, said_in
 from naksha.hub.writing.rules import Rules
-from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, InvalidArgument
-from naksha.model.state import State
+from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound
+from naksha.model.merge import same
+from naksha.model.state import XYZ, State
+from naksha.spi.merging import content_of
 
 
 class Planned(NamedTuple):
@@ -127,14 +129,25 @@ class Judge:
         if rule is IfExists.REPLACE:
             return replaced(sent, said, head, tags)
         if known.base is None:
-            raise InvalidArgument(
-                "A merge needs to know what it is based on: send the feature with the uuid or the"
-                " version that it had, or name the version (versionRef) that it was read at",
-                field=f"{PLACE}.version",
-            )
+            return self._without_base(sent, said, head)
         if known.base.heading().uuid == head.heading().uuid:
             return replaced(sent, said, head, tags)
         return merged(sent, head, known.base, tags, self._rules.modification.on_conflict)
+
+    def _without_base(self, sent: Feature, said: Said, head: State) -> Content:
+        """A merge whose base is not kept: nothing tells which side changed what."""
+        rule, tags = self._rules.modification.on_conflict, self._rules.tags
+        if rule is OnConflict.RETAIN:
+            return patched({"id": head.id}, Said(), head, tags)
+        content = replaced(sent, said, head, tags)
+        if rule is OnConflict.REPLACE or _says_the_same(sent, head):
+            return content
+        raise Conflict(
+            "The state that the feature was made from is not kept, so the feature cannot be merged;"
+            " merge it into `head`, or send cr=retain or cr=replace",
+            field=f"{PLACE}.version" if said.uuid is None else f"{PLACE}.uuid",
+            head=head.feature,
+        )
 
     def _check_lock(self, said: Said, head: State) -> None:
         is_ours = self._rules.number_of(said.uuid) is not None
@@ -151,6 +164,11 @@ class Judge:
             read is None or read.heading().uuid != head.heading().uuid
         ):
             raise _changed_since("version", head)
+
+
+def _says_the_same(sent: Feature, head: State) -> bool:
+    now = content_of(head.feature)
+    return same(content_of(sent, now[XYZ]), now)
 
 
 def _changed_since(member: str, head: State) -> Conflict:

@@ -63,7 +63,7 @@ async def around_geometry(
 
 
 async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geometry) -> Response:
-    clip = grown_shape(place, parameters.radius) if parameters.clip else None
+    clip = grown_shape(place, parameters.radius) if parameters.clips else None
     spatial = around_shape(place, parameters.radius)
     read = ReadFeatures(
         query=query_of(asked.request, spatial=spatial, limit=parameters.limit),

@@ -120,7 +120,7 @@ async def _result(
     place = shape_of(reference)
     separator = b"\n"
     if place is not None:
-        clip = grown_shape(place, parameters.radius) if parameters.clip else None
+        clip = grown_shape(place, parameters.radius) if parameters.clips else None
         shaping = shaping_of(asked.request, parameters, clip)
         spatial = around_shape(place, parameters.radius)
         query = query_of(asked.request, spatial=spatial, limit=parameters.limit)

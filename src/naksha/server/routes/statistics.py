@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Response
 
+from naksha.hub.contents import content_updated_at
+from naksha.hub.objects import Space
 from naksha.hub.requests import GetStatistics, ReadFeatures
 from naksha.hub.responses import Content
 from naksha.hub.tallies import Tally
@@ -37,7 +39,9 @@ async def _content(asked: Asked, parameters: StatisticsParameters) -> Content:
     tally = Tally()
     read = ReadFeatures(ref=parameters.ref, context=parameters.context)
     await tally.read(await asked.send(read))
-    return Content(statistics=tally.statistics())
+    space = await asked.realm.registry.get(Space, asked.space_id)
+    updated_at = await content_updated_at(asked.realm, space)
+    return Content(statistics=tally.statistics(), updated_at=updated_at)
 
 
 def _answer(content: Content) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel, Field
 
-from naksha.hub.objects import patched, replaced
-from naksha.hub.permissions import is_seen
+from naksha.hub.handlers.authorization import check_active
+from naksha.hub.objects import Space, patched, replaced
+from naksha.hub.permissions import check_lists, is_seen
 from naksha.hub.subscription_objects import BEGINNING, NOW, Subscription
 from naksha.hub.subscriptions.changes import (
     create_subscription,
@@ -28,6 +29,16 @@ from naksha.server.state import server_of
 from naksha.server.subscription_documents import SubscriptionDocument
 
 router = APIRouter(tags=["subscriptions"])
+
+
+async def _is_active(space_id: str, asked: AskedDep) -> None:
+    """Refuse what is about the changes of an inactive space."""
+    space = await asked.realm.registry.find(Space, space_id)
+    if space is not None:
+        check_active(space)
+
+
+_of_active: Final[dict[str, Any]] = {"dependencies": [Depends(_is_active)]}
 SUBSCRIPTIONS: Final = "/hub/subscriptions"
 SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
 OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
@@ -74,6 +85,7 @@ def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _listed(asked: Asked, space_id: str | None = None) -> Response:
+    check_lists(Subscription, asked.actor)
     found = [
         one
         for one in await asked.realm.registry.list(Subscription)
@@ -200,19 +212,19 @@ async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
 # ---- Of a space, as XYZ has them -----------------------------------------------------------------
 
 
-@router.get(OF_SPACE, **_subscriptions.lists)
+@router.get(OF_SPACE, **_subscriptions.lists, **_of_active)
 async def list_of_space(space_id: str, asked: AskedDep) -> Response:
     """The subscriptions to a space."""
     return await _listed(asked, space_id)
 
 
-@router.post(OF_SPACE, **_MAKES)
+@router.post(OF_SPACE, **_MAKES, **_of_active)
 async def post_to_space(space_id: str, asked: AskedDep) -> Response:
     """Subscribe to a space."""
     return await _made(asked, {**await asked.body(), "source": {"spaceId": space_id}})
 
 
-@router.get(ONE_OF_SPACE, **_subscriptions.shows)
+@router.get(ONE_OF_SPACE, **_subscriptions.shows, **_of_active)
 async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> Response:
     """A subscription to a space."""
     return await _shown(asked, await _found(subscription_id, asked, space_id))
@@ -223,6 +235,7 @@ async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> R
     response_class=Response,
     responses={**_NOW, 201: _MAKES["responses"][201]},
     openapi_extra=_subscriptions.replaces["openapi_extra"],
+    dependencies=[Depends(_is_active)],
 )
 async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
     """Make a subscription to a space, or replace it."""
@@ -233,7 +246,7 @@ async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags
     return await _replaced(subscription_id, asked, tags)
 
 
-@router.delete(ONE_OF_SPACE, **_subscriptions.removes)
+@router.delete(ONE_OF_SPACE, **_subscriptions.removes, **_of_active)
 async def delete_of_space(
     space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags
 ) -> Response:

@@ -59,9 +59,11 @@ async def list_tags(
     context: Ctx,
     include_system_tags: Annotated[bool, Query(alias="includeSystemTags")] = False,
 ) -> list[dict[str, Any]]:
-    """All tags; those with `system`, which programs have given for themselves, on request."""
+    """All tags, newest first; those with `system`, which programs have created, on request."""
     found = await realm.send(space_id, ListTags(), context)
-    return [tag_json(tag, space_id) for tag in found if include_system_tags or not tag.system]
+    shown = [tag for tag in found if include_system_tags or not tag.system]
+    shown.sort(key=lambda tag: (-tag.created_ms, -tag.version.seq_number, tag.name))
+    return [tag_json(tag, space_id) for tag in shown]
 
 
 @router.post("", response_model=None, responses=_CHANGED)

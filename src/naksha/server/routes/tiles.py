@@ -76,7 +76,7 @@ async def tile(
     area = Area(
         asked,
         parameters,
-        place.box(parameters.margin),
+        place.search_box(parameters.margin),
         place.level,
         clip=is_vector or parameters.mode == "viz",
         tweaks=_visual(parameters) if parameters.mode == "viz" else (),
@@ -116,7 +116,8 @@ async def _vector_tile(
         shaping = dataclasses.replace(shaping, selection=None)
     is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
     if is_stored and await asked.is_plain():
-        query = query_of(asked.request, limit=parameters.limit)
+        spatial = None if place.mercator else area.box
+        query = query_of(asked.request, limit=parameters.limit, spatial=spatial)
         read = ReadTile(tile=tile, query=query, ref=parameters.ref)
         return (await asked.send(read)).mvt
     if area.clustering is not None:

@@ -39,7 +39,7 @@ ST_Force2D(s.geo)
 (s.properties->'@ns:com:here:xyz')::text AS "@ns:com:here:xyz", 
 
 -- name: tile_namespace_flat
-(s.properties->'@ns:com:here:xyz'->>'{{key}}'){{type}} AS "@ns:com:here:xyz.{{key}}", 
+(s.properties->'@ns:com:here:xyz'->>'{{key}}'){{type}} AS "properties.@ns:com:here:xyz.{{key}}", 
 
 -- name: tile_properties
 -- ST_AsMVT takes what is not nested out of the object by itself, and most features have nothing
@@ -52,14 +52,15 @@ CASE WHEN s.own @? '$.**{2}' THEN {{nested}} ELSE s.own END
    FROM jsonb_each(s.own) AS e WHERE e.value NOT IN ('{}', '[]'))
 
 -- name: tile_flattened
--- Of two with the same name the last one counts, which is the one that is nested less.
+-- Keys are paths in the feature. Of two with the same name the last one counts, which is the one
+-- that is nested less.
 (WITH RECURSIVE flat(key, value, depth) AS (
     SELECT e.key, e.value, 1 FROM jsonb_each(s.own) AS e
     UNION ALL
     SELECT f.key || '.' || e.key, e.value, f.depth + 1
       FROM flat AS f, jsonb_each(CASE jsonb_typeof(f.value) WHEN 'object' THEN f.value
                                                             ELSE '{}' END) AS e)
- SELECT jsonb_object_agg(f.key, CASE jsonb_typeof(f.value) WHEN 'array'
+ SELECT jsonb_object_agg('properties.' || f.key, CASE jsonb_typeof(f.value) WHEN 'array'
                                      THEN to_jsonb(f.value::text) ELSE f.value END
                          ORDER BY f.depth DESC)
    FROM flat AS f WHERE jsonb_typeof(f.value) <> 'object' AND f.value <> '[]')
