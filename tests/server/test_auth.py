@@ -314,7 +314,8 @@ def test_a_compressed_token_is_read(client: httpx.Client, minter: Minter) -> Non
 def test_a_list_without_the_right_is_forbidden(
     client: httpx.Client, minter: Minter, path: str
 ) -> None:
-    for urm in ({}, {"naksha": {"readFeatures": [{}]}}):
+    matrices: list[dict[str, Any]] = [{}, {"naksha": {"readFeatures": [{}]}}]
+    for urm in matrices:
         answer = client.get(f"/{path}", headers=bearer(minter(urm=urm, appId="visitor")))
         assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden")
     assert client.get(f"/{path}", headers=bearer(minter())).status_code == 200

@@ -76,8 +76,9 @@ class Registry:
         snapshot = await self.snapshot()
         return [found.value async for _, found in snapshot.list(f"{kind.kind}/", kind)]
 
-    async def create(self, thing: H, actor: Actor) -> H:
-        """Keep a new one; Conflict if there is one of that id."""
+    async def create(self, thing: H, actor: Actor, *, dry_run: bool = False) -> H:
+        """Keep a new one; Conflict if there is one of that id. A dry run checks everything and
+        keeps nothing."""
 
         async def change(edit: Edit) -> H:
             now = self._now_ms()
@@ -98,7 +99,7 @@ class Registry:
             edit.put(thing.key, made)
             return made
 
-        return await self._commit(change, f"create {thing.kind} {thing.id}", actor)
+        return await self._commit(change, f"create {thing.kind} {thing.id}", actor, dry_run)
 
     async def change(
         self,
@@ -120,6 +121,7 @@ class Registry:
         actor: Actor,
         *,
         if_match: Collection[str] | None = None,
+        dry_run: bool = False,
     ) -> Change[H]:
         """The same, with what it was. `if_match` are the ETags of which it must have one."""
 
@@ -141,7 +143,7 @@ class Registry:
             edit.put(made.key, made)
             return Change(old, made)
 
-        return await self._commit(change, f"change {kind.kind} {id}", actor)
+        return await self._commit(change, f"change {kind.kind} {id}", actor, dry_run)
 
     async def take_back(self, old: H, new: H, actor: Actor) -> None:
         """Put back what an object was, unless it was changed once more."""
@@ -214,7 +216,12 @@ class Registry:
         await self._entities.commit(change, message=f"forget {key}", app_id="naksha")
 
     async def remove_space(
-        self, id: str, actor: Actor, *, if_match: Collection[str] | None = None
+        self,
+        id: str,
+        actor: Actor,
+        *,
+        if_match: Collection[str] | None = None,
+        dry_run: bool = False,
     ) -> Removed:
         """Remove a space; says which collections nobody is stored in any more."""
 
@@ -222,17 +229,37 @@ class Registry:
             space = await _removed(edit, Space, id, actor, if_match)
             return Removed(space, await unused_without(edit, space))
 
-        return await self._commit(change, f"remove space {id}", actor)
+        return await self._commit(change, f"remove space {id}", actor, dry_run)
 
     async def _commit(
-        self, change: Callable[[Edit], Awaitable[R]], message: str, actor: Actor
+        self,
+        change: Callable[[Edit], Awaitable[R]],
+        message: str,
+        actor: Actor,
+        dry_run: bool = False,
     ) -> R:
-        return await self._entities.commit(
-            change, message=message, author=actor.author or "", app_id=actor.app_id
-        )
+        result: list[R] = []
+
+        async def simulated(edit: Edit) -> R:
+            result.append(await change(edit))
+            raise _DryRun
+
+        try:
+            return await self._entities.commit(
+                simulated if dry_run else change,
+                message=message,
+                author=actor.author or "",
+                app_id=actor.app_id,
+            )
+        except _DryRun:
+            return result[-1]
 
     def _now_ms(self) -> int:
         return self._realm.persistence.clock.now_ms()
+
+
+class _DryRun(Exception):
+    """Ends a commit that is only tried."""
 
 
 class Realm(Surroundings, Protocol):

@@ -35,14 +35,15 @@ _SETTINGS: Final = ("history_enabled", "max_age", "id_prefix", "author", "optima
 """What can be changed of a collection that is there."""
 
 
-async def create_space(realm: Realm, space: Space, actor: Actor) -> Space:
-    """Make a space, and the collections that are its own."""
+async def create_space(realm: Realm, space: Space, actor: Actor, *, dry_run: bool = False) -> Space:
+    """Make a space, and the collections that are its own. A dry run only checks."""
     # Whoever may not make it need not learn what there is in the storage.
     owned = msgspec.structs.replace(space, owner=space.owner or actor.owner)
     actor.rights.check(Right.MANAGE_SPACES, owned.resource())
     named = msgspec.structs.replace(space, collection_id=await _free_name(realm, space, actor))
-    made = await realm.registry.create(named, actor)
-    await _ensure(realm, await _stored(realm, made), actor)
+    made = await realm.registry.create(named, actor, dry_run=dry_run)
+    if not dry_run:
+        await _ensure(realm, await _stored(realm, made), actor)
     return made
 
 
@@ -53,15 +54,18 @@ async def change_space(
     actor: Actor,
     *,
     if_match: Collection[str] | None = None,
+    dry_run: bool = False,
 ) -> Space:
     """Change a space, and the settings of its collections with it. Versions that were given up
-    stay so, whatever it says."""
+    stay so, whatever it says. A dry run only checks."""
 
     def lasting(old: Space) -> Space:
         return changed(old).without_versions_before(old.min_version)
 
-    old, new = await realm.registry.exchange(Space, id, lasting, actor, if_match=if_match)
-    if new is not old:
+    old, new = await realm.registry.exchange(
+        Space, id, lasting, actor, if_match=if_match, dry_run=dry_run
+    )
+    if new is not old and not dry_run:
         before, after = await _stored(realm, old), await _stored(realm, new)
         await _follow_or_take_back(realm, Change(old, new), before, after, actor)
     return new
@@ -92,13 +96,16 @@ async def remove_space(
     *,
     if_match: Collection[str] | None = None,
     keeps_collection: bool = False,
+    dry_run: bool = False,
 ) -> Space:
     """Remove a space, its tags and its branches; a collection that no other space is stored in is
-    dropped, and can be restored for a while."""
+    dropped, and can be restored for a while. A dry run only checks."""
     space = await realm.registry.get(Space, id)
     if not keeps_collection:
         await _check_reachable(realm, await _stored(realm, space))
-    removed = await realm.registry.remove_space(id, actor, if_match=if_match)
+    removed = await realm.registry.remove_space(id, actor, if_match=if_match, dry_run=dry_run)
+    if dry_run:
+        return removed.space
     await forget_names(realm, removed.space, actor)
     if not keeps_collection:
         await _drop_unused(realm, removed, actor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from naksha.hub.reach import ServingRealm, pipeline_of, scope_in
 from naksha.hub.references import connectors_of
 from naksha.hub.registry import Realm
 from naksha.hub.rights import Right
+from naksha.hub.space_names import spaces_with_tag
 
 _SPACE_RIGHTS: Final = (Right.USE_SPACES, Right.MANAGE_SPACES, Right.ADMIN_SPACES)
 _FEATURE_RIGHTS: Final = (
@@ -32,17 +33,18 @@ class SpaceFilter(NamedTuple):
     owner: str = "*"
     """`me`, `others`, `*`, or an owner."""
     tags: frozenset[str] = frozenset()
-    """One of them, if there are any."""
+    """One of them, if there are any: a tag of the space, or of one of its versions."""
     region: str | None = None
     content_tests: tuple[Test, ...] = ()
 
-    def takes(self, space: Space, actor: Actor) -> bool:
-        """Whether a space is among them, as far as its configuration says so."""
+    def takes(self, space: Space, actor: Actor, tagged: Collection[str] = ()) -> bool:
+        """Whether a space is among them, as far as its configuration says so; `tagged` are the ids
+        of spaces with such a version tag."""
         is_mine = space.owner == actor.owner
         is_owned = {"*": True, "me": is_mine, "others": not is_mine}.get(
             self.owner, space.owner == self.owner
         )
-        has_tag = not self.tags or not self.tags.isdisjoint(space.tags)
+        has_tag = not self.tags or space.id in tagged or not self.tags.isdisjoint(space.tags)
         return is_owned and has_tag and self.region in (None, space.region)
 
 
@@ -58,10 +60,11 @@ async def listed(
     realm: ServingRealm, where: SpaceFilter, wanted: Wanted, actor: Actor
 ) -> list[dict[str, Any]]:
     """The spaces that an actor may see, as JSON, in the order of their ids."""
+    tagged = await spaces_with_tag(realm, where.tags) if where.tags else ()
     spaces = [
         space
         for space in await realm.registry.list(Space)
-        if where.takes(space, actor) and is_seen(space, actor)
+        if where.takes(space, actor, tagged) and is_seen(space, actor)
     ]
     told: list[dict[str, Any]] = [{} for _ in spaces]
     if where.content_tests or wanted.counts:

@@ -4,17 +4,19 @@ space of that id."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
 from naksha.hub.collections import scope_of
 from naksha.hub.context import Actor
-from naksha.hub.objects import Space
+from naksha.hub.objects import Space, StorageObject
 from naksha.hub.references import stored_in
 from naksha.hub.registry import Realm
 from naksha.model.errors import InUse, NakshaError, NotFound
 from naksha.spi.storage import Storage
-from naksha.versioning import Branch, Signed, branches, delete_branch, delete_tag, tags
+from naksha.versioning import Branch, Signed, Tag, branches, delete_branch, delete_tag, tags
+from naksha.versioning.records import everywhere
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,6 +36,26 @@ async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
             await _forget_branches(storage, scope, signed)
         except NakshaError as error:
             _log.warning("Names of the space %s are left in %s: %s", space.id, storage_id, error)
+
+
+async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
+    """The ids of spaces with a version tag of one of these names. A storage that does not answer is
+    left out."""
+    found: set[str] = set()
+    prefix = scope_of(realm.realm_id, "")
+    for thing in await realm.registry.list(StorageObject):
+        try:
+            known = await everywhere(await realm.storage(thing.id)) if thing.active else []
+        except NakshaError as error:
+            _log.warning("The tags of the storage %s are not known: %s", thing.id, error)
+            continue
+        scopes = {
+            one.record.scope.space or ""
+            for one in known
+            if isinstance(one.record, Tag) and one.record.name in names
+        }
+        found |= {scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix)}
+    return found
 
 
 async def _forget_branches(storage: Storage, scope: str, signed: Signed) -> None:

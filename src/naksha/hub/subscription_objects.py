@@ -87,7 +87,9 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
     kind: ClassVar[str] = "subscription"
     use_right: ClassVar[Right] = Right.USE_SUBSCRIPTIONS
     manage_right: ClassVar[Right] = Right.MANAGE_SUBSCRIPTIONS
-    computed: ClassVar[frozenset[str]] = frozenset({"type", "status", "destination", "config"})
+    computed: ClassVar[frozenset[str]] = frozenset(
+        {"type", "status", "destination", "config", "filters"}
+    )
     kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, *_SETTLED)
 
     source: Source
@@ -157,7 +159,46 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
         given["eventHandlerIds"] = [destination]
     if "granularity" not in given and isinstance(config, dict) and "type" in config:
         given["granularity"] = config["type"]
+    if given.get("filters") is not None:
+        filters = _filter_of(given.pop("filters"))
+        if given.setdefault("filter", filters) not in (filters, None, {}):
+            raise InvalidArgument("It differs from filter; send one of them", field="filters")
+        given["filter"] = filters
+    _check_members(given.get("filter"), ChangeFilter, "filter")
     return given
+
+
+def _filter_of(filters: object) -> dict[str, Any]:
+    """XYZ's filters in our form."""
+    if not isinstance(filters, dict):
+        raise InvalidArgument("It must be an object", field="filters")
+    found = {name: value for name, value in filters.items() if value is not None}
+    if str(found.pop("context", "DEFAULT")).upper() != "DEFAULT":
+        raise InvalidArgument("Only DEFAULT is supported", field="filters.context")
+    if "propertyFilter" in found:
+        if not isinstance(found["propertyFilter"], str):
+            raise InvalidArgument(
+                "It must be conditions such as p.speed>50&p.name=Main",
+                field="filters.propertyFilter",
+            )
+        found["properties"] = found.pop("propertyFilter")
+    _check_members(found, ChangeFilter, "filters")
+    return found
+
+
+def _check_members(value: object, kind: type[msgspec.Struct], field: str) -> None:
+    """Refuse members that would be ignored: a filter that is not applied delivers too much."""
+    if not isinstance(value, dict):
+        return
+    known = {each.encode_name for each in msgspec.structs.fields(kind)}
+    for name in value:
+        if name not in known:
+            raise InvalidArgument(
+                f"{name!r:.40} is not supported; supported are {', '.join(sorted(known))}",
+                field=f"{field}.{name}",
+            )
+    if kind is ChangeFilter:
+        _check_members(value.get("spatialFilter"), SpatialFilter, f"{field}.spatialFilter")
 
 
 def _check_source(source: Source) -> None:

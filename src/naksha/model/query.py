@@ -31,6 +31,10 @@ class Op(StrEnum):
     CONTAINS = "contains"
 
 
+GEOMETRY_TYPE: Final = ("geometry", "type")
+"""The one path into a geometry that can be tested."""
+
+
 class Test(msgspec.Struct, frozen=True, tag="test"):
     """`path op value`, for example `("properties", "speed") > 50`.
 
@@ -39,6 +43,7 @@ class Test(msgspec.Struct, frozen=True, tag="test"):
     properties. `CONTAINS` is JSON containment: the property contains the value. Nothing holds for a
     property that is absent, not even IS_NULL: who does not care asks for
     `Not(And((Test(path, EXISTS), Not(Test(path, IS_NULL)))))`. A path leads through objects only.
+    Of a geometry only the type (`GEOMETRY_TYPE`) can be tested.
     `ANY_STARTS_WITH` is about arrays: one of their elements is a text that starts with the value.
     """
 

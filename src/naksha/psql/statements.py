@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Bbox, Intersects, Op, Query, Spatial, States, id_hash
+from naksha.model.query import GEOMETRY_TYPE, Bbox, Intersects, Op, Query, Spatial, States, id_hash
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
@@ -424,7 +424,8 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 def _test(statement: Statement, test: PropertyTest) -> str:
     if len(test.path) > limits.JSON_DEPTH_MAX:
         return "false"  # no feature is nested so deep, and nothing holds for what is absent
-    path = path_of(statement, test.path)
+    is_type = test.path == GEOMETRY_TYPE
+    path = sql("geometry_type") if is_type else path_of(statement, test.path)
     if test.op in (Op.EXISTS, Op.IS_NULL):
         return sql(f"test_{test.op.value}", path=path)
     if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):

@@ -31,6 +31,7 @@ from naksha.server.gate import Gate
 from naksha.server.metrics import count_event
 from naksha.server.observing import Observing
 from naksha.server.opening import check_default_storage, open_hub
+from naksha.server.parameter_checks import ParameterChecks
 from naksha.server.routing import ROUTES
 from naksha.server.settings import Settings
 from naksha.server.shortcuts import Shortcuts
@@ -59,7 +60,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
     add_error_handlers(app)
     # The last one added is the outermost.
-    app.add_middleware(Shortcuts, routers=[routes.router for routes in ROUTES])
+    routers = [routes.router for routes in ROUTES]
+    app.add_middleware(Shortcuts, routers=routers)
+    app.add_middleware(ParameterChecks, routers=routers)
     app.add_middleware(
         Gate, settings=settings, doorkeeper=app.state.doorkeeper, turns=app.state.turns
     )

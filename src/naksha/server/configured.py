@@ -140,12 +140,17 @@ class Routes(Generic[H]):
         )
         return {**described, "status_code": status}
 
-    async def listed(self, asked: Asked) -> Response:
-        """All that the actor may see."""
+    async def listed(self, asked: Asked, ids: Collection[str] | None = None) -> Response:
+        """All that the actor may see, or those of some ids."""
         check_lists(self._kind, asked.actor)
         found = await asked.realm.registry.list(self._kind)
         return json_answer(
-            asked.request, [one.to_json() for one in found if is_seen(one, asked.actor)]
+            asked.request,
+            [
+                one.to_json()
+                for one in found
+                if is_seen(one, asked.actor) and (not ids or one.id in ids)
+            ],
         )
 
     async def found(self, id: str, asked: Asked) -> H:

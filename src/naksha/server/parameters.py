@@ -390,8 +390,8 @@ class TaggingParameters(BranchParameters):
     )
 
 
-class ReplaceParameters(TaggingParameters):
-    """Features by their whole content."""
+class ReplaceOneParameters(TaggingParameters):
+    """One feature by its whole content."""
 
     prefix_id: str = Field(
         "",
@@ -399,6 +399,11 @@ class ReplaceParameters(TaggingParameters):
         max_length=limits.FEATURE_ID_BYTES_MAX,
         description="Put before every id.",
     )
+
+
+class ReplaceParameters(ReplaceOneParameters):
+    """Features by their whole content."""
+
     transactional: bool = Field(
         True, description="False: what is right is written although something else is wrong."
     )

@@ -11,8 +11,9 @@ import msgspec
 import shapely
 
 from naksha.model import limits, quadkey
-from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported
 from naksha.model.query import (
+    GEOMETRY_TYPE,
     And,
     Bbox,
     Intersects,
@@ -167,6 +168,8 @@ def predicate_sql(
     if isinstance(predicate, Not):
         # A test on a property that is absent is null in SQL, and "not null" would be null too.
         return f"({predicate_sql(predicate.part, test_sql, level + 1)}) IS NOT TRUE"
+    if predicate.path[:1] == GEOMETRY_TYPE[:1] and predicate.path != GEOMETRY_TYPE:
+        raise NotSupported("Only the type of a geometry can be tested", field="where")
     return test_sql(predicate) if _can_hold(predicate) else "false"
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.query import Intersects, Op, Query, States
+from naksha.model.query import GEOMETRY_TYPE, Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.spi.cursor import Cursor
@@ -354,23 +354,29 @@ def _prefix(statement: Statement, column: str, prefix: str) -> str:
 def _test(statement: Statement, test: PropertyTest) -> str:
     for key in test.path:
         check_text(key)
+    document = "s.jsondata"
+    if test.path == GEOMETRY_TYPE:
+        document, test = "s.geometry", msgspec.structs.replace(test, path=GEOMETRY_TYPE[1:])
     named = json_path(test.path)
     if named is None:
-        return _holds(statement, test)
+        return _holds(statement, test, document)
     path = statement.value(named)
     if test.op in (Op.EXISTS, Op.IS_NULL):
-        return sql(f"test_{test.op.value}", path=path)
+        return sql(f"test_{test.op.value}", document=document, path=path)
     if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
-        return sql(f"test_{test.op.value}", path=path, value=statement.value(test.value))
-    if test.op in ORDER or test.op is Op.EQ:
-        operator = ORDER.get(test.op, "=")
-        if isinstance(test.value, str):
-            value = statement.value(test.value)
-            return sql("test_order_string", path=path, operator=operator, value=value)
-        if _is_plain_number(test.value):
-            value = statement.value(test.value)
-            return sql("test_order_number", path=path, operator=operator, value=value)
-    return _holds(statement, test)
+        value = statement.value(test.value)
+        return sql(f"test_{test.op.value}", document=document, path=path, value=value)
+    is_text = isinstance(test.value, str)
+    is_compared = test.op in ORDER or test.op is Op.EQ
+    if is_compared and (is_text or _is_plain_number(test.value)):
+        return sql(
+            "test_order_string" if is_text else "test_order_number",
+            document=document,
+            path=path,
+            operator=ORDER.get(test.op, "="),
+            value=statement.value(test.value),
+        )
+    return _holds(statement, test, document)
 
 
 def json_path(path: Sequence[str]) -> str | None:
@@ -380,9 +386,9 @@ def json_path(path: Sequence[str]) -> str | None:
     return "$" + "".join(f'."{key}"' for key in path)
 
 
-def _holds(statement: Statement, test: PropertyTest) -> str:
+def _holds(statement: Statement, test: PropertyTest, document: str) -> str:
     json_text(test.value)  # It must be some.
-    return sql("test_holds", test=statement.value(json_text(test)))
+    return sql("test_holds", document=document, test=statement.value(json_text(test)))
 
 
 def _is_plain_number(value: Any) -> bool:

@@ -264,7 +264,7 @@ class TestVirtualSpaces:
         [
             {},
             [],
-            {"custom": ["one"]},
+            {"special": ["one"]},
             {"group": ["one"], "merge": ["one"]},
             {"group": "one"},
             {"group": []},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound
+from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 from naksha.model.state import XYZ, State
 from tests.hub.writing.support import Desk, Feature, feature, properties_of
 
@@ -65,8 +65,7 @@ async def test_a_merge_needs_a_base_that_is_known(desk: Desk) -> None:
     other = (await desk.state("b")).uuid
     await desk.write(feature("b", n=2))
     cases: list[tuple[Feature | None, type[NakshaError]]] = [
-        (None, InvalidArgument),
-        ({"version": 77}, NotFound),
+        ({"version": 77}, Conflict),
         ({"uuid": other}, InvalidArgument),
     ]
     for number, (xyz, kind) in enumerate(cases):

@@ -24,7 +24,7 @@ from naksha.hub.language.query_string import decoded, raw_pairs
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.json_rules import json_problem
 from naksha.model.limits import INT8_MAX, PROPERTY_CONDITIONS_MAX, PROPERTY_VALUES_MAX
-from naksha.model.query import And, Not, Op, Or, Predicate
+from naksha.model.query import GEOMETRY_TYPE, And, Not, Op, Or, Predicate
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import CONFLICTING, XYZ
 from naksha.model.tags import normalise_tag
@@ -62,6 +62,14 @@ _NAMESPACE_TEXTS: Final = frozenset(
 )
 """Members of the namespace that hold text, also if it looks like a number."""
 _NAMESPACE_NUMBERS: Final = frozenset(["version", "createdAt", "updatedAt", "rtcts", "rtuts"])
+_GEOMETRY_TYPES: Final = {
+    name.lower(): name
+    for name in (
+        *("Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon"),
+        "GeometryCollection",
+    )
+}
+"""Clients write them in any case."""
 _OLDER_NAMES: Final = {"app_id": "appId"}
 
 
@@ -126,6 +134,10 @@ def _any_of(field: str, path: Path, op: Op, values: Sequence[str]) -> Predicate:
 
 
 def _test(field: str, path: Path, op: Op, text: str) -> Predicate:
+    if path[0] == "geometry" and path != GEOMETRY_TYPE:
+        raise InvalidArgument(
+            "cannot be queried; of a geometry only f.geometry.type can", field=field
+        )
     if text.lower() == ".null":
         return _null_test(path, op)
     if op is Op.CONTAINS and text.startswith(("{", "[")):
@@ -167,6 +179,8 @@ def _json(field: str, text: str) -> Any:
 
 
 def _value_reader(path: Path, op: Op) -> Callable[[str], Any]:
+    if path == GEOMETRY_TYPE:
+        return lambda text: _GEOMETRY_TYPES.get(_as_text(text).lower(), text)
     if path == ("properties", XYZ, "tags"):
         return lambda text: normalise_tag(_as_text(text))
     holds_text = path == ("id",) or (path[1:2] == (XYZ,) and path[-1] in _NAMESPACE_TEXTS)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from naksha.hub.objects import Connector
 from naksha.hub.space_changes import change_connector
 from naksha.server.config_documents import ConnectorDocument
 from naksha.server.configured import AskedDep, Routes, Tags
+from naksha.server.parameters import list_of
 
 router = APIRouter(tags=["connectors"])
 CONNECTORS: Final = "/hub/connectors"
@@ -21,9 +22,14 @@ _connectors: Final = Routes(Connector, ConnectorDocument, change_connector)
 
 @router.get(CONNECTORS, **_connectors.lists)
 @router.get(HANDLERS, **_connectors.lists)
-async def list_connectors(asked: AskedDep) -> Response:
+async def list_connectors(
+    asked: AskedDep,
+    id: Annotated[
+        list[str] | None, Query(description="Only these; repeated, or separated by commas.")
+    ] = None,
+) -> Response:
     """The connectors of the realm."""
-    return await _connectors.listed(asked)
+    return await _connectors.listed(asked, list_of(asked.request, "id"))
 
 
 @router.post(CONNECTORS, **_connectors.makes(status=201))

@@ -62,8 +62,8 @@ from naksha.server.parameters import (
     BranchParameters,
     DeleteParameters,
     IdParameters,
+    ReplaceOneParameters,
     ReplaceParameters,
-    ShapeParameters,
     TaggingParameters,
     WriteParameters,
     list_of,
@@ -149,7 +149,7 @@ async def get_feature(
     return whole(asked.request, shaped(found, shaping)[0].raw, GEO_JSON)
 
 
-def _all_versions(query: Wanted, ref: Everything, parameters: ShapeParameters) -> ReadFeatures:
+def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) -> ReadFeatures:
     states = msgspec.structs.replace(query, states=States.ALL, limit=limits.PAGE_MAX)
     return ReadFeatures(
         query=states, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
@@ -224,12 +224,13 @@ async def _write_many(
 async def put_feature(
     asked: AskedDep,
     feature_id: FeatureId,
-    parameters: Annotated[TaggingParameters, Query()],
+    parameters: Annotated[ReplaceOneParameters, Query()],
     if_match: IfMatch = None,
 ) -> Response:
-    """Create or replace a feature. The id in the path counts."""
+    """Create or replace a feature. The id in the path counts, after `prefixId`."""
     rules = Modification(if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE)
-    return await _write_one(asked, parameters, feature_id, rules, if_match)
+    id = check_feature_id(parameters.prefix_id + feature_id, field="prefixId")
+    return await _write_one(asked, parameters, id, rules, if_match)
 
 
 @router.patch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -36,14 +37,23 @@ KeepCollection = Annotated[
         description="Leave the collection, where no other space is stored in it, as it is.",
     ),
 ]
+DryRun = Annotated[
+    bool,
+    Query(alias="dryRun", description="Check the request and answer it, but change nothing."),
+]
 _spaces: Final = Routes(Space, SpaceDocument, change_space)
+_dry_spaces: Final = Routes(Space, SpaceDocument, partial(change_space, dry_run=True))
 
 
 class ListParameters(Parameters):
     """Which spaces, and what is said of them."""
 
     owner: str = Field("me", description="`me`, `others`, `*` for everybody, or the owner's id.")
-    tag: list[str] = Field([], description="Only those with one of these tags; commas separate.")
+    tag: list[str] = Field(
+        [],
+        description="Only those that have one of these as a tag or as a version tag; commas "
+        "separate.",
+    )
     region: str | None = Field(None, description="Only those of this region.")
     content_updated_at: str | None = Field(
         None,
@@ -84,12 +94,13 @@ async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Que
 
 
 @router.post(SPACES, **_spaces.makes("The space; without an id it gets one."))
-async def post_space(asked: AskedDep) -> Response:
+async def post_space(asked: AskedDep, dry_run: DryRun = False) -> Response:
     """Make a space, and its collection."""
     body = await asked.body()
     if body.get("id") is None:
         body["id"] = new_space_id()
-    made = await create_space(asked.realm, Space.from_json(body), asked.actor)
+    space = Space.from_json(body)
+    made = await create_space(asked.realm, space, asked.actor, dry_run=dry_run)
     return shown(asked.request, made)
 
 
@@ -104,25 +115,38 @@ async def get_space(space_id: str, asked: AskedDep) -> Response:
 
 
 @router.patch(SPACE, **_spaces.patches)
-async def patch_space(space_id: str, asked: AskedDep, tags: Tags) -> Response:
+async def patch_space(
+    space_id: str, asked: AskedDep, tags: Tags, dry_run: DryRun = False
+) -> Response:
     """Change a space by a merge patch: null takes away, lists are replaced."""
-    return await _spaces.patched(space_id, asked, tags)
+    return await (_dry_spaces if dry_run else _spaces).patched(space_id, asked, tags)
 
 
 @router.put(SPACE, **_spaces.replaces)
-async def put_space(space_id: str, asked: AskedDep, tags: Tags) -> Response:
+async def put_space(
+    space_id: str, asked: AskedDep, tags: Tags, dry_run: DryRun = False
+) -> Response:
     """Replace a space that is there."""
-    return await _spaces.replaced(space_id, asked, tags)
+    return await (_dry_spaces if dry_run else _spaces).replaced(space_id, asked, tags)
 
 
 @router.delete(SPACE, **_spaces.removes)
 async def delete_space(
-    space_id: str, asked: AskedDep, tags: Tags, keep_collection: KeepCollection = False
+    space_id: str,
+    asked: AskedDep,
+    tags: Tags,
+    keep_collection: KeepCollection = False,
+    dry_run: DryRun = False,
 ) -> Response:
     """Remove a space with its tags and branches. A collection that no other space is stored in is
     deleted after a grace period; until then it can be restored by a space that names it."""
     gone = await remove_space(
-        asked.realm, space_id, asked.actor, if_match=tags, keeps_collection=keep_collection
+        asked.realm,
+        space_id,
+        asked.actor,
+        if_match=tags,
+        keeps_collection=keep_collection,
+        dry_run=dry_run,
     )
     return removed(asked.request, gone)
 

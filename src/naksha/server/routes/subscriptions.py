@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from naksha.hub.handlers.authorization import check_active
@@ -29,16 +29,6 @@ from naksha.server.state import server_of
 from naksha.server.subscription_documents import SubscriptionDocument
 
 router = APIRouter(tags=["subscriptions"])
-
-
-async def _is_active(space_id: str, asked: AskedDep) -> None:
-    """Refuse what is about the changes of an inactive space."""
-    space = await asked.realm.registry.find(Space, space_id)
-    if space is not None:
-        check_active(space)
-
-
-_of_active: Final[dict[str, Any]] = {"dependencies": [Depends(_is_active)]}
 SUBSCRIPTIONS: Final = "/hub/subscriptions"
 SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
 OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
@@ -64,6 +54,13 @@ class Move(BaseModel):
     instance: str = Field(description="Its name, as `/hub/instances` tells it.")
 
 
+async def _check_active(space_id: str, asked: Asked) -> None:
+    """Refuse what is about the changes of an inactive space."""
+    space = await asked.realm.registry.find(Space, space_id)
+    if space is not None:
+        check_active(space)
+
+
 async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Response:
     """A subscription with its status; the first part of the tag is that of what can be changed."""
     told = _told(thing, await status_of(asked.realm, thing))
@@ -80,6 +77,7 @@ def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
         **thing.to_json(),
         "destination": thing.event_handler_ids[0],
         "config": {"type": thing.granularity.value},
+        "filters": msgspec.to_builtins(thing.filter),
         "status": status,
     }
 
@@ -212,21 +210,24 @@ async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
 # ---- Of a space, as XYZ has them -----------------------------------------------------------------
 
 
-@router.get(OF_SPACE, **_subscriptions.lists, **_of_active)
+@router.get(OF_SPACE, **_subscriptions.lists)
 async def list_of_space(space_id: str, asked: AskedDep) -> Response:
     """The subscriptions to a space."""
+    await _check_active(space_id, asked)
     return await _listed(asked, space_id)
 
 
-@router.post(OF_SPACE, **_MAKES, **_of_active)
+@router.post(OF_SPACE, **_MAKES)
 async def post_to_space(space_id: str, asked: AskedDep) -> Response:
     """Subscribe to a space."""
+    await _check_active(space_id, asked)
     return await _made(asked, {**await asked.body(), "source": {"spaceId": space_id}})
 
 
-@router.get(ONE_OF_SPACE, **_subscriptions.shows, **_of_active)
+@router.get(ONE_OF_SPACE, **_subscriptions.shows)
 async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> Response:
     """A subscription to a space."""
+    await _check_active(space_id, asked)
     return await _shown(asked, await _found(subscription_id, asked, space_id))
 
 
@@ -235,10 +236,10 @@ async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> R
     response_class=Response,
     responses={**_NOW, 201: _MAKES["responses"][201]},
     openapi_extra=_subscriptions.replaces["openapi_extra"],
-    dependencies=[Depends(_is_active)],
 )
 async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
     """Make a subscription to a space, or replace it."""
+    await _check_active(space_id, asked)
     if await asked.realm.registry.find(Subscription, subscription_id) is None:
         mine = {"id": subscription_id, "source": {"spaceId": space_id}}
         return await _made(asked, {**await asked.body(), **mine})
@@ -246,10 +247,11 @@ async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags
     return await _replaced(subscription_id, asked, tags)
 
 
-@router.delete(ONE_OF_SPACE, **_subscriptions.removes, **_of_active)
+@router.delete(ONE_OF_SPACE, **_subscriptions.removes)
 async def delete_of_space(
     space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags
 ) -> Response:
     """Remove a subscription to a space."""
+    await _check_active(space_id, asked)
     await _found(subscription_id, asked, space_id)
     return await _removed(subscription_id, asked, tags)

@@ -192,6 +192,10 @@ naksha_xyz_txn(jsondata) < {{value}}
 -- name: step
 ->{{key}}
 
+-- name: geometry_type
+-- As GeoJSON names it; null for a feature without geometry.
+to_jsonb(replace(ST_GeometryType(geo), 'ST_', ''))
+
 -- name: test_eq
 {{path}} = {{value}}::jsonb
 

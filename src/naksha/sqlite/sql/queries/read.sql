@@ -173,30 +173,30 @@ s.txn >= {{value}}
 s.txn < {{value}}
 
 -- name: test_exists
-json_type(s.jsondata, {{path}}) IS NOT NULL
+json_type({{document}}, {{path}}) IS NOT NULL
 
 -- name: test_is_null
-json_type(s.jsondata, {{path}}) = 'null'
+json_type({{document}}, {{path}}) = 'null'
 
 -- name: test_starts_with
-(json_type(s.jsondata, {{path}}) = 'text'
- AND substr(json_extract(s.jsondata, {{path}}), 1, length({{value}})) = {{value}})
+(json_type({{document}}, {{path}}) = 'text'
+ AND substr(json_extract({{document}}, {{path}}), 1, length({{value}})) = {{value}})
 
 -- name: test_any_starts_with
-(json_type(s.jsondata, {{path}}) = 'array'
- AND EXISTS (SELECT 1 FROM json_each(s.jsondata, {{path}}) AS t
+(json_type({{document}}, {{path}}) = 'array'
+ AND EXISTS (SELECT 1 FROM json_each({{document}}, {{path}}) AS t
               WHERE t.type = 'text' AND substr(t.value, 1, length({{value}})) = {{value}}))
 
 -- name: test_order_string
-(json_type(s.jsondata, {{path}}) = 'text'
- AND json_extract(s.jsondata, {{path}}) {{operator}} {{value}})
+(json_type({{document}}, {{path}}) = 'text'
+ AND json_extract({{document}}, {{path}}) {{operator}} {{value}})
 
 -- name: test_order_number
-(json_type(s.jsondata, {{path}}) IN ('integer', 'real')
- AND json_extract(s.jsondata, {{path}}) {{operator}} {{value}})
+(json_type({{document}}, {{path}}) IN ('integer', 'real')
+ AND json_extract({{document}}, {{path}}) {{operator}} {{value}})
 
 -- name: test_holds
-naksha_holds(s.jsondata, {{test}})
+naksha_holds(coalesce({{document}}, 'null'), {{test}})
 
 
 -- name: unmasked_id
