@@ -290,6 +290,7 @@ def test_audience_and_issuer_count_if_given(tmp_path: Path) -> None:
         ({"cid": "c", "aid": "x"}, "c", "x"),
         ({"appId": "a", "cid": "c", "userId": "u", "aid": "x"}, "a", "u"),
         ({"appId": None, "cid": "c", "userId": None}, "c", None),
+        ({"appId": None, "aid": "x"}, "x", "x"),
     ],
 )
 def test_app_and_author_by_either_name(
@@ -305,7 +306,7 @@ def test_app_and_author_by_either_name(
 @pytest.mark.parametrize(
     ("claims", "field"),
     [
-        ({"appId": None}, "appId"),
+        ({"appId": None, "userId": None}, "appId"),
         ({"appId": ""}, "appId"),
         ({"appId": 7}, "appId"),
         ({"appId": None, "cid": "x" * 257}, "cid"),

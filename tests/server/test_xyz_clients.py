@@ -325,3 +325,26 @@ def test_unknown_processors_and_listeners_are_refused(client: httpx.Client) -> N
         told = error(client.post("/spaces", json={**body, name: value}), 400)
         assert told["field"].startswith(name)
     assert client.post("/spaces", json={**body, "listeners": {}, "processors": []}).is_success
+
+
+# ---- Extending spaces ------------------------------------------------------------------------
+
+
+def test_an_extending_space_has_changesets_tags_and_versions_of_its_own(
+    client: httpx.Client,
+) -> None:
+    base = new_space(client)
+    put(client, base, point("a", n=1), point("base", n=1))
+    space = view_of(client, "extends", base)
+    first = put(client, space, point("a", n=2))["version"]
+    fine(client.post(f"{space}/tags", json={"id": "release"}))
+    second = put(client, space, point("a", n=3))["version"]
+    sets = fine(client.get(f"{space}/changesets", params={"startVersion": 0}))["versions"]
+    assert [int(version) for version in sets] == [first, second]
+    assert [tag["id"] for tag in fine(client.get(f"{space}/tags"))] == ["release"]
+    for ref in ("release", str(first)):
+        shown = fine(client.get(f"{space}/search", params={"versionRef": ref}))["features"]
+        assert {one["id"]: one["properties"]["n"] for one in shown} == {"a": 2, "base": 1}
+    every = fine(client.get(f"{space}/features/a", params={"version": "*"}))["features"]
+    assert [one["properties"]["n"] for one in every] == [2, 3]
+    error(client.get(f"{space}/search", params={"versionRef": "nothing"}), 404)

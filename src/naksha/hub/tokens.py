@@ -156,9 +156,12 @@ def actor_of(claims: Mapping[str, Any]) -> Actor:
     """
     app_claim, app_id = _first(claims, APP_CLAIMS)
     author_claim, author = _first(claims, AUTHOR_CLAIMS)
+    if app_id is None:  # XYZ's tokens may name the account alone
+        app_claim, app_id = author_claim, author
     if app_id is None:
         raise Unauthorized(
-            "The token names no application; it needs the claim appId or cid", field=APP_CLAIMS[0]
+            "The token names no application; it needs the claim appId, cid or aid",
+            field=APP_CLAIMS[0],
         )
     try:
         return Actor(

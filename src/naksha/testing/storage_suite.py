@@ -167,6 +167,7 @@ from naksha.testing.suite_partitioning import (  # noqa: E402
 )
 from naksha.testing.suite_query import (  # noqa: E402
     TestFilters,
+    TestGeometryTypes,
     TestPredicates,
     TestRandomQueries,
     TestSpatialQueries,
@@ -262,6 +263,7 @@ __all__ = [
     "TestFrozenOverlays",
     "TestGates",
     "TestGeometry",
+    "TestGeometryTypes",
     "TestGuards",
     "TestHistoryOff",
     "TestIdPrefix",

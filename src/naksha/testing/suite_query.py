@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shapely.geometry import Point, Polygon
 
 from naksha.model import query as q
+from naksha.model.errors import NotSupported
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ
 from naksha.model.version import HEAD, VersionSelector
@@ -247,6 +248,40 @@ async def nasty(storage: Storage) -> Handle:
         )
     )
     return handle
+
+
+class TestGeometryTypes:
+    @pytest.mark.parametrize(
+        ("predicate", "ids"),
+        [
+            (q.Test(q.GEOMETRY_TYPE, q.Op.EQ, "Point"), ["high", "point"]),
+            (q.Test(q.GEOMETRY_TYPE, q.Op.NE, "Point"), ["line"]),
+            (q.Test(q.GEOMETRY_TYPE, q.Op.EXISTS), ["high", "line", "point"]),
+            (q.Not(q.Test(q.GEOMETRY_TYPE, q.Op.EXISTS)), ["none"]),
+            (q.Test(q.GEOMETRY_TYPE, q.Op.IS_NULL), []),
+            (q.Test(q.GEOMETRY_TYPE, q.Op.STARTS_WITH, "Line"), ["line"]),
+            (q.Test(q.GEOMETRY_TYPE, q.Op.EQ, 7), []),
+        ],
+    )
+    async def test_features_by_the_type_of_their_geometry(
+        self, places: Handle, predicate: q.Predicate, ids: list[str]
+    ) -> None:
+        shapes: dict[str, Any] = {
+            "point": {"type": "Point", "coordinates": [1.0, 1.0]},
+            "high": {"type": "Point", "coordinates": [1.0, 1.0, 5.0]},
+            "line": {"type": "LineString", "coordinates": [[1.0, 1.0], [2.0, 2.0]]},
+            "none": None,
+        }
+        await places.create(*[feature(id, shape) for id, shape in shapes.items()])
+        version = await places.published()
+        query = Query(where=predicate)
+        assert ids_of(await places.states(query)) == ids
+        await places.delete(*shapes)
+        assert ids_of(await places.states(query, seq(version))) == ids
+
+    async def test_nothing_else_of_a_geometry_can_be_tested(self, places: Handle) -> None:
+        with pytest.raises(NotSupported):
+            await places.states(Query(where=q.Test(("geometry", "coordinates"), q.Op.EXISTS)))
 
 
 class TestSpatialQueries:

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
+from naksha.hub import version_requests
 from naksha.hub.handlers import layered_reads, layered_writes, merged_reads, origins
 from naksha.hub.handlers.layers import DeletionLayer, Layer, OwnLayer, SpaceLayer, Stack
 from naksha.hub.handlers.view_pins import pins_of, storages_of
@@ -51,6 +52,17 @@ from naksha.model.query import Query, States
 from naksha.model.version import Head
 from naksha.versioning.refs import MAIN_BRANCH, Named, One, parse_ref
 
+_OF_OWN_FEATURES: Final = (
+    version_requests.ReadChangesets,
+    version_requests.ReadVersionSpan,
+    version_requests.ReadHistory,
+    version_requests.ForgetVersions,
+    version_requests.ListTags,
+    version_requests.GetTag,
+    version_requests.PutTag,
+    version_requests.DropTag,
+)
+"""What a space that extends another one answers of its own features alone, as XYZ-Hub does."""
 DEFAULT: Final = "default"
 EXTENSION: Final = "extension"
 SUPER: Final = "super"
@@ -109,11 +121,23 @@ class ViewHandler:
                 return await self._version(event, request)
             case FindStorages():
                 return Whereabouts(await storages_of(event, self._layers))
+        if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
+            return await event.send_upstream()
         raise NotImplementedHere(
             f"A view does not answer {type(event.request).__name__}; ask one of its spaces"
         )
 
+    @property
+    def _has_own(self) -> bool:
+        """Whether the space has features of its own, over those of the space that it extends."""
+        return isinstance(self._layers[0], OwnLayer)
+
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
+        if self._has_own and request.query.states is States.ALL:
+            own: Features = await event.send_upstream(
+                msgspec.structs.replace(request, context=DEFAULT)
+            )
+            return own
         stack = await self._stack(event, request.context, request.ref)
         stack = stack._replace(only_ids=request.only_ids, names_origin=self._names_origin)
         query = self._query(event, request.query)
@@ -179,8 +203,19 @@ class ViewHandler:
                 f"{context!r:.40} is no context; it is one of {', '.join(parts)}", field="context"
             )
         if not is_head(ref):
+            ref = await self._untagged(event, ref)
             await check_version(event, parts[context], ref)
         return Stack(event, parts[context], ref)
+
+    async def _untagged(self, event: Event, ref: str) -> str:
+        """A version reference with the number of the version that a tag of the space names."""
+        parsed = parse_ref(ref)
+        is_name = isinstance(parsed, One) and isinstance(parsed.point, Named)
+        if not self._has_own or not is_name:
+            return ref
+        fixed = await event.send_upstream(GetVersion(ref=ref))
+        is_main = fixed is not None and fixed.ref.startswith(f"{MAIN_BRANCH}:")
+        return fixed.ref if is_main else ref
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
         stack = await self._written(event, request)
@@ -226,7 +261,9 @@ class ViewHandler:
             if not request.published or len(await storages_of(event, self._layers)) > 1:
                 return None
         else:
-            await check_version(event, self._layers, request.ref)
+            ref = await self._untagged(event, request.ref)
+            request = msgspec.structs.replace(request, ref=ref)
+            await check_version(event, self._layers, ref)
         versions = [await layer.ask(event, request) for layer in self._layers]
         known = [version for version in versions if version is not None]
         if len(known) < len(versions):
