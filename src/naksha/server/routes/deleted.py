@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 
 from naksha.hub.language.tags import id_list
 from naksha.hub.requests import PurgeFeatures, ReadFeatures
@@ -48,9 +49,15 @@ async def list_deleted(
     return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
 
 
+class PurgeParameters(BranchParameters):
+    """Which features are purged."""
+
+    id: list[str] = Field([], description="Ids; repeated, or separated by commas.")
+
+
 @router.delete(DELETED, response_class=Response, responses=writes("What was done.", _PURGED))
 async def purge_deleted(
-    asked: AskedDep, parameters: Annotated[BranchParameters, Query()]
+    asked: AskedDep, parameters: Annotated[PurgeParameters, Query()]
 ) -> Response:
     """Purge deleted features by their ids. Past versions show them until their history expires."""
     ids = id_list(raw_query(asked.request))
