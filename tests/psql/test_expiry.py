@@ -262,7 +262,7 @@ async def test_tomorrow_is_prepared_only_where_today_is_used(aging: Aging) -> No
     await aging.create("idle")
     await aging.storage.maintain()
     assert (await aging.partitions())[-1] == "2031_03_11"
-    assert (await aging.partitions("naksha_tx"))[-1] == "2031_03_11"
+    assert "2031_03_11" in await aging.partitions("naksha_tx")
     assert await aging.partitions("idle_hst") == []
     aging.clock.day = TODAY + timedelta(days=1)
     await aging.storage.maintain()

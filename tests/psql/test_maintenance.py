@@ -11,10 +11,12 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
+from naksha.model.errors import InUse, NakshaError
 from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage, maintenance
 from naksha.psql.maintainer import Maintainer
+from naksha.psql.maintenance import StepBackoff
 from tests.psql.aging import Aging, aging_storage, ms
 from tests.psql.support import connect_to, until
 
@@ -45,7 +47,9 @@ async def test_days_become_months_and_months_years(winter: Aging) -> None:
     await winter.storage.maintain()
     left = ["2030", "2031_01", "2031_02_04", "2031_02_05"]
     assert await winter.partitions() == [*left, "2031_02_06"]
-    assert await winter.partitions("naksha_tx") == [*left, "2031_02_06"]
+    log = [name for name in await winter.partitions("naksha_tx") if name.startswith("203")]
+    # The log has every day, so that it had 50 of them before the last month.
+    assert log == ["2030", "2031_01", "2031_02"]
     assert await winter.everything() == before
     assert not [name for name in await winter.tables() if "_new_" in name]
     await winter.storage.maintain()
@@ -92,8 +96,9 @@ async def test_merged_tables_are_as_if_made_at_once(winter: Aging) -> None:
         return {"i": definitions, "t": sorted(row[0] for row in triggers), "k": tuple(kept or ())}
 
     await winter.storage.maintain()
-    for parent in ("roads_hst", "naksha_tx"):
-        day = await shape(f"{parent}_2031_02_04")
+    tail = (await winter.partitions("naksha_tx"))[-1]
+    for parent, young in (("roads_hst", "2031_02_04"), ("naksha_tx", tail)):
+        day = await shape(f"{parent}_{young}")
         assert day["i"]
         assert await shape(f"{parent}_2030") == day
         assert await shape(f"{parent}_2031_01") == day
@@ -340,3 +345,91 @@ async def test_a_storage_can_maintain_itself(winter: Aging) -> None:
         await until(merged)
     finally:
         await itself.close()
+
+
+# ---- What is not ours, and what fails ------------------------------------------------------------
+
+
+async def test_tables_of_others_survive_whatever_they_are_called(winter: Aging) -> None:
+    foreign = ["customer_hst_2024", "customer_hst_2024_01_02", "roads_hst_2024", "naksha_tx_2024",
+               "roads_hst_new_2030", "roads_hst_new_stuff"]  # fmt: skip
+    for name in foreign:
+        await winter.plain.execute(f"CREATE TABLE {name} AS SELECT 1 AS i")
+    await winter.plain.execute("DROP TABLE roads_hst_new_2030")
+    await winter.storage.maintain()
+    kept = set(foreign) - {"roads_hst_new_2030"}
+    assert kept <= await winter.tables()
+    for name in kept:
+        assert await winter.plain.fetchval(f"SELECT i FROM {name}") == 1
+
+
+async def test_a_table_of_others_in_the_place_of_a_merged_one_survives(winter: Aging) -> None:
+    await winter.plain.execute("CREATE TABLE roads_hst_new_2030 AS SELECT 1 AS i")
+    with pytest.raises(NakshaError, match="roads_hst_new_2030"):
+        await winter.storage.maintain()
+    assert await winter.plain.fetchval("SELECT i FROM roads_hst_new_2030") == 1
+
+
+async def test_a_day_is_never_a_table_of_others(aging: Aging) -> None:
+    name = f"roads_hst_{aging.clock.day:%Y_%m_%d}"
+    await aging.plain.execute(f"CREATE TABLE {name} AS SELECT 1 AS i, 2 AS geo, 3 AS jsondata")
+    found = "SELECT naksha_partition_of('roads_hst', naksha_day_txn($1))"
+    assert await aging.plain.fetchval(found, aging.clock.day) is None
+
+
+async def test_a_view_on_a_dropped_collection_delays_nothing_else(
+    aging: Aging, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, every round ended there, for all collections and the log."""
+    for name in ("bridges", "tunnels"):
+        await aging.create(name)
+    await aging.plain.execute("CREATE VIEW seen AS SELECT * FROM bridges")
+    for name in ("bridges", "tunnels"):
+        await aging.storage.run(lambda s, name=name: s.drop_collection(name), "app")  # type: ignore[misc]
+    await aging.write_days(FIRST, 3)
+    aging.clock.day += timedelta(days=1)
+    with pytest.raises(InUse, match=r"removal of bridges: .*view seen depends on"):
+        await aging.storage.maintain()
+    tables = await aging.tables()
+    assert "bridges" in tables
+    assert "tunnels" not in tables
+    info = await aging.storage.collection("roads")
+    assert info.estimated_feature_count > 0
+    await aging.plain.execute("DROP VIEW seen")
+    await aging.storage.maintain()
+    assert "bridges" not in await aging.tables()
+
+
+async def test_a_step_that_fails_is_tried_again_after_longer_and_longer_pauses() -> None:
+    now = [0.0]
+    backoff = StepBackoff(lambda: now[0])
+    pauses = []
+    for _ in range(15):
+        assert backoff.is_due("step")
+        backoff.failed("step")
+        pause = 0.0
+        while not backoff.is_due("step"):
+            now[0] += 60
+            pause += 60
+        pauses.append(pause)
+    assert pauses[:4] == [60, 120, 240, 480]
+    assert pauses[-1] == 86_400
+    assert backoff.is_due("another step")
+    backoff.done("step")
+    backoff.failed("step")
+    now[0] += 60
+    assert backoff.is_due("step")
+
+
+async def test_in_the_background_other_steps_go_on_beside_a_failing_one(aging: Aging) -> None:
+    await aging.create("bridges")
+    await aging.plain.execute("CREATE VIEW seen AS SELECT * FROM bridges")
+    await aging.storage.run(lambda s: s.drop_collection("bridges"), "app")
+    aging.clock.day += timedelta(days=1)
+    backoff = StepBackoff()
+    with pytest.raises(InUse):
+        await aging.storage._maintain(None, backoff)
+    await aging.write()
+    await aging.storage._maintain(None, backoff)  # The step that failed is not due yet.
+    info = await aging.storage.collection("roads")
+    assert info.estimated_feature_count > 0

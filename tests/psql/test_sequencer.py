@@ -98,7 +98,7 @@ def test_draws_by_hand_do_what_the_schema_does() -> None:
     body = body[: body.index("END $$")]
     marks = [
         "pg_advisory_xact_lock_shared(naksha_lock_class(), 0)",
-        "pg_advisory_xact_lock_shared((SELECT last_value FROM naksha_tx_object_id_seq))",
+        "coalesce(pg_sequence_last_value('naksha_tx_object_id_seq'), 1)",
         "nextval('naksha_tx_object_id_seq')",
         "set_config(naksha_var('txn')",
     ]

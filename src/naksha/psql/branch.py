@@ -40,6 +40,7 @@ class PsqlBranch(BranchView, Applying):
         self._sequencer = main._sequencer
         self._clock = main._clock
         self._connect = main._connect
+        self._days = main._days
 
     async def close(self) -> None:
         """Nothing to do: the storage is closed by those who opened it."""

@@ -27,6 +27,7 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "40001": errors.Retryable,
     "40P01": errors.Retryable,
     "55P03": errors.Retryable,
+    "2BP01": errors.InUse,
     "23514": errors.InvalidArgument,
     "22000": errors.InvalidArgument,
     "22003": errors.InvalidArgument,
@@ -87,6 +88,8 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
         "collection_id": detail.get("collection"),
     }
     message = str(error.args[0]) if error.args else str(error)
+    if state == "2BP01" and getattr(error, "detail", None):
+        message += f": {error.detail}"  # It names the objects that depend on the table.
     kind = _BY_STATE.get(state)
     if kind is None:
         return of_state(state, message)

@@ -2,9 +2,12 @@
 
 Every step is a transaction of its own and may be repeated, so a round that dies leaves nothing
 half done. Nothing waits long for a lock: a step that cannot have its moment is left to the next
-round. Old partitions of history and log are merged in three steps: the merged table is made
-beside them; transactions that began before it was there come to their end (their snapshots would
-see it empty); then it takes the place of the old ones within a moment.
+round. A step that fails keeps no other from being done: the round goes on, and reports in the end
+what failed. In the background such a step is tried again after ever longer pauses.
+
+Old partitions of history and log are merged in three steps: the merged table is made beside them;
+transactions that began before it was there come to their end (their snapshots would see it empty);
+then it takes the place of the old ones within a moment.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from typing import Any, Final
 import asyncpg
 
 from naksha.model import limits
-from naksha.model.errors import Retryable
+from naksha.model.errors import NakshaError, Retryable
 from naksha.psql.driver import Connection
+from naksha.psql.errors import of
 from naksha.psql.sql import ident, queries, sql
 
 MAINTENANCE: Final = 4
@@ -35,6 +39,9 @@ SWAP_TRIES_MAX: Final = 40
 DETACH_MS_MAX: Final = 30_000
 """DETACH CONCURRENTLY waits for readers of the history; what it leaves is finished later."""
 PAUSE_S: Final = 0.1
+BACKOFF_S_MIN: Final = 60.0
+BACKOFF_S_MAX: Final = 86_400.0
+"""Pauses before a step that failed is tried again in the background; each is twice the last."""
 LOG_TABLE: Final = "naksha_tx"
 
 Step = Callable[[], Awaitable[None]]
@@ -49,11 +56,37 @@ _POSTPONED: Final = (
 """Somebody is in the way; the next round tries again."""
 
 
-async def maintain(connection: Connection, now_ms: int | None) -> None:
-    """Do all that is due, when no other maintainer is at work."""
+class StepBackoff:
+    """The steps that failed in earlier rounds, and when each of them is tried again."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._failed: dict[str, tuple[int, float]] = {}
+
+    def is_due(self, step: str) -> bool:
+        return step not in self._failed or self._now_s() >= self._failed[step][1]
+
+    def failed(self, step: str) -> None:
+        count = self._failed.get(step, (0, 0.0))[0] + 1
+        pause = min(BACKOFF_S_MIN * 2 ** min(count - 1, 20), BACKOFF_S_MAX)
+        self._failed[step] = (count, self._now_s() + pause)
+
+    def done(self, step: str) -> None:
+        self._failed.pop(step, None)
+
+
+async def maintain(
+    connection: Connection, now_ms: int | None, backoff: StepBackoff | None = None
+) -> None:
+    """Do all that is due, when no other maintainer is at work. Without `backoff` that includes the
+    steps that failed just before.
+
+    Raises:
+        NakshaError: Some steps failed, which are named; all others are done.
+    """
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
-        await Round(connection, now).run()
+        await Round(connection, now, backoff).run()
 
 
 async def expire(connection: Connection, collection: str, cutoff: int) -> None:
@@ -84,9 +117,13 @@ async def alone(connection: Connection) -> Any:
 class Round:
     """One round on one connection, which holds the maintainer's lock."""
 
-    def __init__(self, connection: Connection, now_ms: int) -> None:
+    def __init__(
+        self, connection: Connection, now_ms: int, backoff: StepBackoff | None = None
+    ) -> None:
         self._run = connection
         self._now_ms = now_ms
+        self._backoff = backoff or StepBackoff()
+        self._failures: list[tuple[str, NakshaError]] = []
 
     async def run(self) -> None:
         await self._try("sweep", self._sweep)
@@ -99,6 +136,9 @@ class Round:
         keep_days = await self._run.fetchval(queries()["log_keep_days"])
         await self._try("merge of the log", lambda: self._merge(LOG_TABLE, keep_days))
         await self._try("preparing the log", lambda: self._prepare(LOG_TABLE))
+        if self._failures:
+            reasons = "; ".join(f"{what}: {error}" for what, error in self._failures)
+            raise type(self._failures[0][1])(f"Maintenance is incomplete: {reasons}")
 
     async def _collection(self, collection: Any) -> None:
         name: str = collection["id"]
@@ -113,11 +153,21 @@ class Round:
             await self._try(f"preparing {name}", lambda: self._prepare(history))
 
     async def _try(self, what: str, step: Step) -> None:
-        """Do a step; when somebody is in the way, leave it to the next round."""
+        """Do a step, unless it failed a short while ago. When another transaction is in the way it
+        is left to the next round; any other failure is reported at the end of this one."""
+        if not self._backoff.is_due(what):
+            return
         try:
             await step()
         except _POSTPONED as error:
             _log.info("Maintenance postponed: %s (%s)", what, error)
+        except asyncpg.PostgresError as error:
+            if self._run.is_closed():
+                raise
+            self._backoff.failed(what)
+            self._failures.append((what, of(error)))
+        else:
+            self._backoff.done(what)
 
     async def _mend(self, table: str) -> None:
         await self._run.execute(queries()["mend_triggers"], table)

@@ -51,6 +51,11 @@ class Sequencer:
         self._elected = False
         self.news: Final = News(LOOK_S)
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether this storage publishes for writers without the library."""
+        return self._elected
+
     def start(self) -> None:
         """Begin; the first thing done is to publish what others left."""
         self._wake.set()

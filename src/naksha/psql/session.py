@@ -38,8 +38,8 @@ class PsqlSession(PsqlReader, CheckedSession):
         prepare: Prepare | None = None,
         scope: Collection[str] | None = None,
     ) -> None:
-        """`prepare` makes the tables of a collection on the branch; `scope` has the collections
-        that may be written to."""
+        """`prepare` makes the tables that a write to a collection needs; `scope` has the
+        collections that may be written to."""
         super().__init__()
         self._scope = scope
         self._branch = branch
@@ -93,8 +93,8 @@ class PsqlSession(PsqlReader, CheckedSession):
         return list(rows)
 
     async def call_features(self, name: str, collection: str, *values: Any) -> list[Any]:
-        """The same for features. On a branch their tables are made first, by somebody else: until
-        our commit nobody would see them, and all others would have to wait for it."""
+        """The same for features. Missing tables are made first, in another transaction: made in
+        this one, they would block all other writers that need them until its commit."""
         self.check_usable()
         if self._prepare is not None and collection not in self._prepared:
             try:
@@ -109,6 +109,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         check_collection_id(info.id, field="id")
         settings = msgspec.json.encode(info).decode()
         rows = await self.call("collection_create", None, info.id, settings)
+        self._prepared.add(info.id)  # Until our commit no other transaction needs its tables.
         return _INFO.decode(rows[0][0])
 
     async def change_collection(self, collection: str, change: CollectionChange) -> CollectionInfo:

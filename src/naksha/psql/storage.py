@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import date
+from functools import partial
 from typing import Any, Final, Self
 
 import asyncpg
@@ -25,6 +26,7 @@ from naksha.psql.background import Background
 from naksha.psql.branch import PsqlBranch
 from naksha.psql.bulk_storage import BulkStorage
 from naksha.psql.checks import mismatches
+from naksha.psql.days import Days, DaysAhead
 from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
 from naksha.psql.errors import translated
 from naksha.psql.install import (
@@ -39,7 +41,7 @@ from naksha.psql.install import (
 )
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
-from naksha.psql.maintenance import expire, maintain
+from naksha.psql.maintenance import StepBackoff, expire, maintain
 from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
 from naksha.psql.sequencer import Follower, Sequencer
@@ -96,6 +98,7 @@ class PsqlStorage(BulkStorage, Applying):
         self._sequencer = sequencer
         self._clock = clock
         self._connect = servers.primary.connect
+        self._days = Days(connections, self._connect, clock)
         # `_replica` takes the next one in turn; their number says how much may go on at once.
         replicas = [self._replica] * len(servers.replicas)
         self._partitionings = Partitionings(self._primary, self._publish, replicas)
@@ -169,14 +172,19 @@ class PsqlStorage(BulkStorage, Applying):
         storage = cls(connections, servers, identity, sequencer, clock)
         assert access is not None
         storage._access = access._replace(may_write=not read_only)
+        if not read_only:
+            await storage._days.prepare_log(storage._now_ms())
         storage._start_background(maintain_every_s, partition_every_s)
         return storage
 
     def _start_background(self, maintain_every_s: float | None, partition_s: float | None) -> None:
         if maintain_every_s is not None and self._access.maintains:
-            self._background.append(Maintainer(self.maintain, maintain_every_s))
+            work = partial(self._maintain, None, StepBackoff())
+            self._background.append(Maintainer(work, maintain_every_s))
         elif maintain_every_s is not None:
             _log.warning("Storage %s is not maintained: %s", self.id, _OWNER_MAINTAINS)
+        if self._access.may_write:
+            self._background.append(DaysAhead(self._days, lambda: self._sequencer.is_elected))
         if partition_s is not None and self._access.may_write:
             news, connect = self._sequencer.wait_for_news, self._servers.primary.connect
             self._background.append(Partitioner(self._partitionings, connect, news, partition_s))
@@ -354,14 +362,19 @@ class PsqlStorage(BulkStorage, Applying):
 
     async def maintain(self, now_ms: int | None = None) -> None:
         self._check_maintains()
-        if now_ms is None and self._clock is not None:
-            now_ms = self._clock.now_ms()
+        await self._maintain(now_ms, None)
+
+    async def _maintain(self, now_ms: int | None, backoff: StepBackoff | None) -> None:
+        if now_ms is None:
+            now_ms = self._now_ms()
         await drop_due(self, now_ms or time.time_ns() // 1_000_000)
         await self._publish()
-        with translated():
-            async with acquired(self._connections) as connection:
-                await maintain(connection, now_ms)
-        await refresh_outdated(self._partitionings, self._connect)
+        try:
+            with translated():
+                async with acquired(self._connections) as connection:
+                    await maintain(connection, now_ms, backoff)
+        finally:
+            await refresh_outdated(self._partitionings, self._connect)
 
 
 async def _identity_on(connection: Connection) -> StorageIdentity:

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 from naksha.model import limits
@@ -16,6 +17,7 @@ from naksha.model.names import check_app_id, check_author, check_text
 from naksha.model.query import Query
 from naksha.model.txn import LAST_MS, check_dated
 from naksha.model.version import Version
+from naksha.psql.days import Days
 from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
@@ -41,6 +43,7 @@ class Writing(PsqlReader):
     _sequencer: Sequencer
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
+    _days: Days
     _scope: Collection[str] | None = None
 
     @property
@@ -90,9 +93,10 @@ class Writing(PsqlReader):
             # Without a clock of its own the storage goes by the clock of the server.
             check_dated(at_ms, LAST_MS if self._clock is None else self._clock.now_ms())
             await self._publish()
-        now_ms = at_ms if self._clock is None or at_ms is not None else self._clock.now_ms()
+        now_ms = at_ms if at_ms is not None else self._days.now_ms()
+        await self._days.prepare_log(now_ms)
         async with acquired(self._connections, leaves_nothing=True) as connection:
-            prepare = None if self._branch == NO_BRANCH else self._prepare
+            prepare = partial(self._prepare, now_ms)
             session = PsqlSession(connection, self._info, self._branch, prepare, self._scope)
             transaction = connection.transaction()
             with translated():
@@ -123,20 +127,28 @@ class Writing(PsqlReader):
         txns = [layer.txn for layer in self._branch]
         await connection.fetchval(queries()["tx_branch"], overlays, txns)
 
-    async def _prepare(self, connection: Connection, collection: str) -> None:
-        """Make the tables of a collection on the branch, when they are not there yet. On a
-        connection of its own: those of the pool may all be waiting for us."""
+    async def _prepare(self, now_ms: int | None, connection: Connection, collection: str) -> None:
+        """Make what a write to a collection needs, before it: on a branch its tables, and today's
+        partition of its history."""
         overlay = self._branch[0].overlay
         with translated():
-            rows = await connection.fetch(queries()["overlay_tables"], collection, [overlay])
-            if any(row["table"] is not None for row in rows):
-                return
-            now_ms = None if self._clock is None else self._clock.now_ms()
-            other = await self._connect()
-            try:
-                await other.execute(queries()["overlay_prepare"], collection, overlay, now_ms)
-            finally:
-                await other.close()
+            if overlay != 0:
+                await self._prepare_overlay(connection, collection, overlay, now_ms)
+            await self._days.prepare_history(connection, collection, overlay, now_ms)
+
+    async def _prepare_overlay(
+        self, connection: Connection, collection: str, overlay: int, now_ms: int | None
+    ) -> None:
+        """Make the tables of a collection on the branch, when they are not there yet. On a
+        connection of its own: those of the pool may all be waiting for us."""
+        rows = await connection.fetch(queries()["overlay_tables"], collection, [overlay])
+        if any(row["table"] is not None for row in rows):
+            return
+        other = await self._connect()
+        try:
+            await other.execute(queries()["overlay_prepare"], collection, overlay, now_ms)
+        finally:
+            await other.close()
 
     async def run(
         self,

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import Final
 
-from naksha.model.errors import CollectionNotFound, InUse
+from naksha.model.errors import CollectionNotFound, InUse, Retryable
 from naksha.spi.storage import Storage, WriteSession
 
 APP_ID: Final = "naksha"
@@ -23,7 +23,7 @@ async def drop_due(storage: Storage, now_ms: int) -> None:
             await storage.run(partial(_drop, collection=info.id, now_ms=now_ms), APP_ID)
         except CollectionNotFound:
             continue
-        except InUse as error:
+        except (InUse, Retryable) as error:
             _log.warning("The deletion of collection %s is due: %s", info.id, error.message)
 
 

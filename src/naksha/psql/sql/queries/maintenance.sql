@@ -64,3 +64,16 @@ SELECT naksha_refresh_statistics($1)
 
 -- name: prepare_tomorrow
 SELECT naksha_prepare_tomorrow($1, $2)
+
+-- name: prepare_log
+SELECT naksha_prepare_log($1)
+
+-- name: prepare_history
+SELECT naksha_prepare_history($1, $2, $3)
+
+-- name: history_ready
+SELECT naksha_history_ready($1, $2, $3)
+
+-- name: histories_in_use
+SELECT id || '_hst' AS parent FROM naksha_collection
+ WHERE dropped_at = 0 AND off_since IS NULL ORDER BY id

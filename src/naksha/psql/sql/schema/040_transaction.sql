@@ -140,6 +140,21 @@ CREATE OR REPLACE FUNCTION naksha_lock_class() RETURNS int4
 STABLE PARALLEL SAFE
 RETURN 'naksha_tx_object_id_seq'::regclass::oid::int8::bit(32)::int4;
 
+-- A session or a prepared transaction for people: pid, application, state and age, last statement.
+CREATE OR REPLACE FUNCTION naksha_session(pid int, owner text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    IF pid IS NULL THEN
+        RETURN (SELECT format('prepared transaction %L since %s', p.gid, p.prepared)
+                  FROM pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+                 WHERE x.locktype = 'transactionid' AND x.virtualtransaction = naksha_session.owner
+                 LIMIT 1);
+    END IF;
+    RETURN (SELECT format('backend %s (%s), %s since %s: %s', a.pid, a.application_name, a.state,
+                          coalesce(a.xact_start, a.state_change), left(a.query, 200))
+              FROM pg_stat_activity a WHERE a.pid = naksha_session.pid);
+END $$;
+
 -- Rolls the sequence forward to the day that begins with `first`; never backwards.
 -- The lock must end before the transaction does, and whatever happens: it belongs to the
 -- subtransaction of this block, which is always rolled back. Sequences are not.
@@ -168,7 +183,9 @@ DECLARE
     n     int8;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 0);
-    PERFORM pg_advisory_xact_lock_shared((SELECT last_value FROM naksha_tx_object_id_seq));
+    -- A query on the sequence would hold one lock more.
+    PERFORM pg_advisory_xact_lock_shared(
+        coalesce(pg_sequence_last_value('naksha_tx_object_id_seq'), 1));
     n := nextval('naksha_tx_object_id_seq');
     IF n < first THEN
         n := naksha_tx_roll(first);
@@ -200,19 +217,43 @@ BEGIN
     PERFORM naksha_ensure_day('naksha_tx', txn);
 END $$;
 
--- Adds a signal to the log; the same (action, id) again keeps the first row.
+-- The partition of the log that a transaction is written to, by its name: a statement on the log as
+-- a whole locks all its indices, and those of every partition that it reads. The tail (106) may be
+-- replaced by days at any moment, so it is locked, and then it must still be the right one.
+CREATE OR REPLACE FUNCTION naksha_log_partition(txn int8) RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    part text;
+BEGIN
+    LOOP
+        part := naksha_ensure_day('naksha_tx', txn);
+        EXIT WHEN part NOT LIKE 'naksha\_tx\_from\_%';
+        BEGIN
+            EXECUTE format('LOCK TABLE %I IN ROW EXCLUSIVE MODE', part);
+            EXIT WHEN part = naksha_partition_of('naksha_tx', txn);
+        EXCEPTION WHEN undefined_table THEN
+            CONTINUE;
+        END;
+    END LOOP;
+    RETURN part;
+END $$;
+
+-- Adds a signal to the log; the same (action, id) again keeps the first row. No other transaction
+-- has our number, so nobody adds the same one between the look and the insert.
 CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
-SET naksha.depth = '' AS $$
+SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    drawn int8 := naksha_txn();  -- Before the statement: a table in use gets no new partition.
+    drawn int8 := naksha_txn();
 BEGIN
     PERFORM naksha_mark_own();
-    INSERT INTO naksha_tx (ts, seq_ts, txn, action, id, app_id, author, overlay)
-    VALUES (naksha_now(), nullif(current_setting('naksha.now', true), '')::timestamptz,
-            drawn, signal_action, signal_id, naksha_app_id(), naksha_author(),
-            naksha_top_overlay())
-    ON CONFLICT (txn, action, id) DO NOTHING;
+    EXECUTE naksha_planned('timestamptz, timestamptz, int8, text, text, text, text, int4', format(
+        'INSERT INTO %1$I (ts, seq_ts, txn, action, id, app_id, author, overlay) '
+        'SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE NOT EXISTS (SELECT FROM %1$I '
+        'WHERE txn = $3 AND action = $4 AND id = $5)', naksha_log_partition(drawn)))
+        || format('(%L, %L, %L, %L, %L, %L, %L, %L)', naksha_time_text(naksha_now()),
+                  nullif(current_setting('naksha.now', true), ''), drawn, signal_action, signal_id,
+                  naksha_app_id(), naksha_author(), naksha_top_overlay());
     PERFORM set_config(naksha_var('logged'), drawn::text, true);
 END $$;
 
@@ -264,7 +305,7 @@ RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area
 
 CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
-SET naksha.depth = '' AS $$
+SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     name text := naksha_var('changes_' || collection_number);
     sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
@@ -273,12 +314,13 @@ BEGIN
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
         RETURN;  -- With immediate constraints the signal comes before its counts.
     END IF;
-    EXECUTE format('UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7 '
-                   'WHERE txn = $1 AND action = ''MODIFY_FEATURES'' AND id = $2',
-                   naksha_partition_of('naksha_tx', naksha_txn()))
-      USING naksha_txn(), collection_id, (sum->>'created')::int8, (sum->>'updated')::int8,
-            (sum->>'deleted')::int8, (sum->>'purged')::int8,
-            naksha_box((sum->>'area')::geometry);
+    EXECUTE naksha_planned('int8, text, int8, int8, int8, int8, geometry', format(
+        'UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7 '
+        'WHERE txn = $1 AND action = ''MODIFY_FEATURES'' AND id = $2',
+        naksha_partition_of('naksha_tx', naksha_txn())))
+        || format('(%L, %L, %L, %L, %L, %L, %L)', naksha_txn(), collection_id, sum->>'created',
+                  sum->>'updated', sum->>'deleted', sum->>'purged',
+                  naksha_box((sum->>'area')::geometry));
 END $$;
 
 -- At the end of the transaction: write the counts, wake the sequencer if it sleeps. Whoever gets

@@ -32,6 +32,16 @@ BEGIN
         coalesce(quote_literal(hint), ''));
 END $$;
 
+-- Whether a table was made by this storage: then it has its guard. A user's table may have any
+-- name, also one that looks like a history.
+CREATE OR REPLACE FUNCTION naksha_is_ours(tbl regclass) RETURNS bool
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+                    WHERE t.tgrelid = tbl AND t.tgname = 'naksha_guard'
+                      AND p.pronamespace = quote_ident(current_schema())::regnamespace);
+END;
+
 -- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are
 -- only in the indices on i, id and action, so the others are partial there.
 CREATE OR REPLACE FUNCTION naksha_create_indices(tbl text, kind text, points_only bool)
@@ -77,12 +87,32 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     day text := parent || '_' || to_char(naksha_txn_day(txn), 'YYYY_MM_DD');
 BEGIN
-    IF to_regclass(quote_ident(day)) IS NOT NULL THEN
+    -- A table of that name may be somebody else's.
+    IF pg_partition_root(to_regclass(quote_ident(day))) = to_regclass(quote_ident(parent)) THEN
         RETURN day;
     END IF;
-    -- A longer one may begin in the middle of its month or year, so only the bounds tell.
-    RETURN (SELECT p.name FROM naksha_partitions(parent) p WHERE p.lo <= txn AND txn < p.hi);
+    RETURN naksha_find_partition(parent, txn);
 END $$;
+
+-- The same by its bounds: a longer one may begin in the middle of its month or year. The locks on
+-- the catalog that the query takes are given back with a subtransaction that is rolled back.
+CREATE OR REPLACE FUNCTION naksha_find_partition(parent text, txn int8) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    part text;
+BEGIN
+    SELECT p.name INTO part FROM naksha_partitions(parent) p WHERE p.lo <= txn AND txn < p.hi;
+    RAISE EXCEPTION USING ERRCODE = 'N0010';
+EXCEPTION WHEN SQLSTATE 'N0010' THEN
+    RETURN part;
+END $$;
+
+-- One at a time makes partitions of a table.
+CREATE OR REPLACE FUNCTION naksha_lock_days(parent text) RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT pg_advisory_xact_lock(naksha_lock_class(), -1 - (hashtext(parent) & 1073741823));
+END;
 
 -- The name of that partition, which is made when it is missing. Readers are not blocked: ATTACH
 -- takes SHARE UPDATE EXCLUSIVE on the parent, and the CHECK spares it the scan.
@@ -95,7 +125,7 @@ BEGIN
     IF name IS NOT NULL THEN
         RETURN name;
     END IF;
-    PERFORM pg_advisory_xact_lock(naksha_lock_class(), -1 - (hashtext(parent) & 1073741823));
+    PERFORM naksha_lock_days(parent);
     name := naksha_partition_of(parent, txn);
     IF name IS NULL THEN
         SELECT * INTO span FROM naksha_new_span(parent, naksha_txn_day(txn));
@@ -126,11 +156,11 @@ END $$;
 
 CREATE OR REPLACE FUNCTION naksha_attach_partition(
     parent text, name text, from_day date, to_day date) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 BEGIN
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', parent, name,
                    naksha_day_txn(from_day), naksha_day_txn(to_day));
-    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT naksha_bounds', name);
+    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS naksha_bounds', name);
 END $$;
 
 SELECT naksha_guard('naksha_tx', 'INSERT OR UPDATE OR DELETE OR TRUNCATE'),

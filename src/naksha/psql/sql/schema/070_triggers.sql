@@ -121,8 +121,7 @@ BEGIN
     PERFORM naksha_check_geo(c, id, NEW.geo),
             set_config(brought, (coalesce(nullif(current_setting(brought, true), ''), '0')::int8
                                  + 1)::text, true);
-    EXECUTE format('SELECT (naksha_xyz(jsondata)->>''version'')::int8 FROM %I '
-                   'WHERE jsondata->>''id'' = $1', c.id || '_del') INTO version USING id;
+    version := naksha_tomb_version(c, id);
     NEW.i := nextval(format('%I', c.id || '_i_seq'));
     NEW.jsondata := naksha_with_xyz(
         naksha_plain_content(NEW.jsondata, shape.three_d),
@@ -229,18 +228,22 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_check_tombs(c naksha_collection, ids text[], versions int8[])
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
-SET naksha.depth = '' AS $$
+SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+SET array_nulls = on AS $$
 DECLARE
     wrong_id  text;
     wrong_txn int8;
-BEGIN
-    PERFORM naksha_mark_own();
-    EXECUTE format(
+    statement text := format(
         'WITH tomb AS (SELECT jsondata->>''id'' AS id, naksha_xyz(jsondata) AS xyz FROM %I '
         'WHERE jsondata->>''id'' = ANY($1) ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) '
         'SELECT n.id, (t.xyz->>''txn'')::int8 AS txn FROM unnest($1, $2) AS n(id, version) '
         'LEFT JOIN tomb t ON t.id = n.id '
-        'WHERE n.version <> coalesce((t.xyz->>''version'')::int8, 0) + 1 LIMIT 1', c.id || '_del')
+        'WHERE n.version <> coalesce((t.xyz->>''version'')::int8, 0) + 1 LIMIT 1', c.id || '_del');
+BEGIN
+    PERFORM naksha_mark_own();
+    EXECUTE CASE WHEN cardinality(ids) > 50 THEN statement
+                 ELSE naksha_planned('text[], int8[]', statement)
+                      || format('(%L, %L)', ids, versions) END
        INTO wrong_id, wrong_txn USING ids, versions;
     IF wrong_txn = naksha_txn() THEN
         PERFORM naksha_raise('N0008', 'One statement cannot delete and insert the same feature',
@@ -267,8 +270,10 @@ BEGIN
         PERFORM naksha_check_tombs(c, array_agg(jsondata->>'id'),
                                    array_agg((naksha_xyz(jsondata)->>'version')::int8))
            FROM new_rows;
-        SELECT u.latest INTO latest FROM naksha_untomb(
-            c, naksha_txn(), (SELECT array_agg(jsondata->>'id') FROM new_rows)) AS u;
+        -- What has no tombstone needs no history, whose day may have to be made.
+        SELECT u.latest INTO latest FROM naksha_untomb(c, naksha_txn(), (
+            SELECT array_agg(jsondata->>'id') FROM new_rows
+             WHERE (naksha_xyz(jsondata)->>'version')::int8 > 1)) AS u;
         latest := greatest(latest, naksha_last_purge(c, naksha_txn()));
         PERFORM naksha_after_write(c, latest, n, 0, 0, area);
     END IF;

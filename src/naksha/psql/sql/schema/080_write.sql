@@ -28,10 +28,12 @@ RETURN (SELECT sum(n)::int FROM unnest(counts) n) || array_fill(0, ARRAY[15]);
 -- first from the layers below.
 CREATE OR REPLACE FUNCTION naksha_lock_rows(c naksha_collection, ids text[], counts int[])
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan SET array_nulls = on AS $$
 DECLARE
-    base int := 0;
-    part text;
+    base      int := 0;
+    batch     text[];
+    statement text;
 BEGIN
     IF c.overlay <> 0 THEN
         PERFORM naksha_fill(c, ids);
@@ -39,11 +41,16 @@ BEGIN
     END IF;
     FOR leaf IN 1..16 LOOP
         CONTINUE WHEN counts[leaf] = 0;
-        FOREACH part IN ARRAY ARRAY[c.id || '_p' || to_hex(leaf - 1), c.id || '_del'] LOOP
-            EXECUTE format('SELECT count(*) FROM (SELECT FROM %I WHERE jsondata->>''id'' = ANY($1) '
-                           'ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) AS locked', part)
-              USING ids[base + 1 : base + counts[leaf]];
-        END LOOP;
+        statement := format(
+            'SELECT (SELECT count(*) FROM (SELECT FROM %I WHERE jsondata->>''id'' = ANY($1) '
+            'ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) AS locked), '
+            '(SELECT count(*) FROM (SELECT FROM %I WHERE jsondata->>''id'' = ANY($1) '
+            'ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) AS locked)',
+            c.id || '_p' || to_hex(leaf - 1), c.id || '_del');
+        batch := ids[base + 1 : base + counts[leaf]];
+        EXECUTE CASE WHEN counts[leaf] > 50 THEN statement
+                     ELSE naksha_planned('text[]', statement) || format('(%L)', batch) END
+          USING batch;
         base := base + counts[leaf];
     END LOOP;
 END $$;
@@ -63,14 +70,36 @@ RETURN coalesce(', kept AS (INSERT INTO ' || quote_ident(day) || ' ' || states |
 CREATE OR REPLACE FUNCTION naksha_untomb(
     c naksha_collection, txn int8, ids text[], OUT removed int8, OUT latest int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
-SET naksha.depth = '' AS $$
+SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+SET array_nulls = on AS $$
+DECLARE
+    statement text;
 BEGIN
     PERFORM naksha_mark_own();
-    EXECUTE format('WITH gone AS (DELETE FROM %I WHERE jsondata->>''id'' = ANY($1) '
-                   'RETURNING i, geo, jsondata)%s SELECT count(*), max(naksha_xyz_txn(jsondata)) '
-                   'FROM gone', c.id || '_del', naksha_kept_sql(naksha_history_day(c, txn),
-                   'SELECT i, geo, naksha_closed(jsondata, $2) FROM gone '
-                   'WHERE naksha_xyz_txn(jsondata) < $2')) INTO removed, latest USING ids, txn;
+    IF ids IS NULL THEN
+        RETURN;
+    END IF;
+    statement := format(
+        'WITH gone AS (DELETE FROM %I WHERE jsondata->>''id'' = ANY($1) RETURNING i, geo, jsondata)'
+        '%s SELECT count(*), max(naksha_xyz_txn(jsondata)) FROM gone', c.id || '_del',
+        naksha_kept_sql(naksha_history_day(c, txn), 'SELECT i, geo, naksha_closed(jsondata, $2) '
+                        'FROM gone WHERE naksha_xyz_txn(jsondata) < $2'));
+    EXECUTE CASE WHEN cardinality(ids) > 50 THEN statement
+                 ELSE naksha_planned('text[], int8', statement) || format('(%L, %L)', ids, txn) END
+       INTO removed, latest USING ids, txn;
+END $$;
+
+-- The version of a feature's tombstone, null when it has none.
+CREATE OR REPLACE FUNCTION naksha_tomb_version(c naksha_collection, feature_id text) RETURNS int8
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    version int8;
+BEGIN
+    EXECUTE naksha_planned('text', format('SELECT (naksha_xyz(jsondata)->>''version'')::int8 '
+                            'FROM %I WHERE jsondata->>''id'' = $1', c.id || '_del'))
+            || format('(%L)', feature_id) INTO version;
+    RETURN version;
 END $$;
 
 -- Expression for the namespace of state `i` that has the content of an older one, whose namespace

@@ -57,6 +57,22 @@ SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
     naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
      WHERE (xyz->>'txn')::int8 < $1$sql$), leaf);
 
+-- Those of the ids whose tombstones are not younger than a transaction.
+CREATE OR REPLACE FUNCTION naksha_dead(c naksha_collection, ids text[], at int8) RETURNS text[]
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan SET array_nulls = on AS $$
+DECLARE
+    statement text := format(
+        'SELECT array_agg(jsondata->>''id'') FROM %I WHERE jsondata->>''id'' = ANY($1) '
+        'AND naksha_xyz_txn(jsondata) <= $2', c.id || '_del');
+    dead      text[];
+BEGIN
+    EXECUTE CASE WHEN cardinality(ids) > 50 THEN statement
+                 ELSE naksha_planned('text[], int8', statement) || format('(%L, %L)', ids, at) END
+       INTO dead USING ids, at;
+    RETURN dead;
+END $$;
+
 -- Removes published tombstones; a tombstone that is not published yet stays. With history, the
 -- tombstone goes there as [deleted, purged), so that "deleted at v" stays right for every v.
 CREATE OR REPLACE FUNCTION naksha_purge(collection_id text, counts int[], ids text[])
@@ -80,9 +96,7 @@ BEGIN
     IF bad IS NOT NULL THEN
         PERFORM naksha_raise_verdict(c, bad);
     END IF;
-    EXECUTE format('SELECT array_agg(jsondata->>''id'') FROM %I WHERE jsondata->>''id'' = ANY($1) '
-                   'AND naksha_xyz_txn(jsondata) <= $2', c.id || '_del') INTO dead
-      USING ids, published;
+    dead := naksha_dead(c, ids, published);
     IF dead IS NOT NULL THEN
         SELECT * INTO gone FROM naksha_untomb(c, naksha_txn(), dead);
         PERFORM naksha_check_order(greatest(gone.latest, c.txn), naksha_name(c));

@@ -36,6 +36,39 @@ BEGIN
     RETURN least(drawn, lowest);
 END $$;
 
+-- The sessions that hold an advisory lock of this storage, in one text; null when none does.
+CREATE OR REPLACE FUNCTION naksha_lock_holders(key int4) RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT string_agg(naksha_session(l.pid, l.virtualtransaction), '; ' ORDER BY l.pid)
+      FROM pg_locks l
+     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+       AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
+       AND l.objid = key::bit(32)::int8::oid AND l.pid IS DISTINCT FROM pg_backend_pid();
+END;
+
+-- Take the lock of publication. Another publisher is waited for; but one that is idle inside its
+-- transaction, or prepared, would be waited for until somebody ends it.
+CREATE OR REPLACE FUNCTION naksha_publish_lock() RETURNS bool
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+BEGIN
+    FOR attempt IN 1..25 LOOP
+        BEGIN
+            PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
+            RETURN true;
+        EXCEPTION WHEN lock_not_available THEN
+            -- One that works is published for by; the pid of a prepared transaction is null.
+            EXIT WHEN NOT EXISTS (
+                SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+                 WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid = 2
+                   AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
+                   AND a.datname = current_database() AND a.state = 'active');
+        END;
+    END LOOP;
+    RETURN false;
+END $$;
+
 -- Publishes at most `most` transactions; tells how many, the last version, and whether committed
 -- transactions remain unpublished. Nobody can tell the planner how many wait: it takes them for
 -- one, and would compare each of thousands with every other.
@@ -54,7 +87,17 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM naksha_raise('N0009', 'Publication needs the isolation level READ COMMITTED');
     END IF;
-    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
+    -- What is published becomes visible with the end of this transaction, and until then nobody
+    -- else can publish. So one that has written before, and may go on, is the wrong place.
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        PERFORM naksha_raise('N0009', 'naksha_publish() must not be called in a transaction that '
+                             'writes', '{}', 'Call it outside a transaction, after the commit');
+    END IF;
+    IF NOT naksha_publish_lock() THEN
+        SELECT 0, coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0), true
+          INTO published, last_seq, last_txn, remaining FROM naksha_version v;
+        RETURN;
+    END IF;
     -- A transaction that has read the log before takes no notice of days that others added to it,
     -- unless it asks for a lock that it does not hold.
     PERFORM pg_relation_size('naksha_migration');
@@ -84,8 +127,9 @@ BEGIN
     IF published > 0 THEN
         PERFORM pg_notify('naksha_published', naksha_lock_class() || ':' || last_seq);
     END IF;
-    EXECUTE 'SELECT EXISTS (SELECT FROM naksha_tx WHERE seq_number IS NULL AND txn > $1)'
-       INTO remaining USING last_txn;
+    EXECUTE 'SELECT EXISTS (SELECT FROM naksha_tx WHERE seq_number IS NULL AND txn > $1 '
+            'AND txn <= $2)'
+       INTO remaining USING last_txn, (SELECT s.last_value FROM naksha_tx_object_id_seq s);
 END $$;
 
 -- The oldest transaction that a collection can be read at.
@@ -107,14 +151,16 @@ BEGIN
     SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0),
            (SELECT count(DISTINCT t.txn) FROM naksha_tx t WHERE t.seq_number IS NULL)
       INTO last_seq, last_txn, unpublished FROM naksha_version v;
-    SELECT CASE WHEN p.gid IS NOT NULL
-               THEN format('prepared transaction %L since %s', p.gid, p.prepared)
-               ELSE format('backend %s (%s), %s since %s: %s', a.pid, a.application_name, a.state,
-                           a.xact_start, left(a.query, 200)) END,
-           coalesce(p.prepared, a.xact_start)
+    -- A publisher that does not end holds back everything, an open transaction what is above it.
+    SELECT naksha_session(h.pid, h.owner), coalesce(p.prepared, a.xact_start)
       INTO held_by, held_since
-      FROM naksha_open_draws o LEFT JOIN pg_stat_activity a ON a.pid = o.pid
-      LEFT JOIN pg_locks x ON x.locktype = 'transactionid' AND x.virtualtransaction = o.owner
-      LEFT JOIN pg_prepared_xacts p ON o.pid IS NULL AND p.transaction = x.transactionid
-     ORDER BY o.txn LIMIT 1;
+      FROM (SELECT l.pid, l.virtualtransaction AS owner, 0 AS txn FROM pg_locks l
+             WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid = 2
+               AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            UNION ALL SELECT o.pid, o.owner, o.txn FROM naksha_open_draws o) AS h
+      LEFT JOIN pg_stat_activity a ON a.pid = h.pid
+      LEFT JOIN pg_locks x ON x.locktype = 'transactionid' AND x.virtualtransaction = h.owner
+      LEFT JOIN pg_prepared_xacts p ON h.pid IS NULL AND p.transaction = x.transactionid
+     ORDER BY h.txn LIMIT 1;
 END $$;

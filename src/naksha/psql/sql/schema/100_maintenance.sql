@@ -168,7 +168,9 @@ BEGIN
     IF obj_description(to_regclass(quote_ident(tbl)), 'pg_class') = number THEN
         RETURN tbl;
     END IF;
-    EXECUTE format('DROP TABLE IF EXISTS %I', tbl);
+    IF naksha_is_ours(to_regclass(quote_ident(tbl))) THEN
+        EXECUTE format('DROP TABLE %I', tbl);
+    END IF;
     PERFORM naksha_create_partition(parent, tbl, from_day, to_day);
     -- Indices are built in one go afterwards, which is faster and leaves them compact.
     FOR index IN SELECT x.indexrelid FROM pg_index x
@@ -373,12 +375,13 @@ DECLARE
     dropped text[] := '{}';
     stale   bool;
 BEGIN
-    FOR t IN SELECT k.relname AS name, m.part[1] AS parent, m.part[2] IS NOT NULL AS is_new,
+    FOR t IN SELECT k.relname AS name, m.part[1] AS parent,
+                    coalesce(m.part[2] = 'new_', false) AS is_new,
                     to_regclass(quote_ident(m.part[1])) IS NULL AS is_orphan
                FROM pg_class k, regexp_match(k.relname,
-                        '^(.+_hst|naksha_tx)_(new_)?\d{2,4}(_\d\d){0,2}$') AS m(part)
+                        '^(.+_hst|naksha_tx)_(new_|from_)?\d{2,4}(_\d\d){0,2}$') AS m(part)
               WHERE k.relnamespace = quote_ident(current_schema())::regnamespace AND k.relkind = 'r'
-                AND NOT k.relispartition AND m.part IS NOT NULL LOOP
+                AND NOT k.relispartition AND m.part IS NOT NULL AND naksha_is_ours(k.oid) LOOP
         stale := t.is_orphan;
         IF NOT stale AND t.parent = 'naksha_tx' AND NOT t.is_new THEN
             EXECUTE format('SELECT coalesce(max(t.txn), 0) < (SELECT min(v.txn) '
@@ -387,12 +390,25 @@ BEGIN
             stale := coalesce(naksha_last_end(t.name), 0) <= (
                 SELECT c.floor_txn FROM naksha_collection c WHERE c.id || '_hst' = t.parent);
         END IF;
-        IF stale THEN
-            EXECUTE format('DROP TABLE %I', t.name);
+        IF stale AND naksha_drop_swept(t.name) THEN
             dropped := dropped || t.name::text;
         END IF;
     END LOOP;
     RETURN dropped;
+END $$;
+
+-- Drop a table, or report why it stays: one that cannot be dropped keeps no other from it.
+CREATE OR REPLACE FUNCTION naksha_drop_swept(tbl text) RETURNS bool
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    reason text;
+BEGIN
+    EXECUTE format('DROP TABLE %I', tbl);
+    RETURN true;
+EXCEPTION WHEN dependent_objects_still_exist OR lock_not_available THEN
+    GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
+    RAISE WARNING 'Table % cannot be dropped: %', tbl, coalesce(nullif(reason, ''), SQLERRM);
+    RETURN false;
 END $$;
 
 -- Merged tables of `parent` that did not come in and are of no use any more.
@@ -404,7 +420,8 @@ BEGIN
     FOR name IN SELECT k.relname FROM pg_class k
                  WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                    AND k.relkind = 'r'
-                   AND NOT k.relispartition AND starts_with(k.relname, parent || '_new_') LOOP
+                   AND NOT k.relispartition AND starts_with(k.relname, parent || '_new_')
+                   AND naksha_is_ours(k.oid) LOOP
         EXECUTE format('DROP TABLE %I', name);
     END LOOP;
 END $$;
@@ -483,9 +500,11 @@ CREATE OR REPLACE FUNCTION naksha_prepare_tomorrow(parent text, now_ms int8) RET
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
     today text := naksha_partition_of(parent, naksha_day_txn(naksha_utc_day(now_ms)));
-    used  bool := parent = 'naksha_tx';
+    used  bool := false;
 BEGIN
-    IF NOT used AND today IS NOT NULL THEN
+    IF parent = 'naksha_tx' THEN
+        PERFORM naksha_prepare_log(now_ms);
+    ELSIF today IS NOT NULL THEN
         EXECUTE format('SELECT EXISTS (SELECT FROM %I)', today) INTO used;
     END IF;
     IF used THEN

@@ -69,7 +69,7 @@ BEGIN
     FOR parent IN SELECT k.relname FROM pg_class k
                    WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                      AND k.relkind = 'p'
-                     AND k.relname ~ '_hst$|^naksha_tx$' LOOP
+                     AND k.relname ~ '_hst$|^naksha_tx$' AND naksha_is_ours(k.oid) LOOP
         FOR day IN 0..days LOOP
             CONTINUE WHEN naksha_partition_of(parent, naksha_day_txn(first + day)) IS NOT NULL;
             SELECT * INTO span FROM naksha_free_span(parent, first + day, 7);

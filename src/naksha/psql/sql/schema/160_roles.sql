@@ -9,7 +9,8 @@ DECLARE
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p
               WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-                AND p.proname IN ('naksha_ensure_day', 'naksha_create_side_tables',
+                AND p.proname IN ('naksha_ensure_day', 'naksha_prepare_log',
+                    'naksha_create_side_tables',
                     'naksha_create_tables', 'naksha_create_overlay_tables', 'naksha_write_comment',
                     'naksha_stage_create', 'naksha_stage_create_leaf', 'naksha_stage_index',
                     'naksha_stage_leaf', 'naksha_stage_drop', 'naksha_bulk_attach',

@@ -1,0 +1,137 @@
+-- Partitions of the coming days, made ahead in short transactions of their own: a transaction that
+-- makes one keeps everybody waiting who needs it. Partitions themselves are made by 050.
+
+-- The day that transactions fall on at `now_ms`, the present when null: numbers only roll forward.
+CREATE OR REPLACE FUNCTION naksha_writing_day(now_ms int8) RETURNS date
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT greatest(naksha_utc_day(coalesce(now_ms, naksha_epoch_ms(clock_timestamp()))),
+                    CASE WHEN s.is_called THEN naksha_txn_day(s.last_value) END)
+      FROM naksha_tx_object_id_seq s;
+END;
+
+-- The log always has a partition for all that comes after the days that are made, up to the year
+-- 9000: {log}_from_{first day}. So a writer finds a place for its log row without making one.
+CREATE OR REPLACE FUNCTION naksha_log_tail(OUT name text, OUT lo int8)
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT p.name, p.lo FROM naksha_partitions('naksha_tx') p
+     WHERE p.hi = naksha_day_txn('9000-01-01');
+END;
+
+-- Make the partitions of the log for today and a week more, when there is none for tomorrow. It is
+-- done ahead, in a short transaction of its own, by every library that opens or writes to the
+-- storage and by maintenance. Returns the first day that has no partition of its own.
+-- A day below the last partition is made alone: it is the past of a history import.
+CREATE OR REPLACE FUNCTION naksha_prepare_log(now_ms int8 DEFAULT NULL) RETURNS date
+LANGUAGE plpgsql SET search_path FROM CURRENT
+SET lock_timeout = '100ms' AS $$
+DECLARE
+    first date := naksha_writing_day(now_ms);
+    tail  record;
+BEGIN
+    SELECT * INTO tail FROM naksha_log_tail();
+    IF naksha_day_txn(first + 1) < tail.lo THEN
+        PERFORM naksha_ensure_day('naksha_tx', naksha_day_txn(first));
+        RETURN naksha_txn_day(tail.lo);
+    END IF;
+    PERFORM naksha_lock_days('naksha_tx');
+    SELECT * INTO tail FROM naksha_log_tail();
+    IF tail.name IS NULL OR naksha_day_txn(first + 1) >= tail.lo THEN
+        PERFORM naksha_extend_log(first, tail.name);
+        SELECT * INTO tail FROM naksha_log_tail();
+    END IF;
+    RETURN naksha_txn_day(tail.lo);
+END $$;
+
+-- The days from `first` on for a week, and a new tail. All tables are made before the lock on the
+-- log is taken, which is held for a moment; who cannot have it at once tries again later, and the old
+-- tail goes on taking all rows. One that has rows stays, for the days up to `first`.
+CREATE OR REPLACE FUNCTION naksha_extend_log(first date, tail text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    used  bool := false;
+    day   date := first;
+    spans jsonb := '[]';
+    span  record;
+BEGIN
+    IF tail IS NOT NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', tail) INTO used;
+        day := CASE WHEN used THEN first + 1 ELSE day END;
+    END IF;
+    WHILE day <= first + 7 LOOP
+        SELECT max(naksha_txn_day(p.hi)) AS to_day INTO span FROM naksha_partitions('naksha_tx') p
+         WHERE p.lo <= naksha_day_txn(day) AND p.hi > naksha_day_txn(day)
+           AND p.name IS DISTINCT FROM tail;
+        IF span.to_day IS NULL THEN
+            SELECT s.label, greatest(s.from_day, day) AS from_day, s.to_day INTO span
+              FROM naksha_new_span('naksha_tx', day) s;
+            PERFORM naksha_create_log_part(span.label, span.from_day, span.to_day);
+            spans := spans || to_jsonb(span);
+        END IF;
+        day := span.to_day;
+    END LOOP;
+    PERFORM naksha_create_log_part('from_' || to_char(day, 'YYYY_MM_DD'), day, '9000-01-01');
+    IF tail IS NOT NULL THEN
+        PERFORM naksha_close_tail(tail, used, first + 1);
+    END IF;
+    PERFORM naksha_attach_partition('naksha_tx', 'naksha_tx_' || s.label, s.from_day, s.to_day)
+       FROM jsonb_to_recordset(spans) AS s(label text, from_day date, to_day date);
+    PERFORM naksha_attach_partition('naksha_tx', 'naksha_tx_from_' || to_char(day, 'YYYY_MM_DD'),
+                                    day, '9000-01-01');
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_create_log_part(label text, from_day date, to_day date)
+RETURNS void
+LANGUAGE sql SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT naksha_create_partition('naksha_tx', 'naksha_tx_' || label, from_day, to_day);
+    SELECT naksha_create_log_indices('naksha_tx_' || label);
+END;
+
+-- Take the tail away, or end it before `stop` when it has rows.
+CREATE OR REPLACE FUNCTION naksha_close_tail(tail text, used bool, stop date) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    is_used bool;
+    lo      int8 := (SELECT t.lo FROM naksha_log_tail() t);
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY naksha_tx, %I IN ACCESS EXCLUSIVE MODE', tail);
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I)', tail) INTO is_used;
+    IF is_used <> used THEN
+        PERFORM naksha_raise('55P03', 'The log was written to while its days were made');
+    ELSIF used THEN
+        EXECUTE format('ALTER TABLE naksha_tx DETACH PARTITION %I', tail);
+        PERFORM naksha_attach_partition('naksha_tx', tail, naksha_txn_day(lo), stop);
+    ELSE
+        EXECUTE format('DROP TABLE %I', tail);
+    END IF;
+END $$;
+
+-- Make today's partition of a collection's history before a transaction needs it, in a short one
+-- of its own: who makes it keeps all others waiting who need it, until the end.
+CREATE OR REPLACE FUNCTION naksha_prepare_history(
+    collection_id text, overlay_number int4 DEFAULT 0, now_ms int8 DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT
+SET lock_timeout = '2s' AS $$
+BEGIN
+    PERFORM naksha_ensure_day(c.id || '_hst', naksha_day_txn(naksha_writing_day(now_ms)))
+       FROM naksha_collection c
+      WHERE c.off_since IS NULL AND c.overlay = overlay_number
+        AND (CASE WHEN overlay_number = 0 THEN c.id ELSE c.base END) = collection_id;
+END $$;
+
+-- Whether it is there, or not needed. (It is not looked for in a longer span, which takes locks.)
+CREATE OR REPLACE FUNCTION naksha_history_ready(
+    collection_id text, overlay_number int4 DEFAULT 0, now_ms int8 DEFAULT NULL) RETURNS bool
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT coalesce(bool_and(pg_partition_root(to_regclass(quote_ident(
+               c.id || '_hst_' || to_char(naksha_writing_day(now_ms), 'YYYY_MM_DD')))) IS NOT NULL),
+               true)
+      FROM naksha_collection c
+     WHERE c.off_since IS NULL AND c.overlay = overlay_number
+       AND (CASE WHEN overlay_number = 0 THEN c.id ELSE c.base END) = collection_id;
+END;
+
+SELECT naksha_prepare_log();
