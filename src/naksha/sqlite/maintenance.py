@@ -9,6 +9,7 @@ from datetime import date
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
+from naksha.model.errors import NakshaError
 from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.model.txn import first_kept, txn_of
@@ -33,18 +34,36 @@ class Read(Protocol):
 
 
 async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
-    """See `Storage.maintain`."""
-    while await writer.task(_remove_overlaid):
-        pass
+    """See `Storage.maintain`. A step that fails keeps no other from being done."""
+    failures: list[tuple[str, NakshaError]] = []
+
+    async def attempt(what: str, step: Awaitable[object]) -> None:
+        try:
+            await step
+        except NakshaError as error:
+            failures.append((what, error))
+
+    await attempt("removal of overlays", _repeat(writer, _remove_overlaid))
     for c in await read(_collections):
         if c.dropped_at and c.delete_at <= now_ms:
-            await writer.task(partial(_remove, name=c.id, now_ms=now_ms))
+            remove_it = writer.task(partial(_remove, name=c.id, now_ms=now_ms))
+            await attempt(f"removal of {c.id}", remove_it)
             continue
         for overlay in await read(partial(_overlays, name=c.id)):
-            while await writer.task(partial(_expire, name=c.id, overlay=overlay, now_ms=now_ms)):
-                pass
-        await _refresh(writer, read, c.id)
-    await writer.task(lambda connection: _expire_log(connection, now_ms))
+            some = partial(_expire, name=c.id, overlay=overlay, now_ms=now_ms)
+            await attempt(f"expiry of {c.id}", _repeat(writer, some))
+        await attempt(f"statistics of {c.id}", _refresh(writer, read, c.id))
+    expire_log = writer.task(lambda connection: _expire_log(connection, now_ms))
+    await attempt("expiry of the log", expire_log)
+    if failures:
+        reasons = "; ".join(f"{what}: {error}" for what, error in failures)
+        raise type(failures[0][1])(f"Maintenance is incomplete: {reasons}")
+
+
+async def _repeat(writer: Writer, work: Callable[[sqlite3.Connection], bool]) -> None:
+    """Call `work` until it returns that there is no more to do."""
+    while await writer.task(work):
+        pass
 
 
 async def expire(writer: Writer, name: str, before: date) -> None:
@@ -54,8 +73,7 @@ async def expire(writer: Writer, name: str, before: date) -> None:
         c = _find(connection, name, MAIN)
         return c is not None and _expire_before(connection, c, txn_of(before, 0))
 
-    while await writer.task(some):
-        pass
+    await _repeat(writer, some)
 
 
 def _collections(connection: sqlite3.Connection) -> list[Collection]:
