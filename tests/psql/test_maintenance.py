@@ -394,7 +394,7 @@ async def test_a_view_on_a_dropped_collection_delays_nothing_else(
     assert "bridges" in tables
     assert "tunnels" not in tables
     info = await aging.storage.collection("roads")
-    assert info.estimated_feature_count > 0
+    assert info.byte_size > 0
     await aging.plain.execute("DROP VIEW seen")
     await aging.storage.maintain()
     assert "bridges" not in await aging.tables()
@@ -432,4 +432,4 @@ async def test_in_the_background_other_steps_go_on_beside_a_failing_one(aging: A
     await aging.write()
     await aging.storage._maintain(None, backoff)  # The step that failed is not due yet.
     info = await aging.storage.collection("roads")
-    assert info.estimated_feature_count > 0
+    assert info.byte_size > 0

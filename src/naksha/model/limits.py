@@ -171,6 +171,9 @@ RETRY_COUNT_MAX: Final = 10
 RETRY_GATE_COUNT: Final = 3
 """Failures after which a writer takes the collection's write gate."""
 
+LOCK_WAIT_SECONDS_MAX: int = 60
+"""How long a statement of the library waits for a lock. The error then names its holder."""
+
 RETRY_DELAY_MS_MIN: Final = 5
 """First pause between attempts, doubled each time with a random part."""
 

@@ -15,9 +15,10 @@ from naksha.model.names import check_collection_id
 from naksha.model.state import Outcome, State
 from naksha.model.version import Version
 from naksha.psql.batch import Batch
-from naksha.psql.driver import Connection
+from naksha.psql.driver import Connection, Direct
 from naksha.psql.errors import translated
 from naksha.psql.layers import NO_BRANCH, Branch, check_layers, is_overlay
+from naksha.psql.lock_watch import LockWatch
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.spi.sessions import CheckedSession, Locks, Mode, WriteBatch
@@ -33,19 +34,21 @@ class PsqlSession(PsqlReader, CheckedSession):
     def __init__(
         self,
         connection: Connection,
+        connect: Callable[[], Awaitable[Direct]],
         storage: StorageIdentity,
         branch: Branch = NO_BRANCH,
         prepare: Prepare | None = None,
         scope: Collection[str] | None = None,
     ) -> None:
-        """`prepare` makes the tables that a write to a collection needs; `scope` has the
-        collections that may be written to."""
+        """`connect` makes connections beside the session's; `prepare` makes the tables that a write
+        to a collection needs; `scope` has the collections that may be written to."""
         super().__init__()
         self._scope = scope
         self._branch = branch
         self._prepare = prepare
         self._prepared: set[str] = set()
         self._own = connection
+        self._connect = connect
         self._storage_info = storage
         self._txn: int | None = None
         self.collections_written: set[str] = set()
@@ -83,7 +86,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         if collection is not None:
             self.collections_written.add(collection)
         try:
-            with translated():
+            with translated(), LockWatch(self._connect, self._own.get_server_pid()):
                 rows = await self._own.fetch(queries()[name], *values)
                 if self._txn is None:
                     self._txn = await self._own.fetchval(queries()["tx_number"])

@@ -76,6 +76,7 @@ def session_settings(path: str, storage_id: str, *, read_only: bool = False) -> 
         "default_transaction_read_only": "on" if read_only else "off",
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
+        "lock_timeout": f"{limits.LOCK_WAIT_SECONDS_MAX * 1000}",
     }
 
 

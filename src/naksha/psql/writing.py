@@ -21,6 +21,7 @@ from naksha.psql.days import Days
 from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
+from naksha.psql.lock_watch import LockTimeout
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.session import PsqlSession
@@ -97,7 +98,9 @@ class Writing(PsqlReader):
         await self._days.prepare_log(now_ms)
         async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = partial(self._prepare, now_ms)
-            session = PsqlSession(connection, self._info, self._branch, prepare, self._scope)
+            session = PsqlSession(
+                connection, self._connect, self._info, self._branch, prepare, self._scope
+            )
             transaction = connection.transaction()
             with translated():
                 await transaction.start()
@@ -171,7 +174,10 @@ class Writing(PsqlReader):
                 is_unsure = session is not None and session.is_committing
                 if is_unsure and isinstance(error, Unavailable):
                     raise
-                if isinstance(error, PoolExhausted) or attempt + 1 == limits.RETRY_COUNT_MAX:
+                if (
+                    isinstance(error, PoolExhausted | LockTimeout)
+                    or attempt + 1 == limits.RETRY_COUNT_MAX
+                ):
                     raise
             finally:
                 if session is not None:

@@ -112,6 +112,11 @@ SELECT * FROM naksha_publication()
 -- name: lock_class
 SELECT naksha_lock_class()
 
+-- name: lock_holders
+-- A prepared transaction has the pid 0.
+SELECT string_agg(coalesce(naksha_session(b.pid), 'a prepared transaction'), '; ')
+  FROM (SELECT DISTINCT unnest(pg_blocking_pids($1)) AS pid) AS b
+
 -- name: try_lock
 SELECT pg_try_advisory_lock(naksha_lock_class(), $1)
 

@@ -155,6 +155,54 @@ BEGIN
               FROM pg_stat_activity a WHERE a.pid = naksha_session.pid);
 END $$;
 
+-- The sessions that hold an advisory lock of this storage, in one text; null when none does.
+CREATE OR REPLACE FUNCTION naksha_lock_holders(key int4) RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT string_agg(naksha_session(l.pid, l.virtualtransaction), '; ' ORDER BY l.pid)
+      FROM pg_locks l
+     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+       AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
+       AND l.objid = key::bit(32)::int8::oid AND l.pid IS DISTINCT FROM pg_backend_pid();
+END;
+
+-- Take an advisory lock of this storage until the end of the transaction. Who waits for one makes
+-- others wait behind, so the wait ends after naksha.lock_timeout (30 seconds, or 10 for a lock that
+-- keeps all others out), or after lock_timeout if that is less; the error names the holders.
+CREATE OR REPLACE FUNCTION naksha_wait_lock(key int4, shared bool, what text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    is_taken bool := CASE WHEN shared
+        THEN pg_try_advisory_xact_lock_shared(naksha_lock_class(), key)
+        ELSE pg_try_advisory_xact_lock(naksha_lock_class(), key) END;
+BEGIN
+    IF is_taken THEN
+        RETURN;
+    END IF;
+    PERFORM naksha_wait_lock_for(key, shared, what, least(
+        coalesce(nullif(current_setting('naksha.lock_timeout', true), ''),
+                 CASE WHEN shared THEN '30s' ELSE '10s' END)::interval,
+        nullif(current_setting('lock_timeout'), '0')::interval));
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_wait_lock_for(key int4, shared bool, what text, most interval)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = 0 AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', (extract(epoch FROM most) * 1000)::int::text, true);
+    IF shared THEN
+        PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), key);
+    ELSE
+        PERFORM pg_advisory_xact_lock(naksha_lock_class(), key);
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    PERFORM naksha_raise('55P03', format('Waited longer than %s s for %s, held by %s',
+        extract(epoch FROM most)::float8, what,
+        coalesce(naksha_lock_holders(key), 'a session that has ended since')), '{}',
+        'Repeat the transaction, or end the session that holds the lock');
+END $$;
+
 -- Rolls the sequence forward to the day that begins with `first`; never backwards.
 -- The lock must end before the transaction does, and whatever happens: it belongs to the
 -- subtransaction of this block, which is always rolled back. Sequences are not.

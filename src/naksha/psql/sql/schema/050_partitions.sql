@@ -109,10 +109,11 @@ END $$;
 
 -- One at a time makes partitions of a table.
 CREATE OR REPLACE FUNCTION naksha_lock_days(parent text) RETURNS void
-LANGUAGE sql SET search_path FROM CURRENT
-BEGIN ATOMIC
-    SELECT pg_advisory_xact_lock(naksha_lock_class(), -1 - (hashtext(parent) & 1073741823));
-END;
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_wait_lock(-1 - (hashtext(parent) & 1073741823), false,
+                             format('the partitions of %I', parent));
+END $$;
 
 -- The name of that partition, which is made when it is missing. Readers are not blocked: ATTACH
 -- takes SHARE UPDATE EXCLUSIVE on the parent, and the CHECK spares it the scan.

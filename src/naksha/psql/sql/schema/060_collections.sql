@@ -43,7 +43,8 @@ DECLARE
 BEGIN
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0;
     IF FOUND THEN
-        PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 16 + c.number);
+        PERFORM naksha_wait_lock(16 + c.number, true,
+                                 format('the write gate of collection %L', collection_id));
         SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND dropped_at = 0;
     END IF;
     IF NOT FOUND THEN
@@ -82,7 +83,9 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     top int4 := naksha_top_overlay();
 BEGIN
-    PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + number) FROM naksha_collection
+    PERFORM naksha_wait_lock(16 + number, false,
+                             format('the write gate of collection %L', collection_id))
+       FROM naksha_collection
       WHERE CASE top WHEN 0 THEN id = collection_id
                      ELSE base = collection_id AND overlay = top END;
 END $$;

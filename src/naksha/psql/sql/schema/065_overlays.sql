@@ -161,7 +161,8 @@ BEGIN
     IF NOT FOUND THEN
         c := naksha_overlay_create(b, top);
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 16 + c.number);
+    PERFORM naksha_wait_lock(16 + c.number, true,
+                             format('the write gate of collection %L on a branch', b.id));
     c.txn := b.txn;
     c.id_prefix := b.id_prefix;
     c.author := b.author;

@@ -36,18 +36,6 @@ BEGIN
     RETURN least(drawn, lowest);
 END $$;
 
--- The sessions that hold an advisory lock of this storage, in one text; null when none does.
-CREATE OR REPLACE FUNCTION naksha_lock_holders(key int4) RETURNS text
-LANGUAGE sql STABLE SET search_path FROM CURRENT
-BEGIN ATOMIC
-    SELECT string_agg(naksha_session(l.pid, l.virtualtransaction), '; ' ORDER BY l.pid)
-      FROM pg_locks l
-     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
-       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-       AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
-       AND l.objid = key::bit(32)::int8::oid AND l.pid IS DISTINCT FROM pg_backend_pid();
-END;
-
 -- Take the lock of publication. Another publisher is waited for; but one that is idle inside its
 -- transaction, or prepared, would be waited for until somebody ends it.
 CREATE OR REPLACE FUNCTION naksha_publish_lock() RETURNS bool
