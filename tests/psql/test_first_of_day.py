@@ -106,8 +106,8 @@ async def test_library_sessions_do_not_wait_for_the_first_of_the_day(bare: str) 
 async def test_histories_in_use_get_their_partition_of_tomorrow(bare: str) -> None:
     async with aging_storage(bare, date(2031, 3, 1)) as aging:
         for n in range(2):
-            feature = point("a", n=n)
-            await aging.storage.run(lambda s, f=feature: s.upsert("roads", [f]), "app")  # type: ignore[misc]
+            async with aging.storage.write("app") as session:
+                await session.upsert("roads", [point("a", n=n)])
         await aging.storage._days.prepare_ahead()
         tables = await aging.tables()
         assert "roads_hst_2031_03_02" in tables

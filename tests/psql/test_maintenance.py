@@ -385,7 +385,8 @@ async def test_a_view_on_a_dropped_collection_delays_nothing_else(
         await aging.create(name)
     await aging.plain.execute("CREATE VIEW seen AS SELECT * FROM bridges")
     for name in ("bridges", "tunnels"):
-        await aging.storage.run(lambda s, name=name: s.drop_collection(name), "app")  # type: ignore[misc]
+        async with aging.storage.write("app") as session:
+            await session.drop_collection(name)
     await aging.write_days(FIRST, 3)
     aging.clock.day += timedelta(days=1)
     with pytest.raises(InUse, match=r"removal of bridges: .*view seen depends on"):

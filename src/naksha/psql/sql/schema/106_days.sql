@@ -45,8 +45,9 @@ BEGIN
 END $$;
 
 -- The days from `first` on for a week, and a new tail. All tables are made before the lock on the
--- log is taken, which is held for a moment; who cannot have it at once tries again later, and the old
--- tail goes on taking all rows. One that has rows stays, for the days up to `first`.
+-- log is taken, which is held for a moment; when it cannot be had at once the caller tries again
+-- later, and the old tail goes on taking all rows. A tail that has rows stays, for the days up to
+-- `first`.
 CREATE OR REPLACE FUNCTION naksha_extend_log(first date, tail text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
