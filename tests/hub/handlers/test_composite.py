@@ -1,10 +1,12 @@
 """Composite spaces: contexts, versions across layers, and deletions that show the base again."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
+from naksha.hub.handlers.layers import Layer, Stack
 from naksha.hub.requests import DeleteFeatures, IfExists
 from naksha.model.errors import Conflict, Forbidden, InvalidArgument
 from naksha.model.query import Query
@@ -81,6 +83,24 @@ class TestCompositeSpaces:
             *(["Conflict"] * 7),
             "Written",
         ]
+
+    async def test_a_feature_that_appears_between_two_reads_is_a_conflict(
+        self, any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hub = any_hub
+        await self.composite(hub)
+        hidden_by = Stack.hidden_by
+        overtaking: list[dict[str, Any]] = [_at_version(feature("a", n=2), 1)]
+
+        async def overtaken(stack: Stack, layer: Layer, ids: Collection[str]) -> set[str]:
+            while overtaking:
+                await hub.put("mine", overtaking.pop(), conflict_detection=True)
+            return await hidden_by(stack, layer, ids)
+
+        monkeypatch.setattr(Stack, "hidden_by", overtaken)
+        with pytest.raises(Conflict):
+            await hub.put("mine", _at_version(feature("a", n=3), 1), conflict_detection=True)
+        assert (await hub.read("mine"))["a"] == {"n": 2}
 
     async def test_a_write_to_the_extension_continues_the_version_of_the_base(
         self, any_hub: HubUnderTest

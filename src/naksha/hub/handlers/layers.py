@@ -149,9 +149,12 @@ class Stack(NamedTuple):
         left = set(ids)
         for place, layer in enumerate(self.layers):
             live = await self.find(layer, left)
-            heads |= {state.id: (place, state) for state in live}
             left -= {state.id for state in live}
-            left -= await self.hidden_by(layer, left)
+            hidden = await self.hidden_by(layer, left)
+            # A feature that was created between the two reads is not hidden but there.
+            live += await self.find(layer, hidden)
+            heads |= {state.id: (place, state) for state in live}
+            left -= hidden
         return heads
 
     async def readable_heads(self, ids: Collection[str]) -> dict[str, State]:
