@@ -205,7 +205,9 @@ def test_a_realm_has_no_storage_of_another_one(
         answer = client.post("/storages", json=body, headers=other)
         assert answer.status_code == 403, answer.text
     body = {"id": "again", "properties": {"location": f"file:{hub.directory}/other.naksha"}}
-    assert client.post("/storages", json=body, headers=other).is_success
+    answer = client.post("/storages", json=body, headers=other)
+    assert answer.status_code == 409, answer.text
+    assert "the storage 'default' has one of them" in answer.json()["errorMessage"]
     assert client.get("/storages/theirs", headers=other).status_code == 404
 
 

@@ -71,8 +71,8 @@ class ParameterChecks:
         for name in given:
             if (PROPERTIES if name.startswith(_PREFIXES) else name) not in endpoint.supported:
                 raise InvalidArgument(
-                    f"{scope['method']} {endpoint.route.path} does not support the parameter "
-                    f"{name!r:.64}; ignoring it could return or change too much",
+                    f"{scope['method']} {endpoint.route.path_format} does not support the "
+                    f"parameter {name!r:.64}; ignoring it could return or change too much",
                     field=name,
                 )
 

@@ -178,10 +178,9 @@ _ASKED = [
     Ask("GET /hub/states/{state_id}"),
     Ask("GET /hub/transactions/{transaction_id}"),
     # ---- Features
-    *(
-        Ask(f"GET {_SPACE}/{path}", {"tags": "WORD-tag"})
-        for path in ("search", "count", "iterate", "statistics", "features/{feature_id}")
-    ),
+    *(Ask(f"GET {_SPACE}/{path}", {"tags": "WORD-tag"}) for path in ("search", "count", "iterate")),
+    Ask(f"GET {_SPACE}/statistics"),
+    Ask(f"GET {_SPACE}/features/{{feature_id}}"),
     Ask(f"GET {_SPACE}/features", {"id": "WORD-feature"}),
     Ask(f"GET {_SPACE}/bbox", _BOX),
     Ask(f"GET {_SPACE}/bbox", {**_BOX, "clustering": "hexbin"}),

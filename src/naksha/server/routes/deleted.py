@@ -13,7 +13,7 @@ from naksha.hub.requests import PurgeFeatures, ReadFeatures
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import States
 from naksha.server.answers import GEO_JSON, JSON, feature_collection
-from naksha.server.documents import FEATURES, TEXTS, object_of, reads, writes
+from naksha.server.documents import FEATURES, TEXTS, object_of, reads, write_errors
 from naksha.server.handles import cursor_of, handle_of
 from naksha.server.parameters import (
     PROPERTY_QUERY,
@@ -28,6 +28,10 @@ from naksha.server.reading import AskedDep, shaping_of
 router = APIRouter(tags=["features"])
 DELETED: Final = "/hub/spaces/{space_id}/deleted"
 _PURGED: Final = object_of("purged", "retained", purged=TEXTS, retained=TEXTS)
+_PURGES: Final = {
+    200: {"description": "The ids by outcome.", "content": {JSON: {"schema": _PURGED}}},
+    **write_errors(),
+}
 
 
 @router.get(
@@ -55,7 +59,7 @@ class PurgeParameters(BranchParameters):
     id: list[str] = Field([], description="Ids; repeated, or separated by commas.")
 
 
-@router.delete(DELETED, response_class=Response, responses=writes("What was done.", _PURGED))
+@router.delete(DELETED, response_class=Response, responses=_PURGES)
 async def purge_deleted(
     asked: AskedDep, parameters: Annotated[PurgeParameters, Query()]
 ) -> Response:

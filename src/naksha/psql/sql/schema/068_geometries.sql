@@ -4,7 +4,7 @@
 -- What is wrong with a geometry, null for nothing. The column type has asked for 4326 and three
 -- dimensions.
 CREATE OR REPLACE FUNCTION naksha_geo_problem(geo geometry) RETURNS text
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
 DECLARE
     kinds record;
 BEGIN
