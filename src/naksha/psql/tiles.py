@@ -89,8 +89,10 @@ def _namespace(tile: VectorTile) -> Iterable[str]:
 
 def _taken(tile: VectorTile) -> Iterable[str]:
     """Names that a feature's own properties cannot have: a feature has each property once."""
-    yield from ("id", XYZ)
-    if tile.namespace and tile.flattened:
+    yield XYZ
+    if not tile.flattened:
+        yield "id"
+    elif tile.namespace:
         yield from (f"{XYZ}.{key}" for key in (*_NUMBERS, *_TEXTS))
 
 

@@ -125,9 +125,10 @@ def _parts(shape: Any) -> Iterator[Any]:
 def properties_of(state: State, tile: VectorTile) -> Iterable[tuple[str, Any]]:
     """What a feature of a tile has."""
     content: dict[str, Any] = state.feature["properties"]
-    own = {key: value for key, value in content.items() if key not in ("id", XYZ)}
+    own = {key: value for key, value in content.items() if key != XYZ}
     if tile.flattened:
         own = _flattened({"properties": own})
+    own.pop("id", None)
     if tile.namespace and XYZ in content:
         xyz = {XYZ: content[XYZ]}
         own |= _flattened({"properties": xyz}) if tile.flattened else xyz
