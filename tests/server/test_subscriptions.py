@@ -277,6 +277,7 @@ def pair(tmp_path: Path, receiver: Receiver, database_factory: DatabaseFactory) 
             hubs.append(hub)
         clients = [stack.enter_context(asking(hub)) for hub in hubs]
         make(clients[0], receiver, "roads")
+        eventually(lambda: clients[1].get("/spaces/roads").status_code == 200)
         yield Pair(hubs, clients)
 
 

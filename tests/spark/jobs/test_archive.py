@@ -74,7 +74,9 @@ def imported(location: str, steps: list[Edits]) -> None:
     async def run() -> None:
         async with open_storage(location) as storage:
             info, signed = CollectionInfo(id="places"), Signed("importer", None, "as it was")
-            await import_history(storage, info, steps, signed)
+            done = await import_history(storage, info, steps, signed)
+            last = max((each.txn or 0 for each in done), default=0)
+            assert not last or await storage.wait_published(last, 60) is not None
 
     asyncio.run(run())
 

@@ -139,7 +139,8 @@ BEGIN
     SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0),
            (SELECT count(DISTINCT t.txn) FROM naksha_tx t WHERE t.seq_number IS NULL)
       INTO last_seq, last_txn, unpublished FROM naksha_version v;
-    -- A publisher that does not end holds back everything, an open transaction what is above it.
+    -- A publisher that does not end holds back everything, an open transaction what is above it. A
+    -- publisher that has just begun is the sequencer at work.
     SELECT naksha_session(h.pid, h.owner), coalesce(p.prepared, a.xact_start)
       INTO held_by, held_since
       FROM (SELECT l.pid, l.virtualtransaction AS owner, 0 AS txn FROM pg_locks l
@@ -150,5 +151,7 @@ BEGIN
       LEFT JOIN pg_stat_activity a ON a.pid = h.pid
       LEFT JOIN pg_locks x ON x.locktype = 'transactionid' AND x.virtualtransaction = h.owner
       LEFT JOIN pg_prepared_xacts p ON h.pid IS NULL AND p.transaction = x.transactionid
+     WHERE h.txn > 0 OR h.pid IS NULL OR a.state LIKE 'idle in transaction%'
+        OR a.xact_start < clock_timestamp() - interval '1 s'
      ORDER BY h.txn LIMIT 1;
 END $$;
