@@ -68,7 +68,7 @@ class PinnedLayer(NamedTuple):
 
 
 HIDING: Final = (Query(), Query(states=States.DELETED, where=MASKS))
-"""What hides something in the layers below."""
+"""Queries for the states that hide features of the layers below."""
 
 
 class DeletionLayer(NamedTuple):
