@@ -1,7 +1,8 @@
 """What a line has in it: which overlays, up to which transaction, by layers, merges and rebases.
 
 Two lines have in common what both have in them; the latest of that is the base of a merge between
-them. All of it is told by the records of the branches, so nobody walks through the history.
+them (`naksha.versioning.merge_bases`). All of it is told by the records of the branches, so nobody
+walks through the history.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ class Merge:
     txn: int
     source: int
     source_txn: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommonVersion:
+    """A version that two lines have in common, and all that it contains."""
+
+    line: Line
+    txn: int
+    contents: Contents
 
 
 class Ancestry:
@@ -107,26 +117,30 @@ class Ancestry:
         own = {epoch.overlay for epoch in branch.epochs}
         return (found.keys() & self._owners.keys()) - self._gone - own
 
-    def latest_common(self, source: Place, target: Place) -> tuple[Line, int]:
-        """The latest transaction that both have in them, and the line that it is on."""
-        one, other = self._contents(source), self._contents(target)
+    def latest_common(self, one: Contents, other: Contents) -> list[CommonVersion]:
+        """The latest versions that two lines have in common, none of which contains another one;
+        the one that contains most comes first."""
         shared = {
             overlay: min(txn, other[overlay])
             for overlay, txn in one.items()
             if overlay in other and (overlay == MAIN or self._is_there(overlay))
         }
+        inside: dict[int, Contents] = {overlay: {} for overlay in shared}
+        for overlay, txn in shared.items():
+            self._add(inside[overlay], self._line(overlay).layers, txn, txn)
 
         def lateness(overlay: int) -> tuple[int, int, int]:
             # The one that has all the others in it, be its number larger or not; two lines that
             # were merged without a change have the same last transaction.
-            found: Contents = {}
-            layers = self._line(overlay).layers
-            self._add(found, layers, shared[overlay], shared[overlay])
+            found = inside[overlay]
             has = sum(found.get(other, -1) >= txn for other, txn in shared.items())
             return has, shared[overlay], overlay
 
-        overlay = max(shared, key=lateness)
-        return self._line(overlay), shared[overlay]
+        latest: list[int] = []
+        for overlay in sorted(shared, key=lateness, reverse=True):
+            if all(inside[each].get(overlay, -1) < shared[overlay] for each in latest):
+                latest.append(overlay)
+        return [CommonVersion(self._line(it), shared[it], inside[it]) for it in latest]
 
     def _is_there(self, overlay: int) -> bool:
         return overlay in self._owners and overlay not in self._gone
@@ -136,7 +150,7 @@ class Ancestry:
             return line_on(self._storage, MAIN_BRANCH, MAIN_LAYERS)
         return line_of_branch(self._storage, *self._owners[overlay])
 
-    def _contents(self, place: Place) -> Contents:
+    def contents(self, place: Place) -> Contents:
         """HEAD has all merges that are recorded, published or not."""
         found: Contents = {}
         until = INT8_MAX if place.at == HEAD else place.version.txn

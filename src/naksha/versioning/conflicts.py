@@ -38,7 +38,7 @@ from naksha.versioning.records import (
 )
 from naksha.versioning.refs import SOLVING
 from naksha.versioning.solving import Solving, branch_for_solving, drop_solving, keep_solving
-from naksha.versioning.threeway import merge_states
+from naksha.versioning.threeway import conflict_between
 
 PART_MAX: Final = 1_000
 """Features of one kept object; each is five short texts."""
@@ -73,9 +73,7 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
             for spot, uuid_of in zip(stored.spots, _SIDES, strict=True)
         ]
         for each, *sides in zip(part, base, ours, theirs, strict=True):
-            report = merge_states(each.collection, *sides)
-            assert isinstance(report, Undecided)
-            yield report
+            yield conflict_between(each.collection, each.id, sides)
 
 
 async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:

@@ -1,8 +1,8 @@
 """Merging a line into another one: three-way, feature by feature and property by property.
 
-The base is the last version that both lines had in common: where they parted, or the last merge
-between them, which is remembered with the branch. So nobody walks through the history, and what
-was merged once is not merged again.
+The base is what both lines have in common: the version where they parted, or the last merge
+between them, which is remembered with the branch (`naksha.versioning.merge_bases`). So nobody walks
+through the history, and what was merged once is not merged again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.errors import InvalidArgument, LimitExceeded, Retryable
 from naksha.model.merge import Side, merge3, same
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
-from naksha.model.version import HEAD, AtSeq, AtTxn
+from naksha.model.version import HEAD, AtSeq
 from naksha.spi.merging import content_of
 from naksha.spi.storage import Reader, Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.attempts import settle
 from naksha.versioning.bases import pin_merge
 from naksha.versioning.conflicts import conflict_id, forget_conflict, store_conflict, without
-from naksha.versioning.diff import Change, diff, lookup
+from naksha.versioning.diff import Change, lookup
+from naksha.versioning.merge_bases import ContestedChange, MergeBase
 from naksha.versioning.places import Line, Place, at, line_of, line_of_branch
 from naksha.versioning.records import (
     REF,
@@ -40,7 +41,7 @@ from naksha.versioning.records import (
 )
 from naksha.versioning.refs import MAIN_BRANCH
 from naksha.versioning.solving import Solving, solving_on
-from naksha.versioning.threeway import merge_states
+from naksha.versioning.threeway import conflict_between, differ, merge_states
 from naksha.versioning.writing import (
     WAIT_S,
     Plan,
@@ -77,16 +78,15 @@ class Lines:
 
     source: Place
     target: Place
-    bases: dict[str, Place]
-    """By collection that both have, and that belongs to them, the latest version of it that both
-    have."""
+    bases: dict[str, MergeBase]
+    """By collection that both have, and that belongs to them, what they have in common of it."""
     revisions: dict[str, int]
     """Of the records of the branches, as they were when the merge was planned."""
 
     @property
     def places(self) -> tuple[Place, Place, Place]:
         """Source, target and the earliest of the bases."""
-        bases = self.bases.values()
+        bases = [place for base in self.bases.values() for place in base.places]
         base = min(bases, key=lambda place: place.version, default=self.target)
         return self.source, self.target, base
 
@@ -119,15 +119,25 @@ Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[Merging]]
 
 
 def decided(plan: Planner) -> Planner:
-    """The same, but Stuck while something is to be decided."""
+    """The same, but Stuck while something is to be decided, and Retryable when that is because
+    another merge came in between."""
 
     async def planned(session: WriteSession | None) -> Merging:
         merging = await plan(session)
         if merging.open:
+            await _check_bases(merging.lines)
             raise Stuck(merging)
         return merging
 
     return planned
+
+
+async def _check_bases(lines: Lines) -> None:
+    """Raise Retryable when a merge was committed after the bases were read: the target was read
+    later and may have what that merge brought, which then looks like a change of its own."""
+    bases = await bases_of(lines.source, lines.target, lines.bases)
+    if not all(base.is_same(bases[name]) for name, base in lines.bases.items()):
+        raise Retryable("Another merge was committed in between")
 
 
 async def merge(
@@ -247,16 +257,17 @@ async def lines_of(
     return Lines(source, target, await bases_of(source, target, names), revisions)
 
 
-async def bases_of(source: Place, target: Place, names: list[str]) -> dict[str, Place]:
-    """The latest version of each collection that both have. Not every merge brought all of them:
-    a branch may be about some only, or older than a collection."""
+async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[str, MergeBase]:
+    """What both have in common of each collection. Not every merge brought all of them: a branch
+    may be about some only, or older than a collection."""
     session, root = source.line.session, source.line.root
     ancestry = await Ancestry.of(root, session or root)
-    overlays = await ancestry.overlays_of(session or root, names)
-    by_overlays: dict[frozenset[int], Place] = {}
+    overlays = await ancestry.overlays_of(session or root, list(names))
+    by_overlays: dict[frozenset[int], MergeBase] = {}
     for each in set(overlays.values()):
-        line, txn = ancestry.about(each).latest_common(source, target)
-        by_overlays[each] = await at(line.read_in(session), AtTxn(txn) if txn > 0 else AtSeq(0))
+        known = ancestry.about(each)
+        sides = known.contents(source), known.contents(target)
+        by_overlays[each] = await MergeBase.of(known, *sides, session)
     return {name: by_overlays[overlays[name]] for name in names}
 
 
@@ -265,7 +276,7 @@ async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]
     planned: Plan = {}
     open_: list[Undecided] = []
     for name, base in lines.bases.items():
-        async for changes in _chunks(diff(base, lines.source, name)):
+        async for changes in _chunks(base.changes(lines.source, name)):
             heads = await lookup(lines.target, name, [each.id for each in changes])
             for change in changes:
                 write = judge.write(name, change, heads.get(change.id))
@@ -298,6 +309,8 @@ class Judge:
         """What to write over `ours` for a change of the source, if anything."""
         origin = None if change.new is None else change.new.uuid
         found = merge_states(name, change.old, ours, change.new)
+        if isinstance(change, ContestedChange) and differ(ours, change.new):
+            found = conflict_between(name, change.id, (None, ours, change.new))
         if isinstance(found, Undecided):
             found = self._decide(found, change, ours)
             if isinstance(found, Write) and _is_there(found):

@@ -40,3 +40,16 @@ def undecided(
     """The report of a feature that both sides changed."""
     base, ours, theirs = (None if each is None else each.feature for each in sides)
     return Undecided(collection=name, id=id_, base=base, ours=ours, theirs=theirs, paths=paths)
+
+
+def conflict_between(name: str, id_: str, sides: Sequence[State | None]) -> Undecided:
+    """The report of a feature that is known to be in conflict (base, ours, theirs): of the whole
+    feature when no single place of it is contested, as where there is no common base."""
+    found = merge_states(name, *sides)
+    return found if isinstance(found, Undecided) else undecided(name, id_, sides, ("",))
+
+
+def differ(one: State | None, other: State | None) -> bool:
+    """Whether two states of a feature have different content."""
+    contents = [None if each is None else content_of(each.feature) for each in (one, other)]
+    return not same(*contents)
