@@ -11,6 +11,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import Retryable
 from naksha.psql import PsqlStorage
+from naksha.spi.storage import WriteSession
 from naksha.testing.suite_support import point
 from tests.psql.support import Connect, begin, insert, until_blocked
 
@@ -62,6 +63,32 @@ async def test_the_library_reports_the_holder(storage: PsqlStorage, connect: Con
                 await session.change_collection("roads", CollectionChange(max_age=5))
         await storage.run(lambda session: session.upsert("roads", [point("b")]), "app")
     await idle.execute("ROLLBACK")
+
+
+async def test_a_transaction_waits_once_for_a_closed_collection(
+    bare: str, connect: Connect
+) -> None:
+    """Before, `run` repeated the transaction, and with it the wait, ten times."""
+    admin = await connect(application_name="admin")
+    await admin.execute(
+        f"ALTER DATABASE {await admin.fetchval('SELECT quote_ident(current_database())')} "
+        "SET naksha.lock_timeout = '500ms'"
+    )
+    storage = await PsqlStorage.open(bare, "test")
+    calls = 0
+
+    async def write(session: WriteSession) -> None:
+        nonlocal calls
+        calls += 1
+        await session.upsert("roads", [point("a")])
+
+    await begin(admin)
+    await admin.execute(CHANGE)
+    async with asyncio.timeout(HANGS_S):
+        with pytest.raises(Retryable, match=r"longer than 0.5 s for the write gate .*admin"):
+            await storage.run(write, "app")
+    assert calls == 1
+    await storage.close()
 
 
 async def test_a_row_that_stays_locked_names_its_holder(

@@ -29,6 +29,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "naksha_create_trigger": (UNSAFE,),
     "naksha_guard": (UNSAFE,),
     "naksha_prepare": (UNSAFE,),
+    "naksha_kept_plan": (UNSAFE,),
     "naksha_write_few": (UNSAFE, DYNAMIC),
     "naksha_write_leaf": (UNSAFE, DYNAMIC),
     "naksha_staged_put": (DYNAMIC,),

@@ -35,8 +35,8 @@ async def test_a_leaf_has_one_plan_that_is_used_again(connect: Connect) -> None:
     for n in range(3):
         await put(connection, "roads", "one", n=n)
     (plan,) = await kept(connection)
-    # Once more than it was run: to be made.
-    assert (plan["generic_plans"], plan["custom_plans"]) == (3 + 1, 0)
+    # Before each run it is checked whether the plan is still valid.
+    assert (plan["generic_plans"], plan["custom_plans"]) == (3 + 3, 0)
     stored = "SELECT jsondata->'properties'->>'n' FROM roads"
     assert await connection.fetchval(stored) == "2"
 

@@ -16,6 +16,7 @@ from naksha.model.query import Query
 from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql import install as installer
+from naksha.psql.driver import Direct
 from naksha.spi.storage import Layer
 from naksha.testing.branch_support import new_overlay
 from naksha.testing.postgres import PostgresCluster
@@ -275,3 +276,158 @@ async def test_what_runs_as_the_owner_has_a_fixed_search_path_and_is_for_writers
         for function in definers:
             query = "SELECT has_function_privilege($1, $2, 'EXECUTE')"
             assert await connection.fetchval(query, role, function["name"]) is expected
+
+
+class TestDefiners:
+    """Functions that run with the rights of the owner give a writer no rights of the owner."""
+
+    @pytest.fixture
+    async def shell(self, bare: str, owner: PsqlStorage, role: str) -> AsyncIterator[Direct]:
+        """A session of a writer."""
+        await grant(bare, role, "writer")
+        connection = await connect_to(as_role(bare, role))
+        yield connection
+        connection.terminate()
+
+    async def test_a_leaf_with_features_is_not_replaced(
+        self, owner: PsqlStorage, shell: Direct
+    ) -> None:
+        roads = Handle(owner, "roads")
+        await roads.create(*(point(f"f{n}") for n in range(64)))
+        job = await shell.fetchval("SELECT naksha_stage_open()")
+        for leaf in "0123456789abcdef":
+            await shell.execute("SELECT naksha_stage_create_leaf($1, $2)", job, leaf)
+        with pytest.raises(asyncpg.PostgresError):
+            await shell.execute("SELECT naksha_bulk_attach('roads', $1, '0')", job)
+        with pytest.raises(asyncpg.PostgresError, match="has features"):
+            async with shell.transaction():
+                await shell.execute("SELECT naksha_tx_start('w')")
+                await shell.execute("SELECT naksha_bulk_finish('roads', $1, 1, 0, NULL)", job)
+        assert len(await roads.live()) == 64
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "naksha_stage_create({}, '0')",
+            "naksha_stage_create_leaf({}, '0')",
+            "naksha_stage_index({}, '0', false)",
+            "naksha_staged_index({}, '0', false)",
+            "naksha_stage_leaf({}, '0', 1, '', '', false)",
+            "naksha_stage_drop({})",
+            "naksha_bulk_finish('places', {}, 1, 0, NULL)",
+        ],
+    )
+    async def test_the_load_of_another_role_is_left_alone(
+        self, shell: Direct, connect: Connect, call: str
+    ) -> None:
+        other = await connect()
+        theirs = await other.fetchval("SELECT naksha_stage_open()")
+        await other.execute("SELECT naksha_stage_create_leaf($1, '0')", theirs)
+        for job in (theirs, 99):
+            with pytest.raises(asyncpg.PostgresError, match="not held by a session of role"):
+                async with shell.transaction():
+                    await shell.execute("SELECT naksha_tx_start('w')")
+                    await shell.execute("SELECT " + call.format(job))
+        assert await other.fetchval(f"SELECT count(*) FROM naksha_stage_{theirs}_p0") == 0
+
+    @pytest.mark.parametrize("leaf", ["10", "", "x", "0\n"])
+    async def test_a_leaf_is_one_digit(self, shell: Direct, leaf: str) -> None:
+        job = await shell.fetchval("SELECT naksha_stage_open()")
+        for name in ("naksha_stage_create", "naksha_stage_create_leaf"):
+            with pytest.raises(asyncpg.PostgresError, match="is not a leaf"):
+                await shell.execute(f"SELECT {name}($1, $2)", job, leaf)
+
+    @pytest.mark.parametrize("schema", ["public", "naksha"])
+    async def test_foreign_tables_are_not_swept(
+        self, shell: Direct, connect: Connect, schema: str
+    ) -> None:
+        admin = await connect()
+        await admin.execute(f"CREATE TABLE {schema}.payroll (leaf int2)")
+        await shell.execute("SET naksha.depth = '0'")
+        await shell.execute(
+            "INSERT INTO naksha_staged (name, job, collection, points_only, until)"
+            " VALUES ('payroll', 'x', 'roads', false, '-infinity')"
+        )
+        with pytest.raises(asyncpg.PostgresError, match="not a table"):
+            await shell.execute("SELECT naksha_staged_close('payroll', '{}', false, now())")
+        await shell.execute("SELECT naksha_sweep_staged(now())")
+        assert await admin.fetchval(f"SELECT count(*) FROM {schema}.payroll") == 0
+        assert await admin.fetchval("SELECT count(*) FROM naksha_staged") == 0
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "naksha_create_tables('geometry', 7, false)",
+            "naksha_create_tables('payroll', 7, false)",
+            "naksha_create_overlay_tables('payroll', false)",
+            "naksha_create_overlay_tables('naksha_o1_1', false)",
+            "naksha_create_side_tables('payroll', false)",
+            "naksha_write_comment('payroll')",
+            "naksha_ensure_day('payroll', naksha_day_txn('2031-01-01'))",
+            "naksha_ensure_day('parted_hst', naksha_day_txn('2031-01-01'))",
+        ],
+    )
+    async def test_only_tables_of_the_storage_are_made_and_described(
+        self, shell: Direct, connect: Connect, call: str
+    ) -> None:
+        admin = await connect()
+        await admin.execute(
+            "CREATE TABLE public.payroll (a int); COMMENT ON TABLE public.payroll IS 'ours';"
+            "CREATE TABLE public.parted_hst (i int8, jsondata jsonb, geo geometry)"
+            " PARTITION BY RANGE (i)"
+        )
+        await shell.execute("SET naksha.depth = '0'")
+        await shell.execute(
+            "INSERT INTO naksha_collection (id, number, txn) VALUES"
+            " ('payroll', 7, 1), ('parted', 8, 1)"
+        )
+        tables = "SELECT count(*) FROM pg_class"
+        before = await admin.fetchval(tables)
+        with pytest.raises(asyncpg.PostgresError):
+            await shell.execute("SELECT " + call)
+        assert await admin.fetchval(tables) == before
+        query = "SELECT obj_description('public.payroll'::regclass)"
+        assert await admin.fetchval(query) == "ours"
+
+    async def test_temporary_objects_do_not_run_as_the_owner(
+        self, shell: Direct, connect: Connect
+    ) -> None:
+        admin = await connect()
+        await admin.execute("CREATE TABLE public.ran_as (name text)")
+        await admin.execute("GRANT INSERT ON public.ran_as TO PUBLIC")
+        job = await shell.fetchval("SELECT naksha_stage_open()")
+        await shell.execute(
+            "CREATE FUNCTION pg_temp.spy() RETURNS bytea LANGUAGE plpgsql AS $$ BEGIN"
+            " INSERT INTO public.ran_as VALUES (current_user); RETURN NULL; END $$;"
+            f"CREATE VIEW pg_temp.naksha_stage_{job}_s0 AS"
+            " SELECT 1::int8 AS n, pg_temp.spy() AS wkb, '' AS head, '' AS tail;"
+            f"CREATE VIEW pg_temp.naksha_stage_{job}_p0 AS SELECT 1::int8 AS i,"
+            " pg_temp.spy()::text::geometry AS geo, '{}'::jsonb AS jsondata"
+        )
+        for call in (
+            f"naksha_stage_leaf({job}, '0', 1, '', '', false)",
+            f"naksha_stage_index({job}, '0', false)",
+            f"naksha_staged_index({job}, '0', false)",
+        ):
+            with pytest.raises(asyncpg.UndefinedTableError):
+                await shell.execute("SELECT " + call)
+        assert await admin.fetchval("SELECT count(*) FROM public.ran_as") == 0
+
+    async def test_a_writer_must_not_create_where_postgis_is(
+        self, bare: str, owner: PsqlStorage, role: str, connect: Connect
+    ) -> None:
+        admin = await connect()
+        await admin.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+        with pytest.raises(asyncpg.PostgresError, match="REVOKE CREATE") as caught:
+            await grant(bare, role, "writer")
+        assert caught.value.sqlstate == "N0009"
+        await grant(bare, role, "reader")
+
+    async def test_a_writer_fills_new_collections_from_staged_parts(
+        self, bare: str, owner: PsqlStorage, role: str
+    ) -> None:
+        await grant(bare, role, "writer")
+        writer = await PsqlStorage.open(as_role(bare, role), "test")
+        await written(writer, "places", [point("staged")])
+        await writer.close()
+        assert ids_of(await Handle(owner, "places").live()) == ["staged"]

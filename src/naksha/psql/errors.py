@@ -10,6 +10,12 @@ import msgspec
 
 from naksha.model import errors
 
+
+class LockTimeout(errors.Retryable):
+    """A lock was not released in time; the message names its holder. The caller decides whether to
+    wait once more: the storage has waited as long as it may."""
+
+
 _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "N0000": errors.InvalidArgument,
     "N0001": errors.CollectionExists,
@@ -26,7 +32,7 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "25006": errors.ReadOnly,
     "40001": errors.Retryable,
     "40P01": errors.Retryable,
-    "55P03": errors.Retryable,
+    "55P03": LockTimeout,
     "2BP01": errors.InUse,
     "23514": errors.InvalidArgument,
     "22000": errors.InvalidArgument,

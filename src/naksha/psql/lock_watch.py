@@ -14,17 +14,12 @@ from typing import Final
 import asyncpg
 
 from naksha.model import limits
-from naksha.model.errors import Retryable
 from naksha.psql.driver import Direct
-from naksha.psql.errors import DRIVER_ERRORS
+from naksha.psql.errors import DRIVER_ERRORS, LockTimeout
 from naksha.psql.sql import queries
 
 AHEAD_S: Final = 2.0
 """How long before the time-out the server is asked."""
-
-
-class LockTimeout(Retryable):
-    """A lock was not released in time; the message names its holder."""
 
 
 class LockWatch:

@@ -19,9 +19,8 @@ from naksha.model.txn import LAST_MS, check_dated
 from naksha.model.version import Version
 from naksha.psql.days import Days
 from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
-from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translated
+from naksha.psql.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
 from naksha.psql.layers import NO_BRANCH
-from naksha.psql.lock_watch import LockTimeout
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sequencer import Sequencer
 from naksha.psql.session import PsqlSession

@@ -2,47 +2,56 @@
 -- they run; for one feature that takes longer than to write it. Here the session keeps their plans,
 -- as prepared statements, which outlive a rollback.
 
--- Prepare a statement and make its plan. The planner locks every index of every table it looks at
--- until the end of the transaction; the plan itself needs few of them. So it is made in a
--- subtransaction that is always rolled back: the locks go with it, the prepared statement stays.
-CREATE OR REPLACE FUNCTION naksha_prepare(name text, types text, statement text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
-SET plan_cache_mode = force_generic_plan AS $$
+-- Prepare a statement. The parser locks its tables until the end of the transaction, so it is done
+-- in a subtransaction that is always rolled back: the locks go with it, the statement stays. When
+-- there are `most` statements of this prefix all of them are forgotten.
+CREATE OR REPLACE FUNCTION naksha_prepare(
+    prefix text, most int, name text, types text, statement text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    known text[];
+    old   text;
 BEGIN
+    known := ARRAY(SELECT p.name FROM pg_prepared_statements p WHERE starts_with(p.name, prefix));
+    IF cardinality(known) >= most THEN
+        FOREACH old IN ARRAY known LOOP
+            EXECUTE format('DEALLOCATE %I', old);
+        END LOOP;
+    END IF;
     EXECUTE format('PREPARE %I (%s) AS %s', name, types, statement);
-    EXECUTE format('EXPLAIN EXECUTE %I (%s)', name,
-                   array_to_string(array_fill('NULL'::text, ARRAY[
-                       cardinality(string_to_array(types, ','))]), ', '));
     RAISE EXCEPTION USING ERRCODE = 'N0010';
 EXCEPTION WHEN SQLSTATE 'N0010' THEN
     RETURN;
 END $$;
 
 -- The command that runs a statement with the plan that is kept for it; its arguments are to follow,
--- as literals. When there are `most` plans of this prefix all of them are forgotten. The view is
--- asked each time, because others who use the connection may have forgotten them, too. Callers set
--- enable_seqscan = off and plan_cache_mode = force_generic_plan: the plan is made once for an empty
--- table as for a full one, and without knowing the values.
+-- as literals. Another user of the connection may have forgotten the statement, and any commit of
+-- another session (ANALYZE, ALTER TABLE) may have made its plan invalid, so both are checked each
+-- time, by EXPLAIN, which plans again what is not valid. The planner locks every index of every
+-- table it looks at, the plan needs few of them: this, too, is done in a subtransaction that is
+-- rolled back (docs/decisions/0095). Callers set enable_seqscan = off and plan_cache_mode =
+-- force_generic_plan: the plan is made once for an empty table as for a full one, and without
+-- knowing the values.
 CREATE OR REPLACE FUNCTION naksha_kept_plan(prefix text, most int, types text, statement text)
 RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     -- Two storages may have collections of the same name.
     wanted text := prefix || md5(current_setting('search_path') || statement);
-    known  text[];
-    name   text;
+    plan   text := 'EXPLAIN (COSTS OFF) EXECUTE ' || wanted || '(NULL'
+                   || repeat(', NULL', length(types) - length(replace(types, ',', ''))) || ')';
 BEGIN
-    SELECT array_agg(p.name) INTO known
-      FROM pg_prepared_statements p WHERE starts_with(p.name, prefix);
-    IF wanted = ANY(known) THEN
-        RETURN 'EXECUTE ' || wanted;
-    END IF;
-    IF cardinality(known) >= most THEN
-        FOREACH name IN ARRAY known LOOP
-            EXECUTE format('DEALLOCATE %I', name);
-        END LOOP;
-    END IF;
-    PERFORM naksha_prepare(wanted, types, statement);
+    FOR attempt IN 1..2 LOOP
+        BEGIN
+            EXECUTE plan;
+            RAISE EXCEPTION USING ERRCODE = 'N0010';
+        EXCEPTION
+            WHEN SQLSTATE 'N0010' THEN
+                EXIT;
+            WHEN invalid_sql_statement_name THEN
+                PERFORM naksha_prepare(prefix, most, wanted, types, statement);
+        END;
+    END LOOP;
     RETURN 'EXECUTE ' || wanted;
 END $$;
 

@@ -42,6 +42,27 @@ BEGIN ATOMIC
                       AND p.pronamespace = quote_ident(current_schema())::regnamespace);
 END;
 
+-- Hold a table of the storage's schema until the end of the transaction. From then on its name
+-- means that table, also without the schema, and not one of a later schema on the search path or a
+-- temporary one, which a caller may have made: functions that run as the owner must not touch
+-- those.
+CREATE OR REPLACE FUNCTION naksha_hold(tbl text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS SHARE MODE', current_schema(), tbl);
+END $$;
+
+-- The same, and refuse a table that the storage did not make.
+CREATE OR REPLACE FUNCTION naksha_hold_own(tbl text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_hold(tbl);
+    IF NOT naksha_is_ours(format('%I.%I', current_schema(), tbl)::regclass) THEN
+        PERFORM naksha_raise('N0008', format('%I is not a table of the storage', tbl),
+                             jsonb_build_object('field', tbl));
+    END IF;
+END $$;
+
 -- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are
 -- only in the indices on i, id and action, so the others are partial there.
 CREATE OR REPLACE FUNCTION naksha_create_indices(tbl text, kind text, points_only bool)
@@ -121,12 +142,22 @@ CREATE OR REPLACE FUNCTION naksha_ensure_day(parent text, txn int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     name text := naksha_partition_of(parent, txn);
+BEGIN
+    RETURN coalesce(name, naksha_make_day(parent, txn));
+END $$;
+
+-- Runs as the owner (160): the parent must be the log or the history of a collection.
+CREATE OR REPLACE FUNCTION naksha_make_day(parent text, txn int8) RETURNS text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    name text;
     span record;
 BEGIN
-    IF name IS NOT NULL THEN
-        RETURN name;
+    IF parent <> 'naksha_tx' AND parent NOT LIKE '%\_hst' THEN
+        PERFORM naksha_raise('N0008', format('%I is not a history', parent),
+                             jsonb_build_object('field', parent));
     END IF;
-    PERFORM naksha_lock_days(parent);
+    PERFORM naksha_hold_own(parent), naksha_lock_days(parent);
     name := naksha_partition_of(parent, txn);
     IF name IS NULL THEN
         SELECT * INTO span FROM naksha_new_span(parent, naksha_txn_day(txn));

@@ -129,6 +129,7 @@ DECLARE
     part    text;
 BEGIN
     PERFORM naksha_mark_own();
+    PERFORM naksha_check_collection_id(collection_id), naksha_check_free_name(collection_id);
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', collection_id, columns);
     FOREACH leaf IN ARRAY string_to_array('0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f', ',') LOOP
@@ -159,6 +160,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     info jsonb;
 BEGIN
+    PERFORM naksha_hold_own(collection_id);
     SELECT naksha_collection_info(c) INTO info FROM naksha_collection c WHERE id = collection_id;
     EXECUTE format('COMMENT ON TABLE %I IS %L', collection_id, info::text);
     RETURN info;
@@ -220,7 +222,6 @@ BEGIN
         PERFORM naksha_raise('N0001', format('Collection %L exists', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
-    PERFORM naksha_check_free_name(collection_id);
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + made.number);
     PERFORM naksha_create_tables(collection_id, made.number, made.points_only);
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);

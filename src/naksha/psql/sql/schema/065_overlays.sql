@@ -86,6 +86,11 @@ DECLARE
     hint    text := 'Call naksha_tx_branch and then naksha_upsert, as the library does';
 BEGIN
     PERFORM naksha_mark_own();
+    IF name !~ '^naksha_o\d+_\d+$'
+       OR NOT EXISTS (SELECT FROM naksha_collection c WHERE c.id = name AND c.overlay <> 0) THEN
+        PERFORM naksha_raise('N0008', format('%L is not the name of an overlay', name),
+                             '{"field": "name"}');
+    END IF;
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', name, columns);
     EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (''0'', ''1'', ''2'', ''3'', '
@@ -171,55 +176,72 @@ END $$;
 
 -- ---- From below ---------------------------------------------------------------------------------
 
--- Statement text that copies what `below` has of the ids $1 (in the leaves $3) at transaction $2,
--- as it was then: without its end.
-CREATE OR REPLACE FUNCTION naksha_copy_sql(c naksha_collection, below naksha_collection)
-RETURNS text
-STABLE
-RETURN format($sql$WITH source AS (
-    SELECT i, geo, jsondata FROM %1$I
-     WHERE jsondata->>'id' = ANY($1) AND substring(md5(jsondata->>'id'), 1, 1) = ANY($3)
-       AND naksha_xyz_txn(jsondata) <= $2
-    UNION ALL
-    SELECT i, geo, jsondata FROM %2$I
-     WHERE jsondata->>'id' = ANY($1) AND naksha_xyz_txn(jsondata) <= $2
-    UNION ALL
-    SELECT i, geo, naksha_closed(jsondata, 0) FROM %3$I
-     WHERE jsondata->>'id' = ANY($1) AND naksha_xyz_txn(jsondata) <= $2
-       AND naksha_xyz_txn_next(jsondata) > $2
-), live AS (
-    INSERT INTO %4$I SELECT i, geo, jsondata FROM source
-     WHERE naksha_xyz_action(jsondata) <> 'DELETE' ON CONFLICT DO NOTHING
-)
-INSERT INTO %5$I SELECT i, geo, jsondata FROM source
- WHERE naksha_xyz_action(jsondata) = 'DELETE' ON CONFLICT DO NOTHING$sql$,
-    below.id, below.id || '_del', below.id || '_hst', c.id || '_p0', c.id || '_del');
+-- The states that a table has of the ids at transaction `at`, as they were then: without their end.
+-- The query locks the table and all its indices; the locks are given back with a subtransaction
+-- that is rolled back.
+CREATE OR REPLACE FUNCTION naksha_states_at(
+    tbl text, at int8, ids text[], OUT keys text[], OUT numbers int8[], OUT geos geometry[],
+    OUT documents jsonb[])
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format(
+        'SELECT array_agg(jsondata->>''id''), array_agg(i), array_agg(geo), '
+        'array_agg(naksha_closed(jsondata, 0)) FROM %I WHERE jsondata->>''id'' = ANY($1) '
+        'AND substring(md5(jsondata->>''id''), 1, 1) = ANY($3) AND naksha_xyz_txn(jsondata) <= $2 '
+        'AND (naksha_xyz_txn_next(jsondata) = 0 OR naksha_xyz_txn_next(jsondata) > $2)', tbl)
+       INTO keys, numbers, geos, documents
+      USING ids, at, ARRAY(SELECT DISTINCT naksha_leaf(n) FROM unnest(ids) n);
+    RAISE EXCEPTION USING ERRCODE = 'N0010';
+EXCEPTION WHEN SQLSTATE 'N0010' OR undefined_table THEN
+    RETURN;
+END $$;
 
--- Enough of a history's partitions to tell two sets of them apart.
-CREATE OR REPLACE FUNCTION naksha_history_parts(collection_id text) RETURNS text
-STABLE
-RETURN (SELECT count(*) || ':' || coalesce(max(p.inhrelid::int8), 0) FROM pg_inherits p
-         WHERE p.inhparent = to_regclass(quote_ident(collection_id || '_hst')));
+-- The partitions of a history that can have a state of transaction `at`, oldest first. The locks on
+-- the catalog are given back, too.
+CREATE OR REPLACE FUNCTION naksha_history_since(collection_id text, at int8) RETURNS text[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    parts text[];
+BEGIN
+    parts := ARRAY(SELECT p.name FROM naksha_partitions(collection_id || '_hst') p
+                    WHERE p.hi > at);
+    RAISE EXCEPTION USING ERRCODE = 'N0010';
+EXCEPTION WHEN SQLSTATE 'N0010' THEN
+    RETURN parts;
+END $$;
 
--- Copies from one layer. A statement does not know a day of the history that is made after it was
--- planned, and what went there would be missed: then it is done again.
+-- Copies from one layer, table by table: a statement on a whole history would lock all its
+-- partitions and their indices. A state only moves from HEAD or the deletion table to the history,
+-- so reading these first finds it wherever it is. When partitions were made or merged meanwhile,
+-- those features that were not found are looked for again.
 CREATE OR REPLACE FUNCTION naksha_copy(
     c naksha_collection, below naksha_collection, at int8, ids text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
 DECLARE
-    leaves text[] := (SELECT array_agg(DISTINCT naksha_leaf(n)) FROM unnest(ids) n);
-    parts  text := naksha_history_parts(below.id);
-    known  text;
+    parts text[] := naksha_history_since(below.id, at);
+    known text[];
+    tbl   text;
+    s     record;
 BEGIN
     PERFORM naksha_mark_own();
     LOOP
-        -- Makes the session take notice of new partitions, as in naksha_publish.
-        PERFORM pg_relation_size('naksha_migration');
-        EXECUTE naksha_copy_sql(c, below) USING ids, at, leaves;
+        FOREACH tbl IN ARRAY ARRAY[below.id, below.id || '_del'] || parts LOOP
+            EXIT WHEN ids = '{}';
+            SELECT * INTO s FROM naksha_states_at(tbl, at, ids);
+            CONTINUE WHEN s.keys IS NULL;
+            EXECUTE format(
+                'WITH source AS (SELECT i, geo, jsondata FROM unnest($1, $2, $3) '
+                'AS s(i, geo, jsondata)), live AS (INSERT INTO %I SELECT * FROM source '
+                'WHERE naksha_xyz_action(jsondata) <> ''DELETE'' ON CONFLICT DO NOTHING) '
+                'INSERT INTO %I SELECT * FROM source '
+                'WHERE naksha_xyz_action(jsondata) = ''DELETE'' ON CONFLICT DO NOTHING',
+                c.id || '_p0', c.id || '_del') USING s.numbers, s.geos, s.documents;
+            ids := ARRAY(SELECT n FROM unnest(ids) n WHERE n <> ALL(s.keys));
+        END LOOP;
         known := parts;
-        parts := naksha_history_parts(below.id);
-        EXIT WHEN parts = known;
+        parts := naksha_history_since(below.id, at);
+        EXIT WHEN parts = known OR ids = '{}';
     END LOOP;
     IF at < naksha_floor(below.id) THEN
         PERFORM naksha_raise('N0012', 'The version that the branch stands on is gone',

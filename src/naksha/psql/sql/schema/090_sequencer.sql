@@ -46,15 +46,17 @@ BEGIN
             PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
             RETURN true;
         EXCEPTION WHEN lock_not_available THEN
-            -- One that works is published for by; the pid of a prepared transaction is null.
+            -- One that works publishes for us, too. The pid of a prepared transaction is null; the
+            -- state of a session is hidden from other roles.
             EXIT WHEN NOT EXISTS (
                 SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
                  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid = 2
                    AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
-                   AND a.datname = current_database() AND a.state = 'active');
+                   AND a.datname = current_database() AND coalesce(a.state, 'active') = 'active');
         END;
     END LOOP;
-    RETURN false;
+    -- The holder may have ended since the time-out.
+    RETURN pg_try_advisory_xact_lock(naksha_lock_class(), 2);
 END $$;
 
 -- Publishes at most `most` transactions; tells how many, the last version, and whether committed
@@ -120,14 +122,19 @@ BEGIN
        INTO remaining USING last_txn, (SELECT s.last_value FROM naksha_tx_object_id_seq s);
 END $$;
 
--- The oldest transaction that a collection can be read at.
+-- The oldest transaction that a collection can be read at. (Not one expression: its plan would name
+-- the log, and lock all days of it, also for a collection that has its history.)
 CREATE OR REPLACE FUNCTION naksha_floor(collection_id text) RETURNS int8
-LANGUAGE sql STABLE SET search_path FROM CURRENT
-BEGIN ATOMIC
-    SELECT CASE WHEN c.off_since IS NULL THEN c.floor_txn
-                ELSE greatest(c.floor_txn, naksha_last_write(c.id, c.off_since - 1)) END
-      FROM naksha_collection c WHERE c.id = collection_id;
-END;
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    c naksha_collection;
+BEGIN
+    SELECT * INTO c FROM naksha_collection k WHERE k.id = collection_id;
+    IF c.off_since IS NOT NULL THEN
+        RETURN greatest(c.floor_txn, naksha_last_write(c.id, c.off_since - 1));
+    END IF;
+    RETURN c.floor_txn;
+END $$;
 
 -- How far publication is, and who holds it back.
 CREATE OR REPLACE FUNCTION naksha_publication(

@@ -31,11 +31,34 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Refuse the job of another role, and one that no session holds. The connections of a load are of
+-- one role; one of them holds the job. What makes and drops the tables of jobs runs as the owner
+-- (160), and the tables are named by the caller.
+CREATE OR REPLACE FUNCTION naksha_check_job(job int, leaf text DEFAULT '0') RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF leaf IS NULL OR leaf !~ '^[0-9a-f]$' THEN
+        PERFORM naksha_raise('N0006', format('%L is not a leaf', leaf), '{"field": "leaf"}',
+                             'A leaf is one of 0 to 9 and a to f');
+    END IF;
+    IF job < 1 OR NOT EXISTS (
+           SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+            WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+              AND l.database = (SELECT d.oid FROM pg_database d
+                                 WHERE d.datname = current_database())
+              AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
+              AND l.objid = naksha_stage_key(job)::oid AND a.usename = session_user) THEN
+        PERFORM naksha_raise('N0008', format('Load %s is not held by a session of role %I', job,
+            session_user), '{"field": "job"}', 'Call naksha_stage_open first');
+    END IF;
+END $$;
+
 -- Features of one leaf, taken apart where the storage's part of the namespace goes in between:
 -- `head` ends inside `properties`, `tail` begins with the tags. `n` orders what was staged.
 CREATE OR REPLACE FUNCTION naksha_stage_create(job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
+    PERFORM naksha_check_job(job, leaf);
     EXECUTE format('CREATE TABLE %I (n int8 NOT NULL, wkb bytea, head text NOT NULL, '
                    'tail text NOT NULL) WITH (autovacuum_enabled = off)',
                    naksha_stage_name(job, 's', leaf));
@@ -45,6 +68,7 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_stage_create_leaf(job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
+    PERFORM naksha_check_job(job, leaf);
     EXECUTE format('CREATE TABLE %I (i int8 NOT NULL, geo geometry(GeometryZ, 4326), '
                    'jsondata jsonb NOT NULL, CONSTRAINT naksha_bounds CHECK '
                    '(substring(md5(jsondata->>''id''), 1, 1) IS NOT NULL '
@@ -84,6 +108,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning
 DECLARE
     tbl text := naksha_stage_name(job, 'p', leaf);
 BEGIN
+    PERFORM naksha_check_job(job, leaf), naksha_hold(tbl);
     BEGIN
         PERFORM naksha_create_indices(tbl, 'head', points_only);
     EXCEPTION WHEN unique_violation THEN
@@ -103,6 +128,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning
 DECLARE
     tbl text := naksha_stage_name(job, 'p', leaf);
 BEGIN
+    PERFORM naksha_check_job(job, leaf), naksha_hold(naksha_stage_name(job, 's', leaf));
     PERFORM naksha_stage_create_leaf(job, leaf),
             naksha_stage_fill(job, leaf, first_i, mark, after_i, false);
     BEGIN
@@ -192,15 +218,26 @@ BEGIN
 END $$;
 
 -- The loaded table becomes the leaf: it takes the place of the empty one, if there is one, with
--- its name and all its belongings.
+-- its name and all its belongings. Part of naksha_bulk_finish, which has checked the arguments.
 CREATE OR REPLACE FUNCTION naksha_bulk_attach(collection_id text, job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     loaded text := naksha_stage_name(job, 'p', leaf);
     part   text := collection_id || '_p' || leaf;
     name   text;
+    used   bool;
 BEGIN
-    EXECUTE format('DROP TABLE IF EXISTS %I', part);
+    PERFORM naksha_hold(loaded);
+    IF to_regclass(format('%I.%I', current_schema(), part)) IS NOT NULL THEN
+        PERFORM naksha_hold_own(part);
+        EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', part);
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO used;
+        IF used THEN
+            PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, collection_id),
+                jsonb_build_object('collection', collection_id), 'Only an empty leaf is replaced');
+        END IF;
+        EXECUTE format('DROP TABLE %I', part);
+    END IF;
     EXECUTE format('ALTER TABLE %I RENAME TO %I', loaded, part);
     FOR name IN SELECT k.relname FROM pg_index x JOIN pg_class k ON k.oid = x.indexrelid
                  WHERE x.indrelid = to_regclass(quote_ident(part)) ORDER BY 1 LOOP
@@ -219,15 +256,17 @@ CREATE OR REPLACE FUNCTION naksha_bulk_finish(
     collection_id text, job int, last_i int8, features int8, area geometry) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
-    c    naksha_collection;
+    c    naksha_collection := naksha_open_alone(collection_id);
     leaf text;
 BEGIN
-    SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
-    PERFORM setval(format('%I', collection_id || '_i_seq'), greatest(last_i, 1));
+    PERFORM naksha_check_job(job), naksha_hold_own(collection_id);
+    PERFORM setval(s.name, greatest(last_i, pg_sequence_last_value(s.name), 1))
+       FROM to_regclass(format('%I.%I', current_schema(), collection_id || '_i_seq')) AS s(name);
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', collection_id);
     FOR leaf IN SELECT to_hex(n) FROM generate_series(0, 15) n LOOP
         PERFORM naksha_bulk_attach(collection_id, job, leaf);
-        EXECUTE format('DROP TABLE IF EXISTS %I', naksha_stage_name(job, 's', leaf));
+        EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(),
+                       naksha_stage_name(job, 's', leaf));
     END LOOP;
     PERFORM naksha_tx_count(c, features, 0, 0, 0, area);
 END $$;
@@ -239,11 +278,12 @@ DECLARE
     name    text;
     dropped int := 0;
 BEGIN
+    PERFORM naksha_check_job(job);
     FOR name IN SELECT k.relname FROM pg_class k
                  WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                    AND k.relkind = 'r'
                    AND k.relname ~ ('^naksha_stage_' || job || '_[sp][0-9a-f]$') LOOP
-        EXECUTE format('DROP TABLE IF EXISTS %I', name);
+        EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(), name);
         dropped := dropped + 1;
     END LOOP;
     RETURN dropped;

@@ -64,6 +64,12 @@ BEGIN ATOMIC
     UPDATE naksha_staged s SET until = new_until FROM mine WHERE s.name = mine.name;
 END;
 
+-- Whether a name is one that naksha_staged_open makes. Rows of naksha_staged may be forged; what
+-- they name is changed and dropped by functions that run as the owner (160).
+CREATE OR REPLACE FUNCTION naksha_is_staged(tbl text) RETURNS bool
+IMMUTABLE PARALLEL SAFE
+RETURN tbl ~ '^naksha_staged_[0-9a-f]{8}_[0-9a-f]{32}$';
+
 -- A new attempt; gives the name of its table. `head` and `tail` are the feature's JSON without its
 -- namespace, as in 110; `given` says whether the client gave tags (1) and a crid (2), `lock` is the
 -- `i` that must be HEAD's. What is large is not compressed: it is read once.
@@ -95,11 +101,15 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
 BEGIN
     PERFORM naksha_mark_own();
+    IF NOT naksha_is_staged(tbl) THEN
+        PERFORM naksha_raise('N0008', format('%I is not a table of staged features', tbl),
+                             jsonb_build_object('field', tbl));
+    END IF;
     UPDATE naksha_staged s SET counts = features, has_locks = any_locks,
                                until = greatest(s.until, new_until)
      WHERE s.name = tbl;
     IF FOUND THEN
-        EXECUTE format('CREATE INDEX ON %I (leaf)', tbl);
+        EXECUTE format('CREATE INDEX ON %I.%I (leaf)', current_schema(), tbl);
     END IF;
     RETURN FOUND;
 END $$;
@@ -129,7 +139,9 @@ BEGIN
     FOR tbl IN SELECT s.name FROM naksha_staged s WHERE s.until < at ORDER BY s.name LIMIT at_most
                   FOR UPDATE SKIP LOCKED LOOP
         BEGIN
-            EXECUTE format('DROP TABLE IF EXISTS %I', tbl);
+            IF naksha_is_staged(tbl) THEN
+                EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(), tbl);
+            END IF;
         EXCEPTION WHEN lock_not_available THEN
             CONTINUE;
         END;
@@ -190,6 +202,7 @@ DECLARE
     tbl   text := naksha_stage_name(load, 'p', leaf);
     twice text;
 BEGIN
+    PERFORM naksha_check_job(load, leaf), naksha_hold(tbl);
     BEGIN
         PERFORM naksha_create_indices(tbl, 'head', points_only);
     EXCEPTION WHEN unique_violation THEN

@@ -1,24 +1,34 @@
 -- Roles that do not own the storage: readers, and writers.
 
--- What makes tables runs with the rights of the owner, so that every table belongs to the owner and
--- the default privileges below hold for it; only writers may call it. All of these functions have a
--- fixed search_path.
+-- Functions that make tables run with the rights of the owner, so that every table belongs to the
+-- owner and the default privileges below hold for it. Their search_path is fixed, and they check
+-- their arguments: a writer must not get at tables of others, or at data of the storage, through
+-- them. Only writers may call them, and roles that were granted by hand what writers have.
 DO $$
 DECLARE
-    f regprocedure;
+    f    regprocedure;
+    role text;
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p
               WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-                AND p.proname IN ('naksha_ensure_day', 'naksha_prepare_log',
-                    'naksha_create_side_tables',
+                AND p.proname IN ('naksha_make_day', 'naksha_prepare_log',
                     'naksha_create_tables', 'naksha_create_overlay_tables', 'naksha_write_comment',
                     'naksha_stage_create', 'naksha_stage_create_leaf', 'naksha_stage_index',
-                    'naksha_stage_leaf', 'naksha_stage_drop', 'naksha_bulk_attach',
-                    'naksha_bulk_finish',
-                    'naksha_staged_open', 'naksha_staged_close', 'naksha_sweep_staged') LOOP
+                    'naksha_stage_leaf', 'naksha_stage_drop', 'naksha_bulk_finish',
+                    'naksha_staged_open', 'naksha_staged_close', 'naksha_staged_index',
+                    'naksha_sweep_staged') LOOP
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', f);
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+        FOR role IN SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC'
+                                          ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+                      FROM pg_class k, aclexplode(k.relacl) a
+                     WHERE k.oid = 'naksha_tx'::regclass AND a.privilege_type = 'INSERT' LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
+        END LOOP;
     END LOOP;
+    -- These ran as the owner once.
+    GRANT EXECUTE ON FUNCTION naksha_ensure_day, naksha_create_side_tables, naksha_bulk_attach
+       TO PUBLIC;
 END $$;
 
 -- Who owns the storage.
@@ -41,6 +51,23 @@ BEGIN
         REVOKE ALL ON SCHEMA %1$I FROM %2$I', current_schema(), role, naksha_owner());
 END $$;
 
+-- Functions that run as the owner find PostGIS in its schema. A role that creates functions there
+-- can make them call its own.
+CREATE OR REPLACE FUNCTION naksha_check_writer(role text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    postgis regnamespace := (SELECT e.extnamespace FROM pg_extension e
+                              WHERE e.extname = 'postgis');
+BEGIN
+    IF has_schema_privilege(role, postgis::oid, 'CREATE')
+       AND NOT pg_has_role(role, naksha_owner(), 'MEMBER') THEN
+        PERFORM naksha_raise('N0009', format('Role %I may create functions in schema %s, which '
+            'functions that run as the owner of the storage use; REVOKE CREATE ON SCHEMA %s FROM '
+            'PUBLIC, or from the role, before it becomes a writer', role, postgis, postgis),
+            '{"field": "role"}');
+    END IF;
+END $$;
+
 -- Makes a role a reader or a writer of the storage, which it stays for tables that are made later.
 -- For the owner of the storage, and superusers.
 CREATE OR REPLACE FUNCTION naksha_grant(role text, kind text) RETURNS void
@@ -49,6 +76,9 @@ BEGIN
     IF kind IS NULL OR kind NOT IN ('reader', 'writer') THEN
         PERFORM naksha_raise('N0000', format('%L is not a kind of role: reader or writer', kind),
                              '{"field": "kind"}');
+    END IF;
+    IF kind = 'writer' THEN
+        PERFORM naksha_check_writer(role);
     END IF;
     PERFORM naksha_revoke(role);
     EXECUTE format('
