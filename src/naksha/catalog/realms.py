@@ -83,6 +83,9 @@ class Realm(msgspec.Struct, frozen=True, kw_only=True):
     """What pointers have that are to get the epoch; any other is a leftover."""
     is_fenced: bool = True
     """Whether all pointers of the realm have the epoch."""
+    is_released: bool = False
+    """Whether a realm that is being purged holds nothing outside of the catalog any more. Its
+    rows, which tell what it holds, are deleted only then."""
     created_us: int = 0
     status_us: int = 0
     """Since when it is in its state."""
@@ -182,7 +185,7 @@ class Realms:
 
         async def change(edit: Edit) -> Realm:
             realm = _found(expected.id, await edit.get(expected.id, Realm))
-            if realm != expected:
+            if not _is_expected(realm, expected):
                 raise Conflict(f"The realm {realm.id!r} is not as expected", field="realm")
             realm = msgspec.structs.replace(
                 realm,
@@ -227,7 +230,7 @@ class Realms:
 
         async def change(edit: Edit) -> None:
             realm = _found(expected.id, await edit.get(expected.id, Realm))
-            if realm != expected:
+            if not _is_expected(realm, expected):
                 raise Conflict(f"The realm {realm.id!r} is not as expected", field="realm")
             edit.remove(realm.id)
 
@@ -263,6 +266,19 @@ class Realms:
             return now
 
         return await self._entities.commit(change, message=f"realm {realm.id}: fenced")
+
+    async def note_released(self, realm: Realm) -> Realm:
+        """Note that a realm which is being purged holds nothing outside of the catalog."""
+
+        async def change(edit: Edit) -> Realm:
+            now = _found(realm.id, await edit.get(realm.id, Realm))
+            if now.epoch != realm.epoch:
+                raise RealmChanged(f"The realm {realm.id!r} was changed by another process")
+            now = msgspec.structs.replace(now, is_released=True)
+            edit.put(now.id, now)
+            return now
+
+        return await self._entities.commit(change, message=f"realm {realm.id}: released")
 
     async def opened(self, id: str, status: Status = Status.ACTIVE) -> RealmFence:
         """The fence of a realm that is in the state, which for all but its makers is ACTIVE."""
@@ -322,6 +338,11 @@ def check_realm_id(id: str) -> None:
             f"not {id[:200]!r}",
             field="realm",
         )
+
+
+def _is_expected(realm: Realm, expected: Realm) -> bool:
+    """Whether a realm is as its reader knows it. What maintenance notes is not a change."""
+    return msgspec.structs.replace(realm, is_released=expected.is_released) == expected
 
 
 def _check_step(realm: Realm, status: Status) -> None:

@@ -14,7 +14,9 @@ from typing import Any, Final, Protocol
 from naksha.catalog.maintenance.reading import RealmReader
 from naksha.catalog.maintenance.retention import Retention, RetentionRule, retention_of
 from naksha.catalog.objects import Object, ObjectRef
+from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
+from naksha.catalog.realms import Realm
 from naksha.catalog.system import SYSTEM_REALM
 
 
@@ -43,6 +45,10 @@ class RealmIdentifier(ABC):
         none: tuple[ObjectRef, ...] = ()
         for ref in none:
             yield ref
+
+    async def release(self, realm: Realm, persistence: Persistence) -> None:  # noqa: B027
+        """Release what a realm holds outside of the catalog. Called before its rows are deleted;
+        an error postpones that to the next run, so it may be called several times."""
 
 
 class TypeIdentifier(Protocol):
@@ -121,6 +127,10 @@ class ClaimedRealm:
         for identifier in self._identifiers:
             async for ref in identifier.roots(reader):
                 yield ref
+
+    async def release(self, realm: Realm, persistence: Persistence) -> None:
+        for identifier in self._identifiers:
+            await identifier.release(realm, persistence)
 
 
 def _together(answers: Iterable[bool | None]) -> bool:

@@ -76,6 +76,8 @@ class Outcome(StrEnum):
     """It has objects of a type of which nobody knows to what they refer."""
     CHANGED = "CHANGED"
     """It changed its state meanwhile."""
+    POSTPONED = "POSTPONED"
+    """It is to be purged, but what it holds elsewhere could not be released."""
     PURGING = "PURGING"
     PURGED = "PURGED"
 

@@ -237,8 +237,7 @@ class _Work:
 
     async def _mark_realm(self, realm: Realm) -> RealmReport:
         if realm.status in (Status.PURGING, Status.PURGED):
-            self._purging[realm.id] = realm
-            return RealmReport(outcome=Outcome.PURGING)
+            return await self._mark_purged(realm)
         if realm.status not in _MAINTAINED:
             return RealmReport(outcome=Outcome.IN_THE_MAKING, note=realm.status)
         claimed = self._identifiers.of(realm.id)
@@ -255,6 +254,36 @@ class _Work:
         self._claimed[realm.id] = claimed
         self._condemned += condemned
         return RealmReport(outcome=Outcome.SWEPT)
+
+    async def _mark_purged(self, realm: Realm) -> RealmReport:
+        """Let a realm be purged that holds nothing outside of the catalog any more."""
+        if realm.status is Status.PURGING and not realm.is_released and not self._run.is_dry:
+            try:
+                realm = await self._released(realm)
+            except (RealmChanged, RealmInactive, RealmNotFound) as error:
+                return RealmReport(outcome=Outcome.CHANGED, note=str(error))
+            except NakshaError as error:
+                return RealmReport(outcome=Outcome.POSTPONED, note=str(error))
+        self._purging[realm.id] = realm
+        return RealmReport(outcome=Outcome.PURGING)
+
+    async def _released(self, realm: Realm) -> Realm:
+        claimed = self._identifiers.of(realm.id)
+        if claimed is None:
+            return realm
+        persistence = await self._catalog.persistence_of(realm)
+        try:
+            await claimed.release(realm, persistence)
+        except NakshaError as error:
+            waited_s = (self._times.now_us - realm.status_us) / 1_000_000
+            if waited_s < limits.REALM_RELEASE_SECONDS_MAX:
+                raise
+            logger.warning(
+                "The realm %s is purged although it may hold something elsewhere: %s",
+                realm.id,
+                error,
+            )
+        return await self._catalog.realms.note_released(realm)
 
     async def _mark_claimed(self, realm: Realm, claimed: ClaimedRealm) -> list[ScannedPointer]:
         """Mark what a realm needs, and move its horizons before anything is deleted."""
