@@ -75,6 +75,7 @@ def test_pages_go_on_from_where_the_one_before_ended(client: httpx.Client) -> No
         ({"p.n": 1}, [("CREATE", "a"), ("CREATE", "b"), ("UPDATE", "a"), ("DELETE", "b")]),
         ({"p.n": 2}, [("UPDATE", "a")]),
         ({"west": 0, "south": 0, "east": 2, "north": 2}, [("CREATE", "a"), ("UPDATE", "a")]),
+        ({"west": 0, "south": 2, "east": 2, "north": 0}, [("CREATE", "a"), ("UPDATE", "a")]),
         ({"author": "nobody"}, []),
     ],
 )
@@ -91,9 +92,28 @@ def test_filters(
     assert told(of_storage["items"]) == expected
 
 
+def test_signals_are_asked_for_by_the_names_of_the_document(client: httpx.Client) -> None:
+    begin = feed(client, "/storages/default")["next"]
+    space = new_space(client, versionsToKeep=1)
+    assert client.patch(space, json={"versionsToKeep": None}).is_success
+    put(client, space, point("a"))
+    one = {"since": begin, "collection": id_of(space)}
+    for action, changed, ids in (
+        ("TxModifyCollection", [True, True], []),
+        ("TxModifyFeatures", [None], [("CREATE", "a")]),
+        ("TxComment", [], []),
+    ):
+        for path, query in ((space, {"since": "0"}), ("/storages/default", one)):
+            items = feed(client, path, action=action, **query)["items"]
+            assert [item["collections"][0].get("changed") for item in items] == changed
+            assert told(items) == ids
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [
+        ({"action": "TxComment", "tags": "red"}, "action"),
+        ({"action": ["CREATE", "TxModifyCollection"], "p.n": 1}, "action"),
         ({"since": "x"}, "since"),
         ({"since": "1~x"}, "since"),
         ({"limit": 0}, "limit"),
@@ -101,7 +121,6 @@ def test_filters(
         ({"wait": 1000}, "wait"),
         ({"action": "MOVE"}, "action.0"),
         ({"west": 1}, "south"),
-        ({"west": 1, "south": 2, "east": 3, "north": 1}, "south"),
     ],
 )
 def test_what_is_not_understood(client: httpx.Client, query: dict[str, Any], field: str) -> None:

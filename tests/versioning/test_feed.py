@@ -39,7 +39,7 @@ from tests.versioning.feed_model import (
     queries,
     scripts,
 )
-from tests.versioning.town import ANN, delete, make, place, put
+from tests.versioning.town import ANN, BOB, delete, make, place, put
 
 ALL = FeedFilter()
 WHOLE = {"transactions_max": 1000, "features_max": 10_000}
@@ -335,6 +335,39 @@ async def test_transactions_without_features_are_told_unless_features_are_asked_
     assert [len(item.changes) for item in (made, greeted)] == [0, 0]
     assert len(await whole(line, FeedFilter(collections=("places",)))) == 1
     assert await whole(line, FeedFilter(actions=("CREATE",))) == []
+
+
+async def test_signals_are_asked_for_by_the_names_of_the_document(storage: Storage) -> None:
+    await make(storage)  # 1
+    async with storage.write(ANN.app_id) as session:  # 2
+        await session.message("message", "hello")
+    await published(storage)
+    await put(storage, place("x"))  # 3
+    await put(storage, place("y"), by=BOB, message="touch")  # 4
+    await delete(storage, "x")  # 5
+    async with storage.write(ANN.app_id) as session:  # 6
+        await session.purge("places", ["x"])
+    await published(storage)
+    line = await main_of(storage)
+    of_places = {"collections": ("places",)}
+    found: list[tuple[tuple[str, ...], dict[str, Any], list[int], list[str]]] = [
+        (("TxComment",), {}, [2, 4], []),
+        (("TxComment",), of_places, [4], []),
+        (("TxComment",), {"query": Query(authors=("bob",))}, [4], []),
+        (("TxComment",), {"query": Query(tags=(("red",),))}, [], []),
+        (("TxModifyCollection",), {}, [1], []),
+        (("TxModifyCollection",), {"collections": ("others",)}, [], []),
+        (("TxModifyFeatures",), of_places, [3, 4, 5, 6], ["x", "y", "x"]),
+        (("TxComment", "TxModifyCollection"), {}, [1, 2, 4], []),
+        (("DELETE", "TxComment"), {}, [2, 4, 5], ["x"]),
+        (("CREATE", "TxModifyCollection"), {}, [1, 3, 4], ["x", "y"]),
+    ]
+    for actions, more, versions, ids in found:
+        where = FeedFilter(actions=actions, **more)
+        for size in (1000, 1):
+            items = await whole(line, where, transactions_max=size, features_max=size)
+            assert [item.changeset.version.seq_number for item in items] == versions, where
+            assert [change.state.id for item in items for change in item.changes] == ids
 
 
 async def test_positions_pass_over_what_does_not_match(storage: Storage) -> None:

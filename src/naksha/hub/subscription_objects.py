@@ -29,8 +29,8 @@ from naksha.hub.rights import Right
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_collection_id
+from naksha.versioning.feed_parts import ACTIONS, EVENTS, check_events
 
-ACTIONS: Final = ("CREATE", "UPDATE", "DELETE")
 NOW: Final = "now"
 BEGINNING: Final = "beginning"
 
@@ -223,9 +223,10 @@ def _check_source(source: Source) -> None:
 
 def _check_filter(wanted: ChangeFilter) -> None:
     for place, action in enumerate(wanted.actions):
-        if action not in ACTIONS:
+        if action not in (*ACTIONS, *EVENTS):
             raise InvalidArgument(
-                f"{action!r:.40} is none of {', '.join(ACTIONS)}", field=f"filter.actions[{place}]"
+                f"{action!r:.40} is not one of {', '.join((*ACTIONS, *EVENTS))}",
+                field=f"filter.actions[{place}]",
             )
     spatial = wanted.spatial_filter
     if spatial is not None:
@@ -235,6 +236,8 @@ def _check_filter(wanted: ChangeFilter) -> None:
         raise InvalidArgument("Conditions look like p.speed>50&f.id=a,b", field="filter.properties")
     if wanted.json_path:
         JsonPath.parse(wanted.json_path, field="filter.jsonPath")
+    on_features = spatial or wanted.tags or wanted.properties or wanted.json_path
+    check_events(wanted.actions, bool(on_features), field="filter.actions")
 
 
 def _check_area(spatial: SpatialFilter) -> None:

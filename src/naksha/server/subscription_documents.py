@@ -22,8 +22,9 @@ class SubscriptionDocument(ConfiguredDocument):
     )
     filter: dict[str, Any] = Field(
         {},
-        description="`actions` (CREATE, UPDATE, DELETE), `spatialFilter` (`geometry`, `radius`, "
-        "`clip`), `tags` and `properties` as in a query, `authors`, `jsonPath`.",
+        description="`actions` (CREATE, UPDATE, DELETE, TxComment, TxModifyFeatures, "
+        "TxModifyCollection), `spatialFilter` (`geometry`, `radius`, `clip`), `tags` and "
+        "`properties` as in a query, `authors`, `jsonPath`.",
     )
     granularity: Literal["PER_TRANSACTION", "PER_FEATURE", "CONTENT_CHANGE"] = "PER_TRANSACTION"
     eventHandlerIds: list[str] = Field(  # noqa: N815

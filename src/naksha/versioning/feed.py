@@ -229,7 +229,12 @@ class _Feed:
         return CollectionFeed(line.storage, collection, self._where, self._space)
 
     def _is_wanted(self, item: Published) -> bool:
-        return bool(item.changes or item.without_states) or not self._where.is_about_features
+        where = self._where
+        return (
+            bool(item.changes or item.without_states)
+            or not where.is_about_features
+            or where.has_event(item.changeset)
+        )
 
     async def _part(self, changeset: Changeset, mark: Mark | None, last: int) -> FeedPage:
         """The next part of a transaction that has many changes: of so many features as fit a page

@@ -4,6 +4,7 @@ did to features."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, Self
 
 import msgspec
@@ -17,6 +18,11 @@ from naksha.versioning.filters import ALL, split
 
 ACTIONS: Final = ("CREATE", "UPDATE", "DELETE")
 """What a transaction does to a feature."""
+COMMENT: Final = "TxComment"
+MODIFY_FEATURES: Final = "TxModifyFeatures"
+MODIFY_COLLECTION: Final = "TxModifyCollection"
+EVENTS: Final = (COMMENT, MODIFY_FEATURES, MODIFY_COLLECTION)
+"""What the transaction log records: a comment, changed features, a changed collection."""
 _POSITION: Final = re.compile(r"(0|[1-9][0-9]{0,18})(?:~([A-Za-z0-9_:.=-]+))?")
 _MARK: Final = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z][a-z0-9_:-]{0,31})\.([A-Za-z0-9_=-]*)")
 _FILTERED_ELSEWHERE: Final = ("limit", "cursor", "actions", "txn_from", "txn_to", "replaced_since")
@@ -69,8 +75,11 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which changes are asked for. All given parts must hold.
 
     `collections`: transactions that touched one of them (features, or the collection itself), and
-    nothing else of these; what only has messages is of no collection. `actions`: CREATE, UPDATE,
-    DELETE. `query` has the filters on the features (area, predicate, tags, ids, authors, app ids):
+    nothing else of these; what only has messages is of no collection. `actions`: one of CREATE,
+    UPDATE, DELETE, or of the events of the log. TxModifyFeatures stands for all three actions;
+    transactions with a comment or a changed collection are given for TxComment and
+    TxModifyCollection, unless there is a filter on features, which such an event cannot match.
+    `query` has the filters on the features (area, predicate, tags, ids, authors, app ids):
     the state that a change made matches, or the live one that it replaced, so that a feature that
     leaves an area is told of. Pages, versions and kinds of states are not its business. `change`
     has the filters on the change itself (authors, app ids, times; see `filters`): the state that it
@@ -103,10 +112,11 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
                 "A filter on changes has no txn_from and txn_to; give versions instead",
                 field="query",
             )
-        unknown = set(self.actions or ()) - set(ACTIONS)
+        unknown = set(self.actions or ()) - {*ACTIONS, *EVENTS}
         if unknown or self.actions == ():
             raise InvalidArgument(
-                f"An action is one of {', '.join(ACTIONS)}, not {sorted(unknown)}", field="action"
+                f"An action is one of {', '.join((*ACTIONS, *EVENTS))}, not {sorted(unknown)}",
+                field="action",
             )
 
     @property
@@ -116,12 +126,44 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
         return self.actions is not None or self.query != ALL or self.change != ALL
 
     @property
+    def feature_actions(self) -> tuple[str, ...] | None:
+        """The actions on features that are asked for; None for all."""
+        if self.actions is None or MODIFY_FEATURES in self.actions:
+            return None
+        return tuple(action for action in self.actions if action in ACTIONS)
+
+    def has_event(self, changeset: Changeset) -> bool:
+        """Whether a transaction has an event that is asked for, whichever features it changed."""
+        by = self.query.authors
+        if not self.actions or self.query != Query(authors=by):
+            return False
+        signed = (by, self.change.authors)
+        if any(authors is not None and changeset.author not in authors for authors in signed):
+            return False
+        return bool(
+            (changeset.attachments and COMMENT in self.actions)
+            or (changeset.touched and MODIFY_FEATURES in self.actions)
+            or (changeset.collections_changed and MODIFY_COLLECTION in self.actions)
+        )
+
+    @property
     def looks_back(self) -> bool:
         """Whether the state before counts. It always has the same id."""
         return self.query != Query(ids=self.query.ids)
 
     def covers(self, collection: str) -> bool:
         return self.collections is None or collection in self.collections
+
+
+def check_events(actions: Iterable[str], has_feature_filter: bool, *, field: str) -> None:
+    """Refuse a filter on features beside events that have no features and would never match."""
+    without = [action for action in actions if action in (COMMENT, MODIFY_COLLECTION)]
+    if without and has_feature_filter:
+        raise InvalidArgument(
+            f"{without[0]} has no features, so it cannot be combined with a filter on area, tags, "
+            "properties or ids; ask for it separately",
+            field=field,
+        )
 
 
 class FeatureChange(msgspec.Struct, frozen=True, gc=False):

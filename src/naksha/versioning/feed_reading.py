@@ -98,7 +98,8 @@ def touched_in(changeset: Changeset, where: FeedFilter) -> Iterator[Touched]:
 def number_of(touched: Touched, where: FeedFilter) -> int:
     """How many features were changed by one of the actions."""
     numbers = {"CREATE": touched.created, "UPDATE": touched.updated, "DELETE": touched.deleted}
-    return sum(n for action, n in numbers.items() if not where.actions or action in where.actions)
+    wanted = where.feature_actions
+    return sum(n for action, n in numbers.items() if wanted is None or action in wanted)
 
 
 class Some(msgspec.Struct, frozen=True):
@@ -233,7 +234,7 @@ class CollectionFeed:
         """Only the states made that are asked for, where no state before them counts."""
         where = self._where
         return msgspec.structs.replace(
-            span, ids=where.query.ids, actions=where.actions, authors=where.change.authors
+            span, ids=where.query.ids, actions=where.feature_actions, authors=where.change.authors
         )
 
     async def _matching(
@@ -271,7 +272,7 @@ class CollectionFeed:
         return found
 
     def _acted(self, found: Iterable[Made]) -> Iterator[Made]:
-        actions, authors = self._where.actions, self._where.change.authors
+        actions, authors = self._where.feature_actions, self._where.change.authors
         return (
             each
             for each in found

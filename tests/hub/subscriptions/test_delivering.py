@@ -124,6 +124,70 @@ async def test_only_what_is_wanted_is_told(hub: DeliveringHub) -> None:
     assert hub.told("authors") == []
 
 
+async def test_comments_and_changes_of_collections_are_delivered_in_order(
+    hub: DeliveringHub,
+) -> None:
+    found = [
+        await hub.subscribe(name, source={"storageId": "default"}, filter={"actions": actions})
+        for name, actions in {
+            "signals": ["TxComment", "TxModifyCollection"],
+            "comments": ["TxComment"],
+            "features": ["TxModifyFeatures"],
+            "deleted": ["DELETE", "TxComment"],
+        }.items()
+    ]
+    await hub.space("roads")
+    changed = await hub.subscribe("space", **OF_ROADS, filter={"actions": ["TxModifyCollection"]})
+    await hub.put("roads", feature("a"))
+    storage = await hub.realm.storage("default")
+    async with storage.write("tests") as session:
+        await session.message("message", "hello")
+    await hub.delete("roads", "a")
+    async with storage.write("tests") as session:
+        await session.change_collection("roads", CollectionChange(max_age=100))
+    await hub.put("roads", feature("b"))
+    for each in (*found, changed):
+        await hub.caught_up(each)
+
+    def events(id: str) -> list[Any]:
+        return [
+            line.get("message")
+            or [one["feature"]["id"] for one in line["features"]]
+            or [each["id"] for each in line["collections"] if each.get("changed")]
+            for line in hub.lines(id)
+        ]
+
+    assert events("signals") == [["roads"], "hello", ["roads"]]
+    assert events("comments") == ["hello"]
+    assert events("features") == [["a"], ["a"], ["b"]]
+    assert events("deleted") == ["hello", ["a"]]
+    assert events("space") == [["roads"], ["roads"]]
+
+
+@pytest.mark.parametrize("action", ["TxComment", "TxModifyCollection"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tags": "open"},
+        {"properties": "p.speed>40"},
+        {"jsonPath": "$.properties[?@ > 40]"},
+        {"spatialFilter": {"geometry": AROUND_FRANKFURT}},
+    ],
+)
+def test_filters_on_features_do_not_go_with_signals_that_have_none(
+    action: str, more: dict[str, Any]
+) -> None:
+    told = {"id": "s", **OF_ROADS, "eventHandlerIds": ["x"]}
+    with pytest.raises(InvalidArgument, match=action) as caught:
+        Subscription.from_json({**told, "filter": {"actions": ["CREATE", action], **more}}).check()
+    assert caught.value.field == "filter.actions"
+    for fine in (
+        {"actions": ["TxModifyFeatures"], **more},
+        {"actions": [action], "authors": ["a"]},
+    ):
+        Subscription.from_json({**told, "filter": fine}).check()
+
+
 async def test_each_granularity(file_hub: DeliveringHub) -> None:
     hub = file_hub
     await hub.space("roads")

@@ -13,6 +13,7 @@ from naksha.hub.targets import Target, check_kept_by_owner
 from naksha.hub.version_responses import Changes
 from naksha.versioning import FeedFilter, Published, line_of, parse_ref
 from naksha.versioning.changesets import Touched
+from naksha.versioning.filters import ALL
 
 
 async def read_changes(target: Target, request: asked.ReadChanges, event: Event) -> Changes:
@@ -28,7 +29,7 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
 
     source = Source(target.storage_id, line, where, event.space.id)
     found = await next_changes(source, request, check)
-    if not where.is_about_features:
+    if where.query == ALL and where.feature_actions is None:
         return found
     return found._replace(items=[only_found(item) for item in found.items])
 

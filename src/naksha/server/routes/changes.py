@@ -14,6 +14,7 @@ from naksha.hub.feed_json import published_json
 from naksha.hub.version_requests import ReadChanges
 from naksha.hub.version_responses import Changes
 from naksha.model import limits
+from naksha.model.query import Query as FeatureQuery
 from naksha.server import version_documents as documents
 from naksha.server.answers import JSON
 from naksha.server.event_streams import EVENTS, event_stream
@@ -24,11 +25,15 @@ from naksha.server.parameters import (
     list_of,
     query_of,
 )
+from naksha.versioning.feed_parts import check_events
 
 router = APIRouter(tags=["changes"])
 SPACE: Final = "/hub/spaces/{space_id}/changes"
 STORAGE: Final = "/hub/storages/{storage_id}/changes"
 _encode = msgspec.json.encode
+Action = Literal[
+    "CREATE", "UPDATE", "DELETE", "TxComment", "TxModifyFeatures", "TxModifyCollection"
+]
 
 
 class ChangesParameters(EdgeParameters):
@@ -53,17 +58,23 @@ class ChangesParameters(EdgeParameters):
         allow_inf_nan=False,
         description="Seconds to wait for something new, if there is nothing yet.",
     )
-    action: list[Literal["CREATE", "UPDATE", "DELETE"]] = Field(
-        [], description="Only such changes; given several times, one of them."
+    action: list[Action] = Field(
+        [],
+        description="Only such changes; given several times, one of them. `TxModifyFeatures` means "
+        "any change of features. `TxComment` and `TxModifyCollection` mean transactions with a "
+        "message, or that changed a collection itself.",
     )
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
 
     def request(self, request: Request) -> ReadChanges:
         """What is asked."""
+        query = query_of(request, spatial=self.box())
+        on_features = query != FeatureQuery(authors=query.authors)
+        check_events(self.action, on_features, field="action")
         return ReadChanges(
             after=self.since,
-            query=query_of(request, spatial=self.box()),
+            query=query,
             actions=tuple(self.action) or None,
             limit=self.limit,
             wait_seconds=self.wait,
