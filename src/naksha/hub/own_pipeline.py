@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from naksha.hub.objects import Connector, Space
+import msgspec
+
+from naksha.hub.objects import Connector, ProcessorRef, Space
 from naksha.hub.setting_up import DEFAULT_STORAGE
 from naksha.model.errors import InvalidArgument
 
@@ -67,6 +70,54 @@ _VIEWS: Final[dict[str, dict[str, Any]]] = {
     "custom": _GROUP,
 }
 """Of a custom view a connector of the Data Hub decides; here it shows all features as they are."""
+
+
+# ---- Processors ------------------------------------------------------------------------------
+
+
+def own_processor(ref: ProcessorRef) -> Connector | None:
+    """The connector for a processor that HERE's platform had for all spaces, made of the handlers
+    of the hub. None for any other: that one is a connector of the realm.
+
+    Raises:
+        InvalidArgument: It has parameters that the handler cannot express.
+    """
+    if ref.id not in PROCESSORS:
+        return None
+    name, handler = PROCESSORS[ref.id]
+    params = ref.params or {}
+    if {*params} != {name}:
+        raise InvalidArgument(
+            f"The processor {ref.id} has one parameter, {name}; not {sorted(params)!r:.80}",
+            field="processors",
+        )
+    if ref.id == RULE_TAGGER:
+        return Connector(id=ref.id, class_name=handler, properties={"rules": params[name]})
+    schema = _schema_of(params[name])
+    return Connector(id=ref.id, class_name=handler, properties={"schema": schema})
+
+
+RULE_TAGGER: Final = "rule-tagger"
+SCHEMA_VALIDATOR: Final = "schema-validator"
+PROCESSORS: Final[Mapping[str, tuple[str, str]]] = {
+    RULE_TAGGER: ("taggingRules", "tag-filter"),
+    SCHEMA_VALIDATOR: ("schema", "validation"),
+}
+"""The parameter and the handler of each of these processors."""
+
+
+def _schema_of(schema: object) -> object:
+    """The schema, which clients also send as a text."""
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return msgspec.json.decode(schema)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(
+            f"The schema of the processor {SCHEMA_VALIDATOR} is not JSON: {error}. An address is "
+            "not supported: send the schema itself, the hub fetches nothing",
+            field="processors",
+        ) from None
 
 
 def space_rules(space: Space) -> list[Connector]:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from naksha.catalog.entities import Edit, Snapshot
 from naksha.hub.collections import Stored
 from naksha.hub.objects import Connector, HubObject, Role, Space, StorageObject, key_of
-from naksha.hub.own_pipeline import is_virtual, own_connectors
+from naksha.hub.own_pipeline import PROCESSORS, is_virtual, own_connectors, own_processor
 from naksha.hub.registered import found_class
 from naksha.hub.subscription_objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
@@ -67,7 +67,11 @@ def _names_of_space(space: Space) -> list[Reference]:
         Reference("connector", id, f"eventHandlerIds[{place}]")
         for place, id in enumerate(space.event_handler_ids)
     ]
-    names += [Reference("connector", ref.id, "processors") for ref in space.processor_refs()]
+    names += [
+        Reference("connector", ref.id, "processors")
+        for ref in space.processor_refs()
+        if ref.id not in PROCESSORS
+    ]
     if space.storage is not None and not is_virtual(space):
         names.append(Reference("storage", space.storage.id, "storage.id"))
     if space.extends is not None:
@@ -216,13 +220,42 @@ async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
         return []
     named = await connectors_named(snapshot, [ref.id for ref in refs])
     known = {connector.id: connector for connector in named}
-    return [
-        msgspec.structs.replace(
-            known[ref.id], properties={**known[ref.id].properties, **(ref.params or {})}
+    found: list[Connector] = []
+    for ref in refs:
+        own = own_processor(ref)
+        if own is not None:
+            found.append(own)
+        elif ref.id in known:
+            found.append(_with_params(known[ref.id], ref.params or {}))
+            if stored_by(space, found[-1:]):
+                raise InvalidArgument(
+                    f"The connector {ref.id!r} stores features; name it in eventHandlerIds, not "
+                    "as a processor",
+                    field="processors",
+                )
+    return found
+
+
+def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
+    """A connector with parameters of a space. The right to use it is no right to change it: they
+    add to what it says, and lead to no other storage or space."""
+    replaced = sorted(connector.properties.keys() & params.keys())
+    if replaced:
+        raise InvalidArgument(
+            f"The connector {connector.id!r} has its own {', '.join(replaced)}; parameters of a "
+            "processor cannot replace properties of its connector",
+            field="processors",
         )
-        for ref in refs
-        if ref.id in known
-    ]
+    merged = msgspec.structs.replace(connector, properties={**connector.properties, **params})
+    own = {name.key for name in _names_of_connector(connector)}
+    for name in _names_of_connector(merged):
+        if name.key not in own:
+            raise InvalidArgument(
+                f"Parameters of a processor cannot name the {name.kind} {name.id!r}; make a "
+                "connector that names it",
+                field="processors",
+            )
+    return merged
 
 
 async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[Connector]:

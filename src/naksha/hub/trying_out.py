@@ -11,6 +11,7 @@ from naksha.hub.pipeline import Setup, Surroundings
 from naksha.hub.pipelines import made_handler
 from naksha.hub.references import connectors_named, connectors_of
 from naksha.hub.subscription_objects import Subscription
+from naksha.model.errors import NakshaError
 
 NOBODY: Final = Space(id="nobody")
 """The space of a connector that no space uses yet."""
@@ -23,8 +24,14 @@ async def try_out(edit: Edit, thing: HubObject, hub: Surroundings) -> None:
         InvalidArgument: Names the field, and the connector that it is about.
     """
     if isinstance(thing, Space):
+        processors = {ref.id for ref in thing.processor_refs()}
         for connector in await connectors_of(edit, thing):
-            made_handler(Setup(connector, thing, hub))
+            try:
+                made_handler(Setup(connector, thing, hub))
+            except NakshaError as error:
+                if connector.id in processors:
+                    error.field = "processors"
+                raise
     elif isinstance(thing, Subscription):
         for connector in await connectors_named(edit, thing.event_handler_ids):
             made_handler(Setup(connector, NOBODY, hub))

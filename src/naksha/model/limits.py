@@ -294,6 +294,10 @@ LOG_WAIT_SECONDS_MAX: Final = 60
 REALM_QUARANTINE_SECONDS: Final = 3 * 24 * 3_600
 """How long a realm that has served is inactive at least before it can be purged."""
 
+REALM_RELEASE_SECONDS_MAX: float = 7 * 24 * 3_600
+"""How long the purge of a realm waits for storages that do not answer. Then its rows are deleted
+although pins may be left in those storages."""
+
 FENCE_SECONDS_MAX: Final = 10
 """How long a change of a realm's state tries to reach its pointers; then the next who opens the
 realm goes on."""
@@ -827,6 +831,8 @@ SUBSCRIPTION_DELIVERY_SECONDS_MAX: Final = 300.0
 
 JSON_PATH_LENGTH_MAX: Final = 1_000
 JSON_PATH_SEGMENTS_MAX: Final = 32
+TAG_RULES_MAX: Final = 100
+"""Rules of a tag filter: each is applied to every feature that is written."""
 """Each of them may look at every place of a feature."""
 
 EXPORT_LOCK_SECONDS_MAX: Final = 5.0

@@ -1,13 +1,13 @@
 """Handlers about tags: the tag filter, and source ids."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from naksha.hub.handlers.source_id import PATH, implied, narrowed, source_tag
 from naksha.hub.requests import DeleteFeatures, IfExists, Request
 from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory, Revert
-from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere
+from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere, NotSupported
 from naksha.model.query import And, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import State
@@ -22,6 +22,52 @@ async def tags(hub: HubUnderTest, space: str = "things") -> dict[str, list[str]]
 
 def number(state: State | None) -> Any:
     return None if state is None else state.feature["properties"]["n"]
+
+
+class TestTagRules:
+    RULES: ClassVar = {
+        "Large": "$.features[?(@.properties.area>=500)]",
+        "small": "$.features[?@.properties.area < 500]",
+    }
+
+    async def ruled(self, hub: HubUnderTest) -> None:
+        await hub.space("things", ("tag-filter", {"rules": self.RULES}), STORED)
+
+    async def test_tags_follow_the_rules_on_every_write(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.ruled(hub)
+        await hub.put("things", feature("a", area=900), feature("b", area=1, tags=["x", "large"]))
+        await hub.put("things", feature("c"), add_tags=("large", "y"))
+        assert await tags(hub) == {"a": ["large"], "b": ["small", "x"], "c": ["y"]}
+        await hub.put("things", feature("b", area=500))  # the tags are not sent: they stay
+        await hub.put("things", feature("a", area=2, tags=["z"]), remove_tags=("small",))
+        assert await tags(hub) == {"a": ["small", "z"], "b": ["large", "x"], "c": ["y"]}
+
+    async def test_a_patch_is_judged_as_the_whole_feature(self, any_hub: HubUnderTest) -> None:
+        hub = any_hub
+        await self.ruled(hub)
+        await hub.put("things", feature("a", area=900, tags=["x"]), feature("b", area=1))
+        await hub.write("things", feature("a", name="A"), e=IfExists.PATCH)
+        assert await tags(hub) == {"a": ["large", "x"], "b": ["small"]}
+        await hub.write("things", feature("b", area=501), feature("new", area=7), e=IfExists.PATCH)
+        assert await tags(hub) == {"a": ["large", "x"], "b": ["large"], "new": ["small"]}
+        assert (await hub.read("things"))["a"]["area"] == 900
+
+    async def test_a_merge_that_cannot_be_foreseen_is_refused(self, hub: HubUnderTest) -> None:
+        await self.ruled(hub)
+        await hub.put("things", feature("a", area=1))
+        (old,) = await hub.states("things")
+        await hub.put("things", feature("a", area=900))
+        with pytest.raises(NotSupported):
+            await hub.write("things", old.feature, e=IfExists.MERGE)
+
+    @pytest.mark.parametrize(
+        "rules", [[], "x", {"a": 1}, {"a": "$.features[?(@.name =~ /x/)]"}, {"": "$.features[0]"}]
+    )
+    async def test_what_is_not_a_rule_is_refused(self, hub: HubUnderTest, rules: Any) -> None:
+        with pytest.raises(InvalidArgument) as refused:
+            await hub.space("x", ("tag-filter", {"rules": rules}), STORED)
+        assert (refused.value.field or "").startswith("properties.rules")
 
 
 class TestTagFilter:

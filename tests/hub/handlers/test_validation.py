@@ -118,6 +118,28 @@ class TestSchema:
         assert len(written.violations) == limits.VIOLATIONS_PER_FEATURE_MAX
 
 
+class TestDrafts:
+    @pytest.mark.parametrize("end", ["", "#"])
+    async def test_draft_7_has_its_own_keywords(self, any_hub: HubUnderTest, end: str) -> None:
+        hub = any_hub
+        schema = {
+            "$schema": f"http://json-schema.org/draft-07/schema{end}",
+            "definitions": {"name": {"type": "string"}},
+            "properties": {
+                "properties": {
+                    "required": ["name"],
+                    "dependencies": {"speed": ["unit"]},
+                    "properties": {"name": {"$ref": "#/definitions/name"}},
+                }
+            },
+        }
+        await hub.space("roads", ("validation", {"schema": schema}), STORED)
+        await hub.put("roads", feature("a", name="A", speed=50, unit="km/h"))
+        for wrong in ({}, {"name": 1}, {"name": "B", "speed": 50}):
+            with pytest.raises(InvalidArgument, match="rules of this space"):
+                await hub.put("roads", feature("b", **wrong))
+
+
 class TestConfiguration:
     @pytest.mark.parametrize(
         "properties",

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from naksha.hub.handlers.layers import chunks
-from naksha.hub.handlers.write_parts import namespace_of, with_lock
+from naksha.hub.handlers.write_parts import namespace_of, says, with_lock
 from naksha.hub.merging import patched
 from naksha.hub.pipeline import Event
 from naksha.hub.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.hub.responses import Written
 from naksha.hub.writing.namespaces import with_namespace, without_namespace
-from naksha.model.errors import Conflict, Retryable
+from naksha.model.errors import Conflict, NotSupported, Retryable
 from naksha.model.limits import HANDLER_ATTEMPTS_MAX
 from naksha.model.query import Query
 from naksha.model.state import State
@@ -59,6 +59,28 @@ async def write_over_heads(
             continue
         return written
     raise Retryable("The features are changed by others all the time; try again")
+
+
+async def check_merges(event: Event, request: WriteFeatures) -> None:
+    """Refuse merges with the changes of others: their result is known to the storage alone, so no
+    rule can be applied to it before it is written."""
+    merges = [
+        feature
+        for one in request.modifications
+        if one.if_exists is IfExists.MERGE
+        for feature in one.features
+        if isinstance(feature.get("id"), str)
+    ]
+    heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
+    for feature in merges:
+        head = heads.get(feature["id"])
+        if head is not None and not says(feature, head):
+            raise NotSupported(
+                "The feature was changed since it was read, and the rules of this space cannot be"
+                " applied to a merge before it is done; read the feature again, and merge it"
+                " yourself",
+                feature_id=feature["id"],
+            )
 
 
 def is_patch(one: Modification) -> bool:

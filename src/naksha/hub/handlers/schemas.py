@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12) of connectors: checked once, compiled once, and never fetched.
+"""JSON Schemas (draft 2020-12 or 07) of connectors: checked once, compiled once, and never fetched.
 
 Patterns are matched in a time that grows with the text and no faster, so none of them can hold up
 everybody else; look-ahead and references back, which cannot be matched so, are refused.
@@ -10,13 +10,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import msgspec
-from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError, meta
+from jsonschema_rs import (
+    Draft7Validator,
+    Draft202012Validator,
+    RegexOptions,
+    ValidationError,
+    meta,
+)
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import JSON_SCHEMA_BYTES_MAX
 from naksha.model.merge import pointer
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
+_VALIDATORS: Final = {DRAFT: Draft202012Validator, DRAFT_7: Draft7Validator}
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 
 
@@ -26,7 +34,7 @@ class Schema:
     def __init__(self, schema: object, field: str) -> None:
         _check(schema, field)
         try:
-            self._validator = Draft202012Validator(
+            self._validator = _VALIDATORS[_draft_of(schema)](
                 cast(dict[str, Any], schema),
                 validate_formats=True,
                 pattern_options=RegexOptions(),
@@ -43,6 +51,11 @@ class Schema:
             yield path, error.message
 
 
+def _draft_of(schema: object) -> str:
+    named = schema.get("$schema", DRAFT) if isinstance(schema, dict) else DRAFT
+    return str(named).removesuffix("#")
+
+
 def _check(schema: object, field: str) -> None:
     if not isinstance(schema, dict | bool):
         raise InvalidArgument("A schema is an object", field=field)
@@ -50,8 +63,10 @@ def _check(schema: object, field: str) -> None:
         raise InvalidArgument(f"A schema has at most {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
     if isinstance(schema, bool):
         return
-    if schema.get("$schema", DRAFT) != DRAFT:
-        raise InvalidArgument(f"The schema must be of {DRAFT}", field=f"{field}.$schema")
+    if _draft_of(schema) not in _VALIDATORS:
+        raise InvalidArgument(
+            f"The schema must be of {' or '.join(_VALIDATORS)}", field=f"{field}.$schema"
+        )
     # Before anything is made of it, which would fetch what a reference names.
     for reference in _references(schema):
         if not reference.startswith("#"):

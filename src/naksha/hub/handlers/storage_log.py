@@ -223,7 +223,8 @@ async def forget_versions(target: Target, request: asked.ForgetVersions, event: 
 async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> told.Differences:
     """The features that differ."""
     if request.of_log:
-        old, new = await _log_range(target, request.ref, target.min_version)
+        # The oldest version that is left is compared with the one before it.
+        old, new = await _log_range(target, request.ref, target.min_version - 1)
         if old.version == new.version:
             raise VersionNotFound("The range has no changesets", field="versionRef")
     elif request.other is None:
@@ -231,7 +232,8 @@ async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> to
     else:
         old = await place_of(target.storage, request.ref, target.scope)
         new = await place_of(target.storage, request.other, target.scope)
-    check_kept_by_owner(target, old.version.seq_number)
+    if not request.of_log:
+        check_kept_by_owner(target, old.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
     changes = await begun(diff(old, new, target.collection.id, query))
     # A range of the log begins with the first version that is in it.

@@ -1,24 +1,38 @@
 """Tags that a space gives to its features, takes from them, or asks for.
 
-    {"add": ["checked"], "removeWithPrefixes": ["tmp_"], "contains": ["public"]}
+    {"add": ["checked"], "removeWithPrefixes": ["tmp_"], "contains": ["public"],
+     "rules": {"large": "$.features[?@.properties.area >= 500]"}}
 
 On write, tags that begin with one of `removeWithPrefixes` are taken away, then those of `add` are
-given. On read, only features with all tags of `contains` are seen; in differences and in the feed,
-one that loses them is deleted.
+given. A tag of `rules` is set on the features that its JSONPath finds, and on no others, whatever
+the client sends; the path begins at a FeatureCollection that has the whole feature. On read, only
+features with all tags of `contains` are seen; in differences and in the feed, one that loses them
+is deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
+from naksha.hub.handlers.heads import (
+    Heads,
+    check_merges,
+    is_patch,
+    with_wholes,
+    write_over_heads,
+)
 from naksha.hub.handlers.passing import Feature, with_features, with_query
 from naksha.hub.handlers.seen import seen_only
-from naksha.hub.handlers.write_parts import namespace_of
+from naksha.hub.handlers.write_parts import Order, namespace_of, with_ids, with_lock
+from naksha.hub.json_paths import JsonPath
 from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import Modification, WriteFeatures
+from naksha.hub.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.responses import Written
+from naksha.hub.writing.namespaces import without_namespace
+from naksha.model import limits
 from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import XYZ
@@ -33,6 +47,7 @@ class TagFilterHandler:
         self._add = tags_of(properties, "add")
         self._contains = tags_of(properties, "contains")
         self._prefixes = tuple(map(normalise_tag, _texts(properties, "removeWithPrefixes")))
+        self._rules = _rules_of(properties.get("rules", {}))
 
     @property
     def hides_features(self) -> bool:
@@ -55,7 +70,7 @@ class TagFilterHandler:
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
         """Of what was there already, and is not seen here, nothing is told either."""
         try:
-            written: Written = await event.send_upstream(self._written(request))
+            written = await self._tagged(event, self._written(request))
         except Conflict as error:
             if error.head is not None and not self._sees(error.head):
                 error.head = None
@@ -74,12 +89,11 @@ class TagFilterHandler:
         """What is added is said in the request: it is then added to the tags that a feature has
         already, also when it is only patched."""
         request = with_features(request, self._without_prefixes) if self._prefixes else request
+        own = {*self._add, *self._rules}
         return msgspec.structs.replace(
             request,
-            add_tags=(*self._kept(request.add_tags), *self._add),
-            remove_tags=tuple(
-                tag for tag in normalise_tags(request.remove_tags) if tag not in self._add
-            ),
+            add_tags=(*self._without_rules(self._kept(request.add_tags)), *self._add),
+            remove_tags=tuple(tag for tag in normalise_tags(request.remove_tags) if tag not in own),
         )
 
     def _without_prefixes(self, feature: Feature, _: Modification) -> Feature:
@@ -94,6 +108,76 @@ class TagFilterHandler:
         if not self._prefixes:
             return tuple(tags)
         return tuple(tag for tag in normalise_tags(tags) if not tag.startswith(self._prefixes))
+
+    # ---- Rules -------------------------------------------------------------------------------
+
+    async def _tagged(self, event: Event, request: WriteFeatures) -> Written:
+        """Write with the tags of the rules."""
+        if not self._rules:
+            written: Written = await event.send_upstream(request)
+            return written
+        request = with_ids(request, everywhere=True)
+        await check_merges(event, request)
+        # The rest of a patched feature, and tags that are not sent, are those of the current state.
+        ids = {
+            feature["id"]
+            for one in request.modifications
+            for feature in one.features
+            if isinstance(feature["id"], str)
+            and (is_patch(one) or "tags" not in namespace_of(feature))
+        }
+
+        async def change(heads: Heads) -> WriteFeatures:
+            wholes = with_wholes(request, heads)
+            return await asyncio.to_thread(
+                with_features, wholes, lambda feature, one: self._with_rules(feature, one, heads)
+            )
+
+        written = await write_over_heads(event, request, ids, change)
+        failed = tuple(map(Order(request).placed, written.failed))
+        return msgspec.structs.replace(written, failed=failed)
+
+    def _with_rules(self, feature: Feature, one: Modification, heads: Heads) -> Feature:
+        if one.if_exists is IfExists.DELETE:
+            return feature
+        head = heads.get(feature["id"]) if isinstance(feature["id"], str) else None
+        tags = namespace_of(feature).get("tags") or ()
+        if "tags" not in namespace_of(feature) and head is not None:
+            tags = head.xyz["tags"]
+            if one.if_exists is not IfExists.RETAIN and not namespace_of(feature).get("uuid"):
+                feature = with_lock(feature, head)
+        if not isinstance(tags, list | tuple):
+            return feature  # the storage refuses it
+        collection = {"type": "FeatureCollection", "features": [without_namespace(feature)]}
+        found = [tag for tag, path in self._rules.items() if path.finds(collection)]
+        namespace = {**namespace_of(feature), "tags": [*self._without_rules(tags), *found]}
+        return {**feature, "properties": {**(feature.get("properties") or {}), XYZ: namespace}}
+
+    def _without_rules(self, tags: Any) -> tuple[str, ...]:
+        if not self._rules:
+            return tuple(tags)
+        return tuple(tag for tag in normalise_tags(tags) if tag not in self._rules)
+
+
+def _rules_of(rules: object) -> dict[str, JsonPath]:
+    """The condition of each tag."""
+    field = "properties.rules"
+    if not isinstance(rules, dict) or not all(
+        tag and isinstance(path, str) for tag, path in rules.items()
+    ):
+        raise InvalidArgument("rules is an object with a JSONPath for each tag", field=field)
+    if len(rules) > limits.TAG_RULES_MAX:
+        raise InvalidArgument(f"There are at most {limits.TAG_RULES_MAX} rules", field=field)
+    found = {}
+    for tag, path in rules.items():
+        try:
+            found[normalise_tag(tag)] = JsonPath.parse(path, field=f"{field}.{tag}")
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"The rule of the tag {tag!r:.40} cannot be used: {error.message}",
+                field=f"{field}.{tag}",
+            ) from None
+    return found
 
 
 def tags_of(properties: dict[str, Any], name: str) -> tuple[str, ...]:

@@ -19,16 +19,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
-from naksha.hub.handlers.heads import Heads, heads_of, with_wholes, write_over_heads
+from naksha.hub.handlers.heads import Heads, check_merges, with_wholes, write_over_heads
 from naksha.hub.handlers.passing import Feature
 from naksha.hub.handlers.schemas import Schema
-from naksha.hub.handlers.write_parts import Order, says, with_ids
+from naksha.hub.handlers.write_parts import Order, with_ids
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.responses import Failure, Written
 from naksha.hub.writing.namespaces import without_namespace
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.errors import InvalidArgument
 from naksha.model.problems import readable_id
 
 REJECT: Final = "reject"
@@ -78,7 +78,7 @@ class ValidationHandler:
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
         """Only what is patched needs to be read; all else is sent as a whole."""
-        await _check_merges(event, request)
+        await check_merges(event, request)
         patched = [one for one in request.modifications if one.if_exists is IfExists.PATCH]
         ids = {f["id"] for one in patched for f in one.features if isinstance(f["id"], str)}
         found: Found = {}
@@ -141,26 +141,6 @@ class ValidationHandler:
         order = Order(request)
         failed = (*written.failed, *_failures(found))
         return msgspec.structs.replace(written, failed=tuple(map(order.placed, failed)))
-
-
-async def _check_merges(event: Event, request: WriteFeatures) -> None:
-    """What a merge with the changes of others comes to is known to the storage alone."""
-    merges = [
-        feature
-        for one in request.modifications
-        if one.if_exists is IfExists.MERGE
-        for feature in one.features
-        if isinstance(feature.get("id"), str)
-    ]
-    heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
-    for feature in merges:
-        head = heads.get(feature["id"])
-        if head is not None and not says(feature, head):
-            raise NotSupported(
-                "The feature was changed since it was read, and a merge of both cannot be validated"
-                " before it is done; read it again, and merge it yourself",
-                feature_id=feature["id"],
-            )
 
 
 def _failures(found: Mapping[str | None, Sequence[Violation]]) -> list[Failure]:
