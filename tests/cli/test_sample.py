@@ -40,6 +40,8 @@ def test_a_new_hub_has_the_sample_with_its_true_versions(tmp_path: Path) -> None
         assert httpx.get(f"{base}/count").json()["count"] == 596
         then = httpx.get(f"{base}/count", params={"versionRef": "2020-12-01T00:00"})
         assert then.json()["count"] == 600
+        storage = httpx.get(f"{hub.url}/hub/storages/airports").json()
+        assert storage["identity"]["id"] == "airports"
 
 
 KILLED = """
@@ -70,7 +72,9 @@ def test_what_is_not_in_the_file_yet_is_not_left_behind(tmp_path: Path) -> None:
     sample._make(path)
     assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {path.name}
     with naksha.connect(f"file:{path}", app_id="test") as db:
-        assert [each["id"] for each in db["airports"].query()] == ["x"]
+        (only,) = db["airports"].query()
+        assert only["id"] == "x"
+        assert only["properties"]["@ns:com:here:xyz"]["uuid"].startswith("airports:airports:")
 
 
 def test_a_file_that_is_still_in_use_is_no_sample(

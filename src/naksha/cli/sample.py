@@ -47,6 +47,7 @@ def _make(path: Path) -> None:
     """Whoever dies on the way leaves nothing that looks like a whole sample."""
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
+        asyncio.run(_create(unfinished))
         run_job(sample_spec(_location(unfinished)))
         _check_whole(unfinished)
         unfinished.rename(path)
@@ -63,6 +64,12 @@ def _check_whole(path: Path) -> None:
         asyncio.run(_open_and_close(path))
     if beside.exists():
         raise Unavailable(f"The file {path} is still in use; try again later")
+
+
+async def _create(path: Path) -> None:
+    """An empty storage with the id of the sample, not one made from the name of the file."""
+    async with open_storage(_location(path), new_id=NAME):
+        pass
 
 
 async def _open_and_close(path: Path) -> None:
