@@ -184,6 +184,13 @@ def test_the_rest_is_there_after_older_changesets_were_deleted(
         found = get(client, f"{space}/changesets", **params)
         assert versions(found) == written[2:]
         assert (found["startVersion"], found["endVersion"]) == (written[2], written[3])
+    compact = {"Accept": "application/vnd.here.compact-changeset"}
+    for answer in (
+        client.get(f"{space}/changesets", params={"startVersion": 0, "squashed": "true"}),
+        client.get(f"{space}/history", params={"startVersion": 0}, headers=compact),
+    ):
+        squashed = answer.json()
+        assert (squashed["startVersion"], squashed["endVersion"]) == (written[2], written[3])
     for path, params in (
         (f"changesets/{written[0]}", {}),
         ("changesets", {"endVersion": written[1]}),

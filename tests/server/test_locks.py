@@ -123,3 +123,70 @@ def test_a_tag_of_several_features_is_refused(client: httpx.Client, space: str) 
             client.request(method, f"{space}/features", json=sent, headers={"If-Match": '"x"'}), 400
         )
         assert told["field"] == "If-Match"
+
+
+def test_a_lock_that_an_endpoint_does_not_support_is_refused(
+    client: httpx.Client, space: str
+) -> None:
+    """Whatever the header says: ignoring it would overwrite or delete."""
+    fine(client.put(f"{space}/meta/m", json=road("m", n=1)))
+    several = {"type": "FeatureCollection", "features": [road(n=2)]}
+    stale, new = {"If-Match": '"nonsense"'}, {"If-None-Match": "*"}
+    for method, path, body, headers in (
+        ("DELETE", f"{space}/features?id=a", None, stale),
+        ("DELETE", f"{space}/features?id=a", None, {"If-Match": "*"}),
+        ("PUT", f"{space}/meta/m", road("m", n=2), stale),
+        ("PUT", f"{space}/meta/m", road("m", n=2), new),
+        ("PUT", space, {"title": "Other"}, new),
+        ("PATCH", f"{space}/features/a", road(n=2), new),
+        ("PUT", f"{space}/features", several, new),
+        ("POST", f"{space}/features", several, new),
+        ("PUT", f"{space}/features/a", road(n=2), {"If-None-Match": '"x"'}),
+        ("PUT", f"{space}/features/a", road(n=2), {"If-Unmodified-Since": "yesterday"}),
+    ):
+        told = error(client.request(method, path, json=body, headers=headers), 400)
+        assert told["field"] == next(iter(headers))
+    assert read(client, space)["properties"]["n"] == 1
+    assert fine(client.get(f"{space}/meta/m"))["properties"]["n"] == 1
+
+
+def test_if_none_match_creates_and_never_replaces(client: httpx.Client, space: str) -> None:
+    new = {"If-None-Match": "*"}
+    told = error(client.put(f"{space}/features/a", json=road(n=2), headers=new), 412)
+    assert (told["field"], told["head"]["properties"]["n"]) == ("If-None-Match", 1)
+    assert fine(client.put(f"{space}/features/b", json=road("b", n=2), headers=new))["id"] == "b"
+    error(client.put(f"{space}/features/b", json=road("b", n=3), headers=new), 412)
+    assert read(client, space, "b")["properties"]["n"] == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_if_match_of_several_features_needs_the_uuid_of_each(
+    client: httpx.Client, space: str, method: str
+) -> None:
+    fine(client.put(f"{space}/features/b", json=road("b", n=1)))
+    known = changed(read(client, space), n=2)
+    for other in (road("b", n=2), road("new", n=2), road(None, n=2)):
+        sent = {"type": "FeatureCollection", "features": [known, other]}
+        told = error(
+            client.request(method, f"{space}/features", json=sent, headers={"If-Match": "*"}), 409
+        )
+        assert told.get("featureId") == other.get("id")
+    deletes = {"type": "FeatureModification", "onFeatureExists": "delete", "featureIds": ["b"]}
+    listed = {"type": "FeatureModificationList", "modifications": [deletes]}
+    error(client.request(method, f"{space}/features", json=listed, headers={"If-Match": "*"}), 409)
+    for id in ("a", "b"):
+        assert read(client, space, id)["properties"]["n"] == 1
+    sent = {
+        "type": "FeatureCollection",
+        "features": [known, changed(read(client, space, "b"), n=2)],
+    }
+    answer = client.request(method, f"{space}/features", json=sent, headers={"If-Match": "*"})
+    assert fine(answer)["updated"] == ["a", "b"]
+
+
+def test_a_tag_of_a_subscription_that_does_not_exist(client: httpx.Client, space: str) -> None:
+    client.post("/connectors", json={"id": "anywhere", "className": "tag-filter"})
+    path = f"{space}/subscriptions/none-{space.rpartition('/')[2]}"
+    body = {"destination": "anywhere"}
+    error(client.put(path, json=body, headers={"If-Match": '"x"'}), 412, "If-Match")
+    error(client.get(path), 404)

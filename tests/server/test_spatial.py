@@ -136,7 +136,7 @@ def test_a_batch_goes_on_where_it_ended(client: httpx.Client, town: str) -> None
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({}, "body"),
+        ({}, "refSpaceId"),
         ({"refSpaceId": 7}, "refSpaceId"),
         ({"refSpaceId": "x", "ids": [7]}, "ids[0]"),
         ({"refSpaceId": "x", "limit": 0}, "limit"),

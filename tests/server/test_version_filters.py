@@ -17,6 +17,7 @@ FILTERS: dict[str, dict[str, Any]] = {
     "ids": {"id": "hit,nobody"},
     "feature id": {"f.id": "hit"},
     "box": BOX,
+    "box with north and south swapped": {**BOX, "south": 51, "north": 50},
     "everything at once": {"p.kind": "road", "tags": "hot", "id": "hit", **BOX},
 }
 """Each matches the feature `hit` before its change and no other feature."""
@@ -122,7 +123,6 @@ def test_a_wrong_filter_changes_nothing(client: httpx.Client, town: tuple[str, i
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"west": 1}, "south"),
         ({**BOX, "north": 91}, "north"),
-        ({**BOX, "south": 51, "north": 50}, "south"),
         ({"startTime": -1}, "startTime"),
         ({"endTime": "soon"}, "endTime"),
         ({"startTime": 8, "endTime": 7}, "endTime"),

@@ -1,5 +1,6 @@
 """What existing clients of XYZ-Hub send, and the responses that they expect."""
 
+import json
 from typing import Any
 
 import httpx
@@ -30,7 +31,20 @@ def test_a_merge_without_a_version_is_based_on_the_current_state(client: httpx.C
     put(client, space, point("a", n=1))
     put(client, space, point("a", n=2, kept=True))
     assert fine(merge(client, space, point("a", n=3)))["updated"] == ["a"]
-    assert fine(client.get(f"{space}/features/a"))["properties"]["n"] == 3
+    shown = fine(client.get(f"{space}/features/a"))["properties"]
+    assert shown["n"] == 3
+    assert "kept" not in shown  # absent from the written feature, and so deleted
+
+
+@pytest.mark.parametrize("member", ["id", "geometry", "properties"])
+def test_a_feature_alone_needs_no_type(client: httpx.Client, member: str) -> None:
+    space = new_space(client)
+    bare = {member: {**point("a", n=1), "id": "a"}[member]}
+    answer = client.post(f"{space}/features", json=bare)
+    assert len(fine(answer)["inserted"]) == 1
+    error(client.post(f"{space}/features", json={}), 400, "body.type")
+    answer = client.post(f"{space}/features", json={"features": [{"id": "b"}]})
+    assert fine(answer)["inserted"] == ["b"]
 
 
 def versioned(id: str, version: int, **properties: Any) -> Feature:
@@ -226,6 +240,9 @@ def test_an_inactive_space_answers_428_on_all_its_paths(client: httpx.Client) ->
         ("POST", "tags", {"id": "x"}),
         ("POST", "branches", {"id": "x"}),
         ("DELETE", "changesets?version<2", None),
+        ("POST", "provenance", {"source": "https://example.org/roads"}),
+        ("GET", "meta", None),
+        ("GET", "deleted", None),
     ):
         codes[f"{method} {path}"] = client.request(method, f"{space}/{path}", json=body).status_code
     known = {path: code for path, code in codes.items() if code != 404}
@@ -314,11 +331,73 @@ def test_processors_run_before_the_storage_with_their_parameters(
     assert fine(client.get(f"{space}/features/b"))["properties"][XYZ]["tags"] == []
 
 
+@pytest.mark.parametrize(
+    ("handler", "params"),
+    [
+        ("storage", {}),
+        ("storage", {"collection": {"id": "vault"}}),
+        ("storage", {"storageId": "vault"}),
+        ("tag-filter", {"spaceId": "vault"}),
+        ("tag-filter", {"add": ["other"]}),
+    ],
+)
+def test_processors_reach_nothing_that_their_connector_does_not(
+    client: httpx.Client, handler: str, params: dict[str, Any]
+) -> None:
+    """The right to use a connector is not the right to change where it leads."""
+    id = f"{handler}-{next(iter(params), 'none').lower()}"
+    properties = {"add": ["own"]} if handler == "tag-filter" else {}
+    body = {"id": id, "className": handler, "properties": properties}
+    assert client.post("/connectors", json=body).status_code == 201
+    processors = [{"id": id, "params": params}]
+    told = error(client.post("/spaces", json={"title": "x", "processors": processors}), 400)
+    assert told["field"] == "processors"
+
+
+RULES = {
+    "large": "$.features[?(@.properties.area>=500)]",
+    "small": "$.features[?(@.properties.area<500)]",
+}
+
+
+def test_tagging_rules_of_a_client_tag_features(client: httpx.Client) -> None:
+    space = new_space(client)
+    processors = [{"id": "rule-tagger", "params": {"taggingRules": RULES}}]
+    assert fine(client.patch(space, json={"processors": processors}))["processors"] == processors
+    put(client, space, point("a", area=900), point("b", area=1))
+    assert found(client.get(f"{space}/search?tags=large")) == ["a"]
+    assert found(client.get(f"{space}/search?tags=small")) == ["b"]
+    fine(client.patch(f"{space}/features/a", json={"properties": {"area": 2}}))
+    assert found(client.get(f"{space}/search?tags=small")) == ["a", "b"]
+    assert found(client.get(f"{space}/search?tags=large")) == []
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_schema_of_a_client_is_enforced(client: httpx.Client, is_text: bool) -> None:
+    schema: Any = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "http://example.com/root.json",
+        "required": ["geometry", "type", "properties"],
+        "properties": {"properties": {"required": ["name"]}},
+    }
+    params = {"schema": json.dumps(schema) if is_text else schema}
+    space = new_space(client, processors=[{"id": "schema-validator", "params": params}])
+    put(client, space, point("a", name="A"))
+    error(client.put(f"{space}/features", json=collection(point("b"))), 400)
+    assert found(client.get(f"{space}/search")) == ["a"]
+
+
 def test_unknown_processors_and_listeners_are_refused(client: httpx.Client) -> None:
     body = {"id": "listening", "title": "x"}
     for name, value in (
-        ("processors", [{"id": "rule-tagger"}]),
+        ("processors", [{"id": "my-processor"}]),
         ("processors", "rule-tagger"),
+        ("processors", [{"id": "rule-tagger"}]),
+        ("processors", [{"id": "rule-tagger", "params": {"taggingRules": {"a": "no path"}}}]),
+        ("processors", [{"id": "rule-tagger", "params": {"taggingRules": {}, "mode": "async"}}]),
+        ("processors", [{"id": "schema-validator", "params": {}}]),
+        ("processors", [{"id": "schema-validator", "params": {"schema": "{"}}]),
+        ("processors", [{"id": "schema-validator", "params": {"schema": "http://127.0.0.1/x"}}]),
         ("listeners", {"id": "activity-log", "params": {}}),
         ("listeners", {"my-listener": [{"eventTypes": ["ModifyFeaturesEvent.response"]}]}),
     ):

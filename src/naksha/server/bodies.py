@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from fastapi import Request
+from pydantic import BaseModel
 
 from naksha.model.errors import InvalidArgument
 
@@ -28,6 +29,19 @@ async def json_object(request: Request) -> dict[str, Any]:
     body = await json_body(request)
     if not isinstance(body, dict):
         raise InvalidArgument("The body must be a JSON object", field="body")
+    return body
+
+
+async def exact_object(request: Request, model: type[BaseModel]) -> dict[str, Any]:
+    """The body, which must be an object with the members of a model only: a misspelt member is not
+    ignored."""
+    body = await json_object(request)
+    known = {field.alias or name for name, field in model.model_fields.items()}
+    for name in body.keys() - known:
+        raise InvalidArgument(
+            f"{name!r:.64} is not a member of the body; its members are {', '.join(sorted(known))}",
+            field=name[:64],
+        )
     return body
 
 

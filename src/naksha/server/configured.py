@@ -149,7 +149,7 @@ class Routes(Generic[H]):
             [
                 one.to_json()
                 for one in found
-                if is_seen(one, asked.actor) and (not ids or one.id in ids)
+                if is_seen(one, asked.actor) and (ids is None or one.id in ids)
             ],
         )
 

@@ -15,9 +15,9 @@ LIST = "FeatureModificationList"
 
 def features_of(body: Any, field: str = "body") -> tuple[dict[str, Any], ...]:
     """The features of a FeatureCollection, or a feature alone."""
-    kind = body.get("type") if isinstance(body, dict) else None
+    kind = _kind_of(body) if isinstance(body, dict) else None
     if kind == "Feature":
-        return (body,)
+        return ({"type": kind, **body},)
     if kind != "FeatureCollection":
         raise InvalidArgument(
             f"It must be a Feature or a FeatureCollection, but its type is {kind!r:.64}",
@@ -27,6 +27,15 @@ def features_of(body: Any, field: str = "body") -> tuple[dict[str, Any], ...]:
         body.get("features", []), "features" if field == "body" else f"{field}.features"
     )
     return tuple(one if "type" in one else {"type": "Feature", **one} for one in found)
+
+
+def _kind_of(body: dict[str, Any]) -> Any:
+    """The type; without one, the members tell."""
+    if "type" in body:
+        return body["type"]
+    if "features" in body:
+        return "FeatureCollection"
+    return "Feature" if {"id", "geometry", "properties"} & body.keys() else None
 
 
 def feature_of(body: Any, id: str) -> dict[str, Any]:

@@ -29,6 +29,8 @@ def _lower(value: Any) -> Any:
 
 
 AnyCase = BeforeValidator(_lower)
+DryRunSwitch = Annotated[bool, BeforeValidator(lambda value: True if value == "" else value)]
+"""True also without a value: `?dryRun`."""
 Limit = Annotated[
     int,
     Field(ge=1, le=limits.PAGE_MAX, description="How many features are answered at most."),
@@ -55,8 +57,8 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True, frozen=True)
 
 
-class PlaceParameters(Parameters):
-    """Where to read."""
+class RefParameters(Parameters):
+    """A version reference under either of its names."""
 
     version_ref: str = Field(
         "",
@@ -70,12 +72,6 @@ class PlaceParameters(Parameters):
         description="The older name of `versionRef`.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
     )
-    context: Annotated[Layer, AnyCase] = Field(
-        Layer.DEFAULT,
-        description="Of a space that extends another one: both (`default`), only what it adds "
-        "(`extension`) or only what is below (`super`).",
-    )
-    skip_cache: bool = Field(False, alias="skipCache", description="Ignored: nothing is stale.")
 
     @property
     def ref(self) -> str:
@@ -83,6 +79,17 @@ class PlaceParameters(Parameters):
         if self.version and self.version_ref and self.version != self.version_ref:
             raise InvalidArgument("It differs from versionRef; give one of them", field="version")
         return self.version_ref or self.version
+
+
+class PlaceParameters(RefParameters):
+    """Where to read."""
+
+    context: Annotated[Layer, AnyCase] = Field(
+        Layer.DEFAULT,
+        description="Of a space that extends another one: both (`default`), only what it adds "
+        "(`extension`) or only what is below (`super`).",
+    )
+    skip_cache: bool = Field(False, alias="skipCache", description="Ignored: nothing is stale.")
 
 
 class ShapeParameters(PlaceParameters):
@@ -214,7 +221,7 @@ class AreaParameters(FilterParameters):
 
 
 class EdgeParameters(Parameters):
-    """A box that may be given."""
+    """A box that may be given. North and south may be swapped."""
 
     west: Longitude | None = None
     south: Latitude | None = None
@@ -229,9 +236,8 @@ class EdgeParameters(Parameters):
             return None
         if missing:
             raise InvalidArgument("A box has all four edges", field=missing[0])
-        if edges["south"] > edges["north"]:
-            raise InvalidArgument("It must not be greater than north", field="south")
-        return Bbox(**edges)
+        south, north = sorted((edges["south"], edges["north"]))
+        return Bbox(edges["west"], south, edges["east"], north)
 
 
 class ChangeFilterParameters(EdgeParameters):
@@ -366,8 +372,8 @@ class DeletedParameters(FilterParameters):
 # ---- Writing -------------------------------------------------------------------------------------
 
 
-class BranchParameters(Parameters):
-    """Where something is written."""
+class BranchParameters(RefParameters):
+    """The branch to write to."""
 
     version_ref: str = Field(
         "",
@@ -375,10 +381,15 @@ class BranchParameters(Parameters):
         max_length=limits.VERSION_REF_LENGTH_MAX,
         description="The branch to write to.",
     )
+
+
+class TargetParameters(BranchParameters):
+    """The branch and the part of a composite space to write to."""
+
     context: Annotated[Layer, AnyCase] = Layer.DEFAULT
 
 
-class TaggingParameters(BranchParameters):
+class TaggingParameters(TargetParameters):
     """What every write of features takes."""
 
     add_tags: list[str] = Field([], alias="addTags", description="Tags that all features get.")
@@ -421,12 +432,16 @@ class WriteParameters(ReplaceParameters):
     )
 
 
-class DeleteParameters(BranchParameters):
+class DeleteParameters(TargetParameters):
     """Which features are deleted."""
 
     id: list[str] = Field([], description="Ids; repeated, or with commas. `*` means all.")
     tags: list[str] = Field([], description="As in a search. `*` means all features.")
-    erase_content: bool = Field(False, alias="eraseContent", description="Delete all features.")
+    erase_content: bool = Field(
+        False,
+        alias="eraseContent",
+        description="Delete all features; not together with `id` or `tags`.",
+    )
 
 
 # ---- The query -----------------------------------------------------------------------------------
@@ -463,7 +478,7 @@ def once(request: Request, *names: str) -> None:
 
 
 def list_of(request: Request, name: str) -> tuple[str, ...]:
-    """Values with commas between them, or repeated."""
+    """Values separated by commas, or repeated."""
     texts = [decoded(value, name) for value in raw_values(raw_query(request), name)]
     return tuple(filter(None, (piece for text in texts for piece in text.split(","))))
 

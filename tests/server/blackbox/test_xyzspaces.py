@@ -131,12 +131,23 @@ def test_what_only_the_platform_did_is_refused_with_the_reason(xyz: XYZ, config:
         )
     assert status_of(refused) == 400
     assert "subscription" in str(refused.value)
-    space = xyz.spaces.new(title="x", description="y", enable_uuid=True, config=config)
-    with pytest.raises(ApiError) as unknown:
-        space.update(tagging_rules={"big": "$.features[?(@.properties.size>10)]"})
-    assert status_of(unknown) == 400
-    assert "There is no connector 'rule-tagger'" in str(unknown.value)
-    space.delete()
+    with pytest.raises(ApiError) as elsewhere:
+        xyz.spaces.new(title="x", description="y", schema="https://127.0.0.1/x", config=config)
+    assert status_of(elsewhere) == 400
+    assert "fetches nothing" in str(elsewhere.value)
+
+
+def test_rules_for_tags_and_schemas_hold(empty: Space) -> None:
+    empty.update(tagging_rules={"big": "$.features[?(@.properties.size>10)]"})
+    many = [feature("a", 1.0, 1.0, size=20), feature("b", 1.0, 1.0, size=2)]
+    empty.add_features(features={"type": "FeatureCollection", "features": many})
+    assert ids(empty.search(tags=["big"])) == {"a"}
+    draft = "http://json-schema.org/draft-07/schema#"
+    named = {"$schema": draft, "properties": {"properties": {"required": ["name"]}}}
+    empty.update(schema=json.dumps(named))
+    with pytest.raises(ApiError) as refused:
+        empty.add_features(features={"type": "FeatureCollection", "features": many})
+    assert status_of(refused) == 400
 
 
 # ---- Features ------------------------------------------------------------------------------------

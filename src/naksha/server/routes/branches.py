@@ -29,30 +29,38 @@ from naksha.versioning import Policy
 
 router = APIRouter(prefix="/hub/spaces/{space_id}/branches", tags=["versions"])
 
+Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
 Message = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
 
 
 class Body(BaseModel):
-    """What all bodies have in common."""
+    """What all bodies have in common: a misspelt member is refused."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
-
-class Operating(Body):
-    """What is done at once: a key that is misspelt must not be left out of it."""
-
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
 
-class NewBranch(Body):
-    """A branch as it is asked for; without a base it starts at the head of main."""
+class BranchBody(Body):
+    """A branch as it is sent. The members that the hub sets itself may be sent back, and are
+    ignored."""
+
+    space_id: Ignored = Field(None, alias="spaceId")
+    state: Ignored = None
+    merges: Ignored = None
+    conflicts: Ignored = None
+    conflict_solving_branch: Ignored = Field(None, alias="conflictSolvingBranch")
+    author: Ignored = None
+    created_at: Ignored = Field(None, alias="createdAt")
+
+
+class NewBranch(BranchBody):
+    """A new branch; without a base it starts at the head of main."""
 
     id: str
     base_ref: str = Field("", alias="baseRef")
     description: Message = None
 
 
-class BranchChange(Body):
+class BranchChange(BranchBody):
     """Another name or description, or another base: what was changed on the branch is put onto
     that."""
 
@@ -71,7 +79,7 @@ def _choice(value: Any) -> Any:
 Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
 
 
-class MergeOperation(Operating):
+class MergeOperation(Body):
     """Bring what was changed on the branch to another one."""
 
     type: Literal["Merge"]
@@ -81,7 +89,7 @@ class MergeOperation(Operating):
     dry_run: bool = Field(False, alias="dryRun")
 
 
-class ResolveOperation(Operating):
+class ResolveOperation(Body):
     """Do a merge that waits, with a choice for each of its features: `ours` (as it is where the
     branch is merged to), `theirs` (as it is on the branch), or the feature as it shall be."""
 
@@ -92,7 +100,7 @@ class ResolveOperation(Operating):
     message: Message = None
 
 
-class GiveUpOperation(Operating):
+class GiveUpOperation(Body):
     """Forget a merge that waits."""
 
     type: Literal["GiveUp"]

@@ -17,7 +17,13 @@ from naksha.model.errors import InvalidArgument, VersionNotFound
 from naksha.model.version import SEQ_NUMBER_LIMIT
 from naksha.server import version_documents as documents
 from naksha.server.answers import streamed
-from naksha.server.parameters import PROPERTY_QUERY, ChangeFilterParameters, Limit
+from naksha.server.parameter_checks import OPERATORS
+from naksha.server.parameters import (
+    PROPERTY_QUERY,
+    ChangeFilterParameters,
+    Limit,
+    RefParameters,
+)
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import changeset_bytes, changesets_bytes, squashed_bytes
 from naksha.versioning.refs import MAIN_BRANCH
@@ -32,7 +38,7 @@ MISSING: Final = "The requested resource does not exist."
 _OLDER: Final = re.compile(r"version(?:<|=lt=)([0-9]{1,18})")
 
 
-class ChangesetParameters(ChangeFilterParameters):
+class ChangesetParameters(RefParameters, ChangeFilterParameters):
     """Which changes of a version, and how many."""
 
     version_ref: str = Field(
@@ -100,8 +106,8 @@ class LogParameters(ChangesetParameters):
         """The range; the older parameters include both of their ends."""
         start, end = self.start_version, self.end_version
         if start is None and end is None:
-            return self.version_ref
-        if self.version_ref:
+            return super().ref
+        if super().ref:
             raise InvalidArgument(
                 "startVersion and endVersion are not given together with it", field="versionRef"
             )
@@ -117,14 +123,32 @@ class LogParameters(ChangesetParameters):
 
 
 Log = Annotated[LogParameters, Query()]
-OnBranch = Annotated[
-    str,
-    Query(
+
+
+class OnBranchParameters(RefParameters):
+    """The branch whose versions are counted."""
+
+    version_ref: str = Field(
+        "",
         alias="versionRef",
         description="The branch; main unless given.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
-    ),
-]
+    )
+
+
+OnBranch = Annotated[OnBranchParameters, Query()]
+_OLDER_THAN: Final[dict[str, Any]] = {
+    "parameters": [
+        {
+            "name": "version",
+            "in": "query",
+            "required": True,
+            "description": "`version<7` or `version=lt=7`: the versions before this one.",
+            "schema": {"type": "string", "pattern": "^lt=[0-9]{1,18}$"},
+            OPERATORS: True,
+        }
+    ]
+}
 _ACTIONS: Final = {"I": "CREATE", "U": "UPDATE", "D": "DELETE"}
 
 
@@ -165,10 +189,10 @@ def _collection(page: Changesets) -> Response:
     responses=documents.answers("Versions.", documents.CHANGESET_STATISTICS),
 )
 async def changeset_statistics(
-    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch
 ) -> dict[str, Any]:
     """The oldest and the newest version."""
-    span = await realm.send(space_id, ReadVersionSpan(ref=branch), context)
+    span = await realm.send(space_id, ReadVersionSpan(ref=branch.ref), context)
     return {
         "type": "ChangesetsStatisticsResponse",
         "minVersion": span.min_version,
@@ -193,7 +217,7 @@ async def read_changeset(
     """What one version changed."""
     if not 1 <= version <= limits.INT8_MAX:
         raise InvalidArgument("A version is at least 1", field="version")
-    name = parameters.version_ref.partition(":")[0] or MAIN_BRANCH
+    name = parameters.ref.partition(":")[0] or MAIN_BRANCH
     asked = parameters.read(request, f"{name}:{version}", single=True)
     page = await realm.send(space_id, asked, context)
     if not page.changesets:
@@ -201,7 +225,12 @@ async def read_changeset(
     return streamed(changeset_bytes(page.changesets[0], page.after), CHANGESET)
 
 
-@router.delete("/changesets", status_code=204, responses=documents.removes("They are gone."))
+@router.delete(
+    "/changesets",
+    status_code=204,
+    responses=documents.removes("They are gone."),
+    openapi_extra=_OLDER_THAN,
+)
 async def forget_changesets(
     space_id: str, request: Request, realm: RealmDep, context: Ctx
 ) -> Response:
@@ -244,10 +273,10 @@ async def read_history(
     responses=documents.answers("Versions.", documents.HISTORY_STATISTICS),
 )
 async def history_statistics(
-    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch = ""
+    space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch
 ) -> dict[str, Any]:
     """How many versions there are."""
-    span = await realm.send(space_id, ReadVersionSpan(ref=branch), context)
+    span = await realm.send(space_id, ReadVersionSpan(ref=branch.ref), context)
     return {
         "type": "HistoryStatisticsResponse",
         "minVersion": {"value": span.min_version, "estimated": False},

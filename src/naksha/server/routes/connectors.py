@@ -29,7 +29,8 @@ async def list_connectors(
     ] = None,
 ) -> Response:
     """The connectors of the realm."""
-    return await _connectors.listed(asked, list_of(asked.request, "id"))
+    ids = None if id is None else list_of(asked.request, "id")
+    return await _connectors.listed(asked, ids)
 
 
 @router.post(CONNECTORS, **_connectors.makes(status=201))

@@ -18,8 +18,8 @@ from naksha.hub.copying import Copy, CopyOrder, CopyReport
 from naksha.hub.language.query_string import decoded, raw_pairs
 from naksha.hub.requests import IfExists, IfNotExists
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument, NakshaError
-from naksha.model.query import Bbox
+from naksha.model.errors import NakshaError
+from naksha.model.problems import invalid_struct
 from naksha.server.answers import FAILED, JSON
 from naksha.server.bodies import json_object
 from naksha.server.config_documents import errors
@@ -27,8 +27,7 @@ from naksha.server.documents import takes
 from naksha.server.errors import envelope_response, error_json
 from naksha.server.parameters import (
     PROPERTY_QUERY,
-    Latitude,
-    Longitude,
+    EdgeParameters,
     PlaceParameters,
     query_of,
     raw_query,
@@ -38,7 +37,6 @@ from naksha.server.turns import Turns
 
 router = APIRouter(tags=["features"])
 LINES: Final = "application/x-ndjson"
-_SIDES: Final = ("west", "south", "east", "north")
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
 )
@@ -86,31 +84,17 @@ _PROGRESS: Final[dict[str, Any]] = {
 }
 
 
-class CopyParameters(PlaceParameters):
+class CopyParameters(PlaceParameters, EdgeParameters):
     """Which features."""
 
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
-    west: Longitude | None = Field(None, description="With the other three: a box.")
-    south: Latitude | None = None
-    east: Longitude | None = None
-    north: Latitude | None = None
     limit: int | None = Field(
         None, ge=1, le=limits.PAGE_MAX, description="How many at most; without it, all."
     )
 
-    def box(self) -> Bbox | None:
-        """The box, when there is one."""
-        sides = [getattr(self, side) for side in _SIDES]
-        if all(side is None for side in sides):
-            return None
-        for name, side in zip(_SIDES, sides, strict=True):
-            if side is None:
-                raise InvalidArgument("A box has all four sides", field=name)
-        return Bbox(*sides)
 
-
-class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The body."""
 
     target_space_id: str
@@ -233,6 +217,4 @@ def _order(body: dict[str, Any]) -> _Order:
     try:
         return msgspec.convert(body, _Order)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$.")
-        field = place.rstrip("`") or "targetSpaceId"
-        raise InvalidArgument(f"The order to copy is not right: {message}", field=field) from None
+        raise invalid_struct("order to copy", error) from None

@@ -67,5 +67,5 @@ async def purge_deleted(
     ids = id_list(raw_query(asked.request))
     if not ids:
         raise InvalidArgument('The parameter "id" is required: the ids to purge', field="id")
-    purged = await asked.send(PurgeFeatures(ids=ids, ref=parameters.version_ref))
+    purged = await asked.send(PurgeFeatures(ids=ids, ref=parameters.ref))
     return Response(msgspec.json.encode(purged), media_type=JSON)

@@ -28,6 +28,7 @@ from naksha.model.errors import (
     PreconditionFailed,
 )
 from naksha.model.names import check_feature_id
+from naksha.model.problems import readable_id
 from naksha.model.query import Query as Wanted
 from naksha.model.query import States
 from naksha.model.state import XYZ, State
@@ -59,12 +60,12 @@ from naksha.server.documents import (
 from naksha.server.feature_bodies import feature_of, modifications_of
 from naksha.server.parameters import (
     AuthorParameters,
-    BranchParameters,
     DeleteParameters,
     IdParameters,
     ReplaceOneParameters,
     ReplaceParameters,
     TaggingParameters,
+    TargetParameters,
     WriteParameters,
     list_of,
     raw_query,
@@ -106,7 +107,14 @@ IfMatchMany = Annotated[
     str | None,
     Header(
         alias="If-Match",
-        description="`*`: the `uuid` of every feature must be that of its current state, else 409.",
+        description="`*`: every feature must have the `uuid` of its current state, else 409.",
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="`*`: the feature must not exist, else 412. No other value is supported.",
     ),
 ]
 
@@ -202,6 +210,8 @@ async def _write_many(
             field="If-Match",
         )
     modifications = modifications_of(await json_body(asked.request), rules)
+    if if_match is not None:
+        _check_locks(modifications)
     empty = wants_no_body(asked.request)
     result = await _write(
         asked,
@@ -215,6 +225,25 @@ async def _write_many(
     return written(result, empty=empty)
 
 
+def _check_locks(modifications: tuple[Modification, ...]) -> None:
+    """Refuse features that name no state: they would overwrite or delete any."""
+    for modification in modifications:
+        for feature in modification.features:
+            namespace = (feature.get("properties") or {}).get(XYZ) or {}
+            if not namespace.get("uuid"):
+                raise _not_locked(readable_id(feature.get("id")))
+        for id in modification.ids:
+            raise _not_locked(id)
+
+
+def _not_locked(id: str | None) -> Conflict:
+    return Conflict(
+        "If-Match requires the uuid of the current state of every feature, and one has none",
+        field="If-Match",
+        feature_id=id,
+    )
+
+
 @router.put(
     ONE,
     response_class=Response,
@@ -226,11 +255,28 @@ async def put_feature(
     feature_id: FeatureId,
     parameters: Annotated[ReplaceOneParameters, Query()],
     if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Create or replace a feature. The id in the path counts, after `prefixId`."""
     rules = Modification(if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE)
     id = check_feature_id(parameters.prefix_id + feature_id, field="prefixId")
-    return await _write_one(asked, parameters, id, rules, if_match)
+    if if_none_match is None:
+        return await _write_one(asked, parameters, id, rules, if_match)
+    if if_none_match.strip() != EVERYTHING or if_match is not None:
+        raise InvalidArgument(
+            "If-None-Match must be *, without If-Match: the feature must not exist",
+            field="If-None-Match",
+        )
+    rules = msgspec.structs.replace(rules, if_exists=IfExists.ERROR)
+    try:
+        return await _write_one(asked, parameters, id, rules, None)
+    except Conflict as error:
+        raise PreconditionFailed(
+            "The feature exists; its current state is in `head`",
+            field="If-None-Match",
+            feature_id=id,
+            head=error.head,
+        ) from error
 
 
 @router.patch(
@@ -274,9 +320,9 @@ async def _write_one(
     return written_feature(result)
 
 
-async def _matched(asked: Asked, place: BranchParameters, id: str, if_match: str) -> State:
+async def _matched(asked: Asked, place: TargetParameters, id: str, if_match: str) -> State:
     """The current state of a feature, which must have one of the tags of `If-Match`."""
-    read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.version_ref, context=place.context)
+    read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.ref, context=place.context)
     found = await (await asked.send(read)).all()
     tags = {tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")}
     for state in found:
@@ -317,7 +363,7 @@ async def _write(
     return await asked.send(
         WriteFeatures(
             modifications=modifications,
-            ref=parameters.version_ref,
+            ref=parameters.ref,
             context=parameters.context,
             conflict_detection=parameters.conflict_detection,
             add_tags=tuple(tag_list(raw, "addTags")),
@@ -336,7 +382,7 @@ async def _write(
 async def delete_feature(
     asked: AskedDep,
     feature_id: FeatureId,
-    parameters: Annotated[BranchParameters, Query()],
+    parameters: Annotated[TargetParameters, Query()],
     if_match: IfMatch = None,
 ) -> Response:
     """Delete a feature."""
@@ -362,27 +408,34 @@ async def delete_feature(
 async def delete_features(
     asked: AskedDep, parameters: Annotated[DeleteParameters, Query()]
 ) -> Response:
-    """Delete features by their ids or tags, or all of them."""
+    """Delete features by their ids or tags, or all of them. Ids and tags must both hold."""
     raw = raw_query(asked.request)
     ids, tags = id_list(raw), tag_query(raw)
+    if parameters.erase_content and (ids or tags is not None):
+        raise InvalidArgument(
+            'The parameter "eraseContent" deletes all features and cannot be combined with "id" '
+            'or "tags"',
+            field="eraseContent",
+        )
+    if not (parameters.erase_content or ids or tags is not None):
+        raise InvalidArgument(
+            "Which features? Give id=a,b or tags=a,b, or eraseContent=true for all", field="id"
+        )
     empty = not wants_json(asked.request)
-    if parameters.erase_content or EVERYTHING in (ids or ()) or (EVERYTHING,) in (tags or ()):
-        return await _delete_found(asked, parameters, Wanted(), empty=empty)
-    if ids:
-        return written(await _delete(asked, parameters, ids), empty=empty)
-    if tags is not None:
-        return await _delete_found(asked, parameters, Wanted(tags=tags), empty=empty)
-    raise InvalidArgument(
-        "Which features? Give id=a,b or tags=a,b, or eraseContent=true for all", field="id"
-    )
+    some_ids = None if EVERYTHING in (ids or ()) else ids
+    some_tags = None if (EVERYTHING,) in (tags or ()) else tags
+    if some_ids and some_tags is None:
+        return written(await _delete(asked, parameters, some_ids), empty=empty)
+    query = Wanted(ids=some_ids or None, tags=some_tags)
+    return await _delete_found(asked, parameters, query, empty=empty)
 
 
 async def _delete_found(
-    asked: Asked, parameters: BranchParameters, query: Wanted, *, empty: bool
+    asked: Asked, parameters: TargetParameters, query: Wanted, *, empty: bool
 ) -> Response:
     """Delete what a query finds. Where handlers change what is read, it is as if the client had
     asked for the ids and sent them back."""
-    place: dict[str, Any] = {"ref": parameters.version_ref, "context": parameters.context}
+    place: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
     if await asked.is_plain():
         return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
     found = await asked.send(ReadFeatures(query=query, **place))
@@ -391,7 +444,7 @@ async def _delete_found(
 
 
 async def _delete_in_parts(
-    asked: Asked, parameters: BranchParameters, ids: Sequence[str]
+    asked: Asked, parameters: TargetParameters, ids: Sequence[str]
 ) -> Written:
     """Delete features in one transaction; when they are too many for that in several. When one
     of these fails, what the ones before it did is told all the same, and the rest is left."""
@@ -423,7 +476,7 @@ async def _delete_in_parts(
 
 async def _delete(
     asked: Asked,
-    parameters: BranchParameters,
+    parameters: TargetParameters,
     ids: tuple[str, ...],
     features: tuple[dict[str, Any], ...] = (),
 ) -> Written:
@@ -437,7 +490,7 @@ async def _delete(
     return await asked.send(
         WriteFeatures(
             modifications=(modification,),
-            ref=parameters.version_ref,
+            ref=parameters.ref,
             context=parameters.context,
             returning=False,
         )

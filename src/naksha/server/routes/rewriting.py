@@ -16,7 +16,12 @@ from naksha.hub.version_responses import FeatureHistory
 from naksha.model import limits
 from naksha.model.query import Query as FeatureQuery
 from naksha.server import version_documents as documents
-from naksha.server.parameters import PROPERTY_QUERY, ChangeFilterParameters
+from naksha.server.parameters import (
+    PROPERTY_QUERY,
+    ChangeFilterParameters,
+    DryRunSwitch,
+    RefParameters,
+)
 from naksha.server.state import Ctx, RealmDep
 from naksha.server.version_json import differences_bytes, rewritten_json, step_json
 
@@ -38,10 +43,10 @@ class Rewriting(BaseModel):
 class RewritingParameters(ChangeFilterParameters):
     """Which changes are taken back."""
 
-    dry_run: bool = Field(False, alias="dryRun", description="As in the body.")
+    dry_run: DryRunSwitch = Field(False, alias="dryRun", description="As in the body.")
 
 
-class DiffParameters(ChangeFilterParameters):
+class DiffParameters(RefParameters, ChangeFilterParameters):
     """Which versions are compared."""
 
     version_ref: str = Field(
@@ -57,11 +62,14 @@ class DiffParameters(ChangeFilterParameters):
     )
 
 
-class HistoryParameters(ChangeFilterParameters):
+class HistoryParameters(RefParameters, ChangeFilterParameters):
     """Which states of a feature."""
 
     version_ref: str = Field(
-        "*", alias="versionRef", max_length=limits.VERSION_REF_LENGTH_MAX, description="A range."
+        "",
+        alias="versionRef",
+        max_length=limits.VERSION_REF_LENGTH_MAX,
+        description="A range; everything unless given.",
     )
 
 
@@ -91,9 +99,7 @@ async def read_diff(
     context: Ctx,
 ) -> Response:
     """The features that differ between two versions, with the places where they do."""
-    asked = ReadDiff(
-        ref=parameters.version_ref, other=parameters.other, query=parameters.query(request)
-    )
+    asked = ReadDiff(ref=parameters.ref, other=parameters.other, query=parameters.query(request))
     found = await realm.send(space_id, asked, context)
     return StreamingResponse(differences_bytes(found), media_type="application/json")
 
@@ -114,9 +120,7 @@ async def feature_history(
 ) -> Response:
     """Who did what to a feature."""
     query = _among(parameters.query(request), [feature_id])
-    found = await realm.send(
-        space_id, ReadHistory(ref=parameters.version_ref, query=query), context
-    )
+    found = await realm.send(space_id, ReadHistory(ref=parameters.ref or "*", query=query), context)
     return StreamingResponse(_history_bytes(found), media_type="application/json")
 
 

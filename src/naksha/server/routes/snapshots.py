@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from naksha.hub.rights import Right
 from naksha.hub.storage_access import signature_of, storage_for
@@ -21,7 +21,9 @@ SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
 
 
 class NewSnapshot(BaseModel):
-    """A snapshot as it is asked for; without a version it is of the last published one."""
+    """A new snapshot; without a version it is of the last published one."""
+
+    model_config = ConfigDict(extra="forbid")
 
     id: str
     version: int | None = Field(None, ge=0)

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from naksha.hub.contents import content_updated_at
+from naksha.hub.handlers.authorization import check_active
 from naksha.hub.language.content_time import content_time_tests
 from naksha.hub.objects import Space
 from naksha.hub.permissions import check_lists
@@ -25,7 +26,8 @@ from naksha.model.errors import NakshaError
 from naksha.server.answers import JSON, json_answer
 from naksha.server.config_documents import ProvenanceDocument, SpaceDocument, body_of, changes
 from naksha.server.configured import AskedDep, Routes, Tags, removed, shown
-from naksha.server.parameters import Parameters, raw_query
+from naksha.server.parameter_checks import OPERATORS
+from naksha.server.parameters import DryRunSwitch, Parameters, raw_query
 
 router = APIRouter(tags=["spaces"])
 SPACES: Final = "/hub/spaces"
@@ -38,7 +40,7 @@ KeepCollection = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool,
+    DryRunSwitch,
     Query(alias="dryRun", description="Check the request and answer it, but change nothing."),
 ]
 _spaces: Final = Routes(Space, SpaceDocument, change_space)
@@ -60,6 +62,7 @@ class ListParameters(Parameters):
         alias="contentUpdatedAt",
         description="Only those whose content was changed then; also with other operators, "
         "such as `contentUpdatedAt>1700000000000` or `contentUpdatedAt=lte=…`.",
+        json_schema_extra={OPERATORS: True},
     )
     include_rights: bool = Field(
         False, alias="includeRights", description="Say what the actor may do with each."
@@ -160,6 +163,7 @@ async def delete_space(
 async def post_provenance(space_id: str, asked: AskedDep) -> Response:
     """Note where data of a space came from. Whoever may create features may say so."""
     pipeline = await (await asked.realm.pipelines()).get(space_id)
+    check_active(pipeline.space)
     if not scope_in(pipeline, asked.actor.rights, Right.CREATE_FEATURES).is_everything:
         raise forbidden(Right.CREATE_FEATURES, features(pipeline.space.resource()))
     kept = await add_provenance(asked.realm, space_id, await asked.body(), asked.actor)

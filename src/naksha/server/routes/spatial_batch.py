@@ -17,8 +17,8 @@ from naksha.hub.requests import ReadFeatures
 from naksha.hub.responses import Features
 from naksha.hub.shaping import shaped
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument
 from naksha.model.names import check_feature_id
+from naksha.model.problems import invalid_struct
 from naksha.model.query import Query as Wanted
 from naksha.model.state import State
 from naksha.server.answers import JSON, joined, streamed
@@ -33,7 +33,7 @@ router = APIRouter(tags=["features"])
 _BEGIN: Final = b'{"type":"SpatialBatchResponse","results":[\n'
 
 
-class Batch(msgspec.Struct, frozen=True, rename="camel"):
+class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The features around each of which is searched."""
 
     ref_space_id: str
@@ -72,10 +72,7 @@ def _batch(body: dict[str, Any]) -> Batch:
     try:
         return msgspec.convert(body, Batch)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$.")
-        raise InvalidArgument(
-            f"It is not right: {message}", field=place.rstrip("`") or "body"
-        ) from None
+        raise invalid_struct("batch", error) from None
 
 
 def _references(batch: Batch) -> ReadFeatures:

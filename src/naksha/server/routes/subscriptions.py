@@ -21,8 +21,9 @@ from naksha.hub.subscriptions.changes import (
     status_of,
     statuses_of,
 )
-from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.errors import InvalidArgument, NotFound, PreconditionFailed
 from naksha.server.answers import JSON, etag_of, is_known, json_answer
+from naksha.server.bodies import exact_object
 from naksha.server.config_documents import ID_PATTERN, body_of, changes
 from naksha.server.configured import Asked, AskedDep, Routes, Tags, removed
 from naksha.server.state import server_of
@@ -181,7 +182,7 @@ async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) 
 async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
     """Go on after another version: to get everything since then again, or to leave something out.
     An expired subscription goes on only after this."""
-    since = (await asked.body()).get("since")
+    since = (await exact_object(asked.request, Reset)).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
     if isinstance(since, bool) or not isinstance(since, int | str):
@@ -198,7 +199,7 @@ async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
 )
 async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
     """Let another instance of the hub deliver it."""
-    instance = (await asked.body()).get("instance")
+    instance = (await exact_object(asked.request, Move)).get("instance")
     if not isinstance(instance, str):
         raise InvalidArgument("It is the name of an instance", field="instance")
     living = await server_of(asked.request).hub.catalog.node.living()
@@ -241,6 +242,8 @@ async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags
     """Make a subscription to a space, or replace it."""
     await _check_active(space_id, asked)
     if await asked.realm.registry.find(Subscription, subscription_id) is None:
+        if tags is not None:
+            raise PreconditionFailed("The subscription does not exist", field="If-Match")
         mine = {"id": subscription_id, "source": {"spaceId": space_id}}
         return await _made(asked, {**await asked.body(), **mine})
     await _found(subscription_id, asked, space_id)

@@ -16,13 +16,24 @@ from naksha.server.version_json import tag_json
 
 router = APIRouter(prefix="/hub/spaces/{space_id}/tags", tags=["versions"])
 
+Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
 Description = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
 
 
-class NewTag(BaseModel):
-    """A tag as it is asked for; without a version it names the last one."""
+class TagBody(BaseModel):
+    """A tag as it is sent. The members that the hub sets itself may be sent back, and are ignored;
+    any other unknown member, such as a misspelt `versionRef`, is refused."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
+
+    space_id: Ignored = Field(None, alias="spaceId")
+    branch_id: Ignored = Field(None, alias="branchId")
+    author: Ignored = None
+    created_at: Ignored = Field(None, alias="createdAt")
+
+
+class NewTag(TagBody):
+    """A new tag; without a version it names the last one."""
 
     id: str
     version: int | None = Field(None, ge=0)
@@ -37,11 +48,11 @@ class NewTag(BaseModel):
         return self.version_ref or ("" if self.version is None else str(self.version))
 
 
-class TagChange(BaseModel):
+class TagChange(TagBody):
     """What of a tag is to be changed."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
+    id: Ignored = None
+    system: Ignored = None
     version: int | None = Field(None, ge=0)
     version_ref: str | None = Field(None, alias="versionRef")
     description: Description = None
