@@ -78,6 +78,7 @@ async def test_sixteen_tables_are_filled_at_once_and_attached(
     await storage.run(lambda s: s.delete("roads", ["f2"]), "app")
     assert await storage.count("roads", Query()) == 200
     assert await storage.mismatches("roads", 10) == []
+    await storage.resolve(HEAD)  # publishes
     await check_log(shell)
 
 
