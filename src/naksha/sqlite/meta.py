@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.limits import META_COUNT_MAX
 from naksha.spi.meta import check_meta_id, encode_meta
 from naksha.sqlite.rows import collection_of
 from naksha.sqlite.sql import sql
@@ -25,7 +25,7 @@ def find(connection: sqlite3.Connection, collection: str, id: str) -> dict[str, 
 def find_all(connection: sqlite3.Connection, collection: str) -> list[dict[str, Any]]:
     """See `Storage.all_meta`."""
     c = collection_of(connection, collection)
-    rows = connection.execute(sql("meta_all", **c.tables), (META_COUNT_MAX,)).fetchall()
+    rows = connection.execute(sql("meta_all", **c.tables), (limits.META_COUNT_MAX,)).fetchall()
     return [msgspec.json.decode(row[0]) for row in rows]
 
 
@@ -34,9 +34,10 @@ def put(connection: sqlite3.Connection, collection: str, feature: Mapping[str, A
     id, text = encode_meta(feature)
     c = collection_of(connection, collection)
     full = sql("meta_is_full", **c.tables)
-    if connection.execute(full, (META_COUNT_MAX, id)).fetchone()[0]:
+    if connection.execute(full, (limits.META_COUNT_MAX, id)).fetchone()[0]:
         raise LimitExceeded(
-            f"Collection {collection!r} has {META_COUNT_MAX} meta features, the most it can have",
+            f"Collection {collection!r} has {limits.META_COUNT_MAX} meta features, "
+            "the most it can have",
             collection_id=collection,
         )
     connection.execute(sql("meta_put", **c.tables), (id, text))
