@@ -389,6 +389,11 @@ class TestDefiners:
         query = "SELECT obj_description('public.payroll'::regclass)"
         assert await admin.fetchval(query) == "ours"
 
+    @pytest.mark.parametrize("name", ["roads", "roads_del", "naksha_version"])
+    async def test_days_are_made_for_histories_only(self, shell: Direct, name: str) -> None:
+        with pytest.raises(asyncpg.PostgresError, match="is not a history"):
+            await shell.execute("SELECT naksha_ensure_day($1, naksha_day_txn('2031-01-01'))", name)
+
     async def test_temporary_objects_do_not_run_as_the_owner(
         self, shell: Direct, connect: Connect
     ) -> None:
