@@ -11,18 +11,15 @@ from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupporte
 from naksha.model.identity import StorageIdentity, check_fork, parse_identity
 from naksha.sqlite.errors import is_busy, translated
 from naksha.sqlite.functions import add_functions
-from naksha.sqlite.rows import Collection
-from naksha.sqlite.shell_triggers import create_triggers
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
+from naksha.sqlite.upgrade import move_collections
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 """How many of the schema's files have been run on a file of ours."""
-TOMBSTONES_VERSION: Final = 3
-"""The schema in which tombstones have indices."""
-TRIGGERS_VERSION: Final = 6
-"""The schema that changed the triggers of collections last."""
+SHARED_VERSION: Final = 7
+"""The schema in which all collections share their tables."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
@@ -46,14 +43,21 @@ GUARDED: Final = {
     "naksha_kept": WRITES,
     "naksha_overlay": WRITES,
     "naksha_overlaid": WRITES,
+    "naksha_trash": WRITES,
+    "naksha_head": WRITES,
+    "naksha_del": WRITES,
+    "naksha_hst": WRITES,
+    "naksha_meta": WRITES,
+    "naksha_ids": WRITES,
     "naksha_storage": (
         "INSERT",
-        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_txn, last_ord",
+        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_table, last_txn,"
+        " last_ord",
         "DELETE",
     ),
 }
 """Tables that only the storage may write, and how."""
-_ELSEWHERE: Final = "write to the table of the collection"
+_ELSEWHERE: Final = "write to the view feature"
 
 
 def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> sqlite3.Connection:
@@ -227,29 +231,13 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 def _run_schema(connection: sqlite3.Connection, known: int) -> None:
     """Run the files of the schema that a file does not know yet."""
-    for _, script in schema_files()[known:]:
-        for statement in statements_of(script):
-            connection.execute(statement)
-    if known < TOMBSTONES_VERSION:
-        _index_tombstones(connection)
-    if known < TRIGGERS_VERSION:
-        _make_triggers(connection)
-    connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
-
-
-def _index_tombstones(connection: sqlite3.Connection) -> None:
-    """What new collections have from their beginning; no file of the schema knows their names."""
-    for row in connection.execute(queries()["all_tables"]).fetchall():
-        tables = Collection(*row).tables
-        for script in ("create_tombstone_indices", "fill_tombstone_indices"):
-            for statement in statements_of(sql(script, **tables)):
+    for number, (_, script) in enumerate(schema_files(), 1):
+        if number > known:
+            for statement in statements_of(script):
                 connection.execute(statement)
-
-
-def _make_triggers(connection: sqlite3.Connection) -> None:
-    """Make the triggers of all collections again, as new ones have them."""
-    for row in connection.execute(queries()["collections"], (True,)).fetchall():
-        create_triggers(connection, Collection(*row))
+        if number == SHARED_VERSION > known:
+            move_collections(connection)
+    connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
 
 
 def _guard_all(connection: sqlite3.Connection) -> None:

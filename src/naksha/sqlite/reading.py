@@ -172,9 +172,8 @@ def state(
             "state_by_i",
             feature=sql("feature"),
             closed=sql("feature_closed", at=str(end)),
-            **collection.tables,
         )
-        row = connection.execute(text, (reference.i, end)).fetchone()
+        row = connection.execute(text, (collection.t, reference.i, end)).fetchone()
         if row is not None:
             return State(*row)
     raise NotFound(f"No state {state_id!r}", collection_id=known.id)

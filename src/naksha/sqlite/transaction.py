@@ -19,6 +19,8 @@ from naksha.sqlite.sql import queries
 
 Box = tuple[float, float, float, float]
 INT8_MAX: Final = limits.INT8_MAX
+TABLE_NUMBER_MAX: Final = 2**22 - 1
+"""The largest table number that the trees hold exactly, and half more of it."""
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class Counters:
     ord: int = 0
     collection: int = 0
     overlay: int = 0
+    table: int = 0
     i: dict[int, int] = field(default_factory=dict)
     open: dict[int, Transaction] = field(default_factory=dict)
     """Transactions that have a number and may still commit, by it."""
@@ -38,6 +41,7 @@ class Counters:
         connection.execute(queries()["counters_set"], (self.txn, self.ord))
         connection.execute(queries()["collection_number_set"], (self.collection,))
         connection.execute(queries()["overlay_number_set"], (self.overlay,))
+        connection.execute(queries()["table_number_set"], (self.table,))
         connection.executemany(
             queries()["next_i_set"], [(i, number) for number, i in self.i.items()]
         )
@@ -182,7 +186,14 @@ class Transaction:
         """The number for a new overlay."""
         return self._take_number("overlay")
 
-    def _take_number(self, what: Literal["collection", "overlay"]) -> int:
+    def take_table(self) -> int:
+        """The table number of a new collection, or of what an overlay has of one."""
+        number = self._take_number("table")
+        if number > TABLE_NUMBER_MAX:
+            raise LimitExceeded(f"The file had {TABLE_NUMBER_MAX} collections and takes no more")
+        return number
+
+    def _take_number(self, what: Literal["collection", "overlay", "table"]) -> int:
         if self._given_again == len(self._given):
             row = self.connection.execute(queries()[f"{what}_last"]).fetchone()
             number = max(row[0], getattr(self._counters, what)) + 1

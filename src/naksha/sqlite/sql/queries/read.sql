@@ -53,10 +53,17 @@ CAST({{document}} AS BLOB)
 -- name: from_table
 {{table}} AS s
 
+-- name: within
+-- All rows of a collection, as they lie in the table.
+s.n BETWEEN {{t}} << 40 AND (({{t}} + 1) << 40) - 1
+
+-- name: of_table
+-- Rows of a collection through an index.
+s.t = {{t}}
+
 -- name: from_box
 -- First the tree, which holds boxes of float32 rounded outward, then the rows.
 {{tree}} AS b CROSS JOIN {{table}} AS s ON s.n = b.n
-
 
 -- name: true
 true
@@ -71,7 +78,8 @@ s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 -- name: live_past_at
 -- The tree knows transactions by their count; what it gives is tested exactly. In a list the states
 -- are sorted, so that the table is read from its beginning to its end.
-s.i IN (SELECT b.i FROM {{past}} b WHERE b.since <= {{ord}} AND b.until >= {{ord}}{{box}})
+s.n IN (SELECT b.n FROM naksha_past b
+         WHERE b.since <= {{ord}} AND b.until >= {{ord}} AND {{tree}}{{box}})
 AND +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
 
 -- name: ord_at
@@ -117,7 +125,7 @@ s.action = 'DELETE' AND +s.txn < s.txn_next
 s.action = 'DELETE' AND +s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: in_past
-s.i IN (SELECT b.i FROM {{past}} b WHERE {{box}})
+s.n IN (SELECT b.n FROM naksha_past b WHERE {{tree}} AND {{box}})
 
 -- name: after_cursor
 s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
@@ -129,20 +137,18 @@ s.id IN (SELECT value FROM json_each({{ids}}))
 -- The index on ids has all that this needs: of other parts no document is read.
 naksha_id_hash(s.id) BETWEEN {{first}} AND {{last}}
 
+-- name: tree_table
+b.t <= {{t}} AND b.t_end >= {{t}}
+
 -- name: tree_box
 b.west <= {{east}} AND b.east >= {{west}} AND b.south <= {{north}} AND b.north >= {{south}}
 
 -- name: box
 s.west <= {{east}} AND s.east >= {{west}} AND s.south <= {{north}} AND s.north >= {{south}}
 
--- name: tagged_head
-s.n IN (SELECT n FROM {{tag}} WHERE tag = {{value}})
-
--- name: tagged_hst
-s.i IN (SELECT i FROM {{past_tag}} WHERE tag = {{value}})
-
--- name: tagged_del
-s.n IN (SELECT n FROM {{gone_tag}} WHERE tag = {{value}})
+-- name: tagged_by
+s.n IN (SELECT n FROM {{tags}} WHERE tag = {{value}}
+           AND n BETWEEN {{t}} << 40 AND (({{t}} + 1) << 40) - 1)
 
 -- name: tagged
 EXISTS (SELECT 1 FROM json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') t
@@ -198,23 +204,23 @@ json_type({{document}}, {{path}}) = 'null'
 -- name: test_holds
 naksha_holds(coalesce({{document}}, 'null'), {{test}})
 
-
 -- name: unmasked_id
-NOT EXISTS (SELECT 1 FROM {{mask}} AS m WHERE m.id = s.id)
+NOT EXISTS (SELECT 1 FROM naksha_ids AS m WHERE m.t = {{mask}} AND m.id = s.id)
 
 -- name: ended_at
 s.txn_next <= {{at}}
 
 -- name: source_row
--- A state as it lies in its table, in the order of `state_columns`.
+-- A state as it lies in its table, in the order of `naksha_stage`.
 SELECT s.i, s.id, s.geo, s.geometry, s.jsondata, s.west, s.south, s.east, s.north, s.txn, s.ord,
        s.version, s.action, s.author, s.app_id, s.updated_at, s.qrid, s.mrid
   FROM {{from_}} WHERE {{conditions}}
 
 -- name: state_by_i
-SELECT s.id, {{feature}} FROM {{head}} AS s WHERE s.i = ?1 AND s.txn <= ?2
+-- ?1 is the table number, ?2 the number of the state, ?3 the transaction that it is read at.
+SELECT s.id, {{feature}} FROM naksha_head AS s WHERE s.t = ?1 AND s.i = ?2 AND s.txn <= ?3
 UNION ALL
-SELECT s.id, {{feature}} FROM {{del}} AS s WHERE s.i = ?1 AND s.txn <= ?2
+SELECT s.id, {{feature}} FROM naksha_del AS s WHERE s.n = (?1 << 40) + ?2 AND s.txn <= ?3
 UNION ALL
-SELECT s.id, {{closed}} FROM {{hst}} AS s WHERE s.i = ?1 AND s.txn <= ?2
+SELECT s.id, {{closed}} FROM naksha_hst AS s WHERE s.n = (?1 << 40) + ?2 AND s.txn <= ?3
 LIMIT 1
