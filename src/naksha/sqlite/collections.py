@@ -12,6 +12,7 @@ from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
 from naksha.sqlite.pins import check_unguarded
 from naksha.sqlite.rows import Collection, collection_of
+from naksha.sqlite.shell import drop_view
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import INT8_MAX, Transaction
 
@@ -92,6 +93,7 @@ def restore(transaction: Transaction, name: str) -> CollectionInfo:
 def remove(connection: sqlite3.Connection, c: Collection) -> None:
     """Forget a collection; maintenance removes its rows. Neither its numbers nor state ids are ever
     given out again."""
+    drop_view(connection, c)
     connection.execute(queries()["trash"], (c.t,))
     connection.execute(queries()["collection_removed"], (c.id, c.next_i))
     connection.execute(queries()["collection_delete"], (c.id,))

@@ -12,11 +12,11 @@ from naksha.model.identity import StorageIdentity, check_fork, parse_identity
 from naksha.sqlite.errors import is_busy, translated
 from naksha.sqlite.functions import add_functions
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
-from naksha.sqlite.upgrade import move_collections
+from naksha.sqlite.upgrade import add_views, check_upgrade, move_collections, shrink
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 """How many of the schema's files have been run on a file of ours."""
 SHARED_VERSION: Final = 7
 """The schema in which all collections share their tables."""
@@ -34,6 +34,9 @@ _PRAGMAS: Final = (
     "connection_cache",
     "connection_map",
 )
+_NUMBERS: Final = (
+    "one, id, number, former, last_collection, last_overlay, last_table, last_txn, last_ord"
+)
 GUARDED: Final = {
     "naksha_tx": WRITES,
     "naksha_version": WRITES,
@@ -49,10 +52,12 @@ GUARDED: Final = {
     "naksha_hst": WRITES,
     "naksha_meta": WRITES,
     "naksha_ids": WRITES,
+    "naksha_incomplete": WRITES,
+    "naksha_edited": WRITES,
     "naksha_storage": (
         "INSERT",
-        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_table, last_txn,"
-        " last_ord",
+        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_table, last_ord,"
+        " last_txn",
         "DELETE",
     ),
 }
@@ -103,6 +108,7 @@ def open_file(
             if found is None:
                 if must_exist:
                     raise NotFound(f"There is no storage in the file {path}", field="storage")
+                connection.execute(queries()["auto_vacuum"])
                 use_wal(connection, busy_s)
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
@@ -112,21 +118,14 @@ def open_file(
             if not read_only:
                 use_wal(connection, busy_s)
             if _version_of(connection) < SCHEMA_VERSION:
-                _check_upgrade(path, read_only)
+                check_upgrade(path, read_only=read_only)
                 _upgrade(connection)
+                shrink(connection)
             identity = _identity_of(connection)
         except BaseException:
             connection.close()
             raise
     return connection, identity
-
-
-def _check_upgrade(path: Path, read_only: bool) -> None:
-    if read_only:
-        raise NotSupported(
-            f"{path} is of an older Naksha; open it once without read_only, which upgrades it",
-            field="file",
-        )
 
 
 def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
@@ -237,6 +236,8 @@ def _run_schema(connection: sqlite3.Connection, known: int) -> None:
                 connection.execute(statement)
         if number == SHARED_VERSION > known:
             move_collections(connection)
+    if 0 < known < SHARED_VERSION:
+        add_views(connection)
     connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
 
 

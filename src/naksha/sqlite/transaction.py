@@ -31,7 +31,6 @@ class Counters:
     ord: int = 0
     collection: int = 0
     overlay: int = 0
-    table: int = 0
     i: dict[int, int] = field(default_factory=dict)
     open: dict[int, Transaction] = field(default_factory=dict)
     """Transactions that have a number and may still commit, by it."""
@@ -41,7 +40,6 @@ class Counters:
         connection.execute(queries()["counters_set"], (self.txn, self.ord))
         connection.execute(queries()["collection_number_set"], (self.collection,))
         connection.execute(queries()["overlay_number_set"], (self.overlay,))
-        connection.execute(queries()["table_number_set"], (self.table,))
         connection.executemany(
             queries()["next_i_set"], [(i, number) for number, i in self.i.items()]
         )
@@ -187,13 +185,14 @@ class Transaction:
         return self._take_number("overlay")
 
     def take_table(self) -> int:
-        """The table number of a new collection, or of what an overlay has of one."""
-        number = self._take_number("table")
+        """The table number of a new collection, or of what an overlay has of one. Done again, it
+        may be another: callers do not see it."""
+        number: int = self.connection.execute(queries()["take_table"]).fetchone()[0]
         if number > TABLE_NUMBER_MAX:
             raise LimitExceeded(f"The file had {TABLE_NUMBER_MAX} collections and takes no more")
         return number
 
-    def _take_number(self, what: Literal["collection", "overlay", "table"]) -> int:
+    def _take_number(self, what: Literal["collection", "overlay"]) -> int:
         if self._given_again == len(self._given):
             row = self.connection.execute(queries()[f"{what}_last"]).fetchone()
             number = max(row[0], getattr(self._counters, what)) + 1

@@ -108,11 +108,8 @@ SELECT last_collection FROM naksha_storage
 -- name: collection_number_set
 UPDATE naksha_storage SET last_collection = max(last_collection, ?)
 
--- name: table_last
-SELECT last_table FROM naksha_storage
-
--- name: table_number_set
-UPDATE naksha_storage SET last_table = max(last_table, ?)
+-- name: take_table
+UPDATE naksha_storage SET last_table = last_table + 1 RETURNING last_table
 
 -- name: next_i_set
 UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE number = ?

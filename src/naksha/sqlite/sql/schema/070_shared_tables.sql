@@ -13,7 +13,7 @@ CREATE TABLE naksha_trash (t INTEGER PRIMARY KEY);
 -- Short columns come before long ones, so that a scan of a table reads only the former.
 CREATE TABLE naksha_head (
     n          INTEGER PRIMARY KEY,
-    t          INTEGER AS (n >> 40) VIRTUAL,
+    t          INTEGER AS (n >> 40) STORED,
     i          INTEGER NOT NULL,
     id         TEXT NOT NULL,
     txn        INTEGER NOT NULL,
@@ -49,7 +49,7 @@ CREATE VIRTUAL TABLE naksha_box USING rtree(n, west, east, south, north, t, t_en
 -- Tombstones are few to write and many to read: they stay until they are purged.
 CREATE TABLE naksha_del (
     n          INTEGER PRIMARY KEY,
-    t          INTEGER AS (n >> 40) VIRTUAL,
+    t          INTEGER AS (n >> 40) STORED,
     i          INTEGER AS (n & 1099511627775) VIRTUAL,
     id         TEXT NOT NULL,
     txn        INTEGER NOT NULL,
@@ -96,7 +96,7 @@ END;
 -- ended it is only in the column.
 CREATE TABLE naksha_hst (
     n          INTEGER PRIMARY KEY,
-    t          INTEGER AS (n >> 40) VIRTUAL,
+    t          INTEGER AS (n >> 40) STORED,
     i          INTEGER AS (n & 1099511627775) VIRTUAL,
     id         TEXT NOT NULL,
     txn        INTEGER NOT NULL,
@@ -135,9 +135,12 @@ CREATE TABLE naksha_meta (t INTEGER, id TEXT, jsondata TEXT NOT NULL, PRIMARY KE
 CREATE TABLE naksha_ids (t INTEGER, id TEXT, PRIMARY KEY (t, id)) WITHOUT ROWID;
 
 -- The planner takes every first column of an index for selective unless it has figures. These say
--- that a collection is large, and are the same in every file, so that plans are, too.
+-- that a collection is large, and are the same in every file, so that plans are, too. Tables of one
+-- row are named, since the planner would read a whole table to save itself a million look-ups.
 ANALYZE naksha_trash;
 INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES
+    ('naksha_storage', NULL, '1'),
+    ('naksha_shell', NULL, '1'),
     ('naksha_head', 'naksha_head_id', '10000000 1000000 1'),
     ('naksha_head', 'naksha_head_i', '10000000 1000000 1'),
     ('naksha_head', 'naksha_head_txn', '10000000 1000000 1000'),
