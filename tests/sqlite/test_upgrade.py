@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import shutil
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq
-from naksha.sqlite import SqliteStorage, upgrade
+from naksha.sqlite import SqliteStorage
 from naksha.sqlite.files import APPLICATION_ID, SCHEMA_VERSION
 from naksha.sqlite.sql import schema_files
 from naksha.testing.branch_support import branch_of
@@ -155,7 +156,7 @@ async def test_an_upgrade_without_room_is_refused(
     def usage(_: object) -> Any:
         return SimpleNamespace(free=3 * size - 1)
 
-    monkeypatch.setattr(upgrade.shutil, "disk_usage", usage)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     with pytest.raises(Unavailable, match=f"needs {3 * size} bytes"):
         await SqliteStorage.open(old)
     assert rows(old, "PRAGMA user_version") == [(1,)]

@@ -1,4 +1,4 @@
-"""Everything that a storage answers, as JSON: what a release before returned is compared with it."""
+"""All answers of a storage as JSON, to be compared with those that a former release gave."""
 
 from __future__ import annotations
 

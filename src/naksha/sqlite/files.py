@@ -56,8 +56,7 @@ GUARDED: Final = {
     "naksha_edited": WRITES,
     "naksha_storage": (
         "INSERT",
-        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_table, last_ord,"
-        " last_txn",
+        f"UPDATE OF {_NUMBERS}",
         "DELETE",
     ),
 }

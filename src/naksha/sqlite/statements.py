@@ -295,8 +295,8 @@ def _past(query: Query, at: str | None, since: list[str]) -> list[_Table]:
         return sql(name) if at is None else sql(f"{name}_at", at=at)
 
     if query.ids is not None or (query.spatial is None and query.tags is None):
-        every = condition("all_hst" if query.limit is None else "all_page")
-        return [_Table("hst", " AND ".join([every, *since]), None, None, bool(since))]
+        every = " AND ".join([condition("all_hst"), *since])
+        return [_Table("hst", every, None, None, bool(since))]
     return [_live(condition("all_live")), _dead(condition("all_dead"))]
 
 

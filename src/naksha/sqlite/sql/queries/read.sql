@@ -73,7 +73,8 @@ true
 +s.txn <= {{at}}
 
 -- name: live_hst_at
-s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
+-- Not through the index on txn: what came before a version is half of the history, or more.
++s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 
 -- name: live_past_at
 -- The tree knows transactions by their count; what it gives is tested exactly. In a list the states
@@ -86,13 +87,13 @@ AND +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
 (SELECT ord FROM naksha_version WHERE txn <= {{at}} ORDER BY txn DESC LIMIT 1)
 
 -- name: dead_hst_at
-s.action = 'DELETE' AND s.txn <= {{at}} AND s.txn_next > {{at}}
+s.action = 'DELETE' AND +s.txn <= {{at}} AND s.txn_next > {{at}}
 
 -- name: all_hst
 s.txn < s.txn_next
 
 -- name: all_hst_at
-s.txn < s.txn_next AND s.txn <= {{at}}
+s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: replaced
 -- Valid at a transaction, not any more: through the index on what ended them.
@@ -103,13 +104,6 @@ s.action <> 'DELETE'
 
 -- name: hst_dead
 +s.action = 'DELETE'
-
--- name: all_page
-s.txn < s.txn_next
-
--- name: all_page_at
--- Not through the index on txn: a page goes along the ids.
-s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: all_live
 -- Those of the history that the trees know; which of them, is asked of the trees.
