@@ -29,6 +29,8 @@ TRASH: Final = {
     "naksha_hst": ("naksha_past", "naksha_past_tag"),
 }
 """Tables of rows, each with those that follow it and no trigger empties."""
+PAGES_MAX: Final = 2_000
+"""Free pages that are cut off the file at once."""
 SAMPLE_MAX: Final = 20_000
 """Features whose size is looked at."""
 
@@ -60,6 +62,7 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
             await attempt(f"expiry of {c.id}", _repeat(writer, some))
         await attempt(f"statistics of {c.id}", _refresh(writer, read, c.id))
     await attempt("removal of rows", _repeat(writer, _empty_trash))
+    await attempt("shrinking of the file", _repeat(writer, _shrink))
     expire_log = writer.task(lambda connection: _expire_log(connection, now_ms))
     await attempt("expiry of the log", expire_log)
     if failures:
@@ -170,8 +173,8 @@ def _forget_overlaid(connection: sqlite3.Connection) -> None:
 
 
 def _empty_trash(connection: sqlite3.Connection) -> bool:
-    """Delete some rows of one table number that is not used any more; tells whether there is more.
-    The pages that became free are cut off the file."""
+    """Delete some rows of one table number that is not used any more; tells whether there is
+    more."""
     row = connection.execute(queries()["trash_next"]).fetchone()
     if row is None:
         return False
@@ -186,6 +189,16 @@ def _empty_trash(connection: sqlite3.Connection) -> bool:
     connection.execute(queries()["trash_ids"], row)
     connection.execute(queries()["trash_forget"], row)
     return True
+
+
+def _shrink(connection: sqlite3.Connection) -> bool:
+    """Cut some free pages off the file; tells whether there is more. A file of an older release
+    that was not rebuilt keeps them."""
+    before: int = _value(connection, "free_pages")
+    if before > 0:
+        connection.execute(sql("free_pages_cut", pages=str(PAGES_MAX))).fetchall()
+    left: int = _value(connection, "free_pages")
+    return 0 < left < before
 
 
 async def _refresh(writer: Writer, read: Read, name: str) -> None:

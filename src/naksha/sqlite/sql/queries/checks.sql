@@ -60,11 +60,15 @@ SELECT s.id, s.txn, CASE
        THEN 'it has the number ' || s.i || ', which its state id does not say'
        WHEN v.ord <> s.ord
        THEN 'its ordinal is ' || s.ord || ', that of its transaction ' || v.ord
+       WHEN json_type(s.jsondata, '$."@ns:naksha:damaged"') IS NOT NULL
+       THEN 'its geometry is damaged: '
+            || json_extract(s.jsondata, '$."@ns:naksha:damaged".problem')
        ELSE 'its geometry is not the same as GeoJSON' END AS message
   FROM {{table}} s LEFT JOIN naksha_version v ON v.txn = s.txn
  WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1
    AND (json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || s.i
-        OR v.ord <> s.ord OR NOT naksha_same_geometry(s.geometry, s.geo))
+        OR v.ord <> s.ord OR NOT naksha_same_geometry(s.geometry, s.geo)
+        OR json_type(s.jsondata, '$."@ns:naksha:damaged"') IS NOT NULL)
  LIMIT ?1
 
 -- name: check_log

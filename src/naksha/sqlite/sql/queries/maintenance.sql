@@ -61,3 +61,9 @@ DELETE FROM naksha_ids WHERE t = ?
 
 -- name: trash_forget
 DELETE FROM naksha_trash WHERE t = ?
+
+-- name: free_pages
+PRAGMA freelist_count
+
+-- name: free_pages_cut
+PRAGMA incremental_vacuum({{pages}})
