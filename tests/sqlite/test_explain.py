@@ -191,6 +191,14 @@ async def test_a_write_looks_up_what_is_staged(filled: tuple[Path, int], name: s
     assert any(step.startswith("SEARCH") for step in steps), steps
 
 
+async def test_the_connection_that_made_the_file_plans_like_others(storage: SqliteStorage) -> None:
+    text = "EXPLAIN QUERY PLAN " + queries()["heads"]
+    plan = await storage._writer.task(lambda c: c.execute(text, (1, "[]")).fetchall())
+    assert "SEARCH naksha_head USING INDEX naksha_head_id (t=? AND id=?)" in [
+        row[3] for row in plan
+    ]
+
+
 @pytest.fixture(scope="module")
 async def branched(
     tmp_path_factory: pytest.TempPathFactory,

@@ -230,7 +230,7 @@ async def test_a_file_with_incomplete_rows_is_not_read_only(
 ) -> None:
     reader = await SqliteStorage.open(path, read_only=True)
     shell(path, inserted("a", POINT))
-    with pytest.raises(ReadOnly):
+    with pytest.raises(ReadOnly, match="plain SQL wrote"):
         await Handle(reader, "places").live()
     assert ids_of(await Handle(storage, "places").live()) == ["a"]
     assert ids_of(await Handle(reader, "places").live()) == ["a"]

@@ -118,8 +118,8 @@ def open_file(
                 use_wal(connection, busy_s)
             if _version_of(connection) < SCHEMA_VERSION:
                 check_upgrade(path, read_only=read_only)
-                _upgrade(connection)
-                shrink(connection)
+                if _upgrade(connection):
+                    shrink(connection)
             identity = _identity_of(connection)
         except BaseException:
             connection.close()
@@ -215,16 +215,18 @@ def _create(connection: sqlite3.Connection, path: Path, made: tuple[str, int]) -
     return found
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a file of an older schema up to ours, unless another process did meanwhile."""
+def _upgrade(connection: sqlite3.Connection) -> bool:
+    """Bring a file of an older schema up to ours; False when another process did meanwhile."""
     connection.execute(queries()["begin"])
     try:
-        _run_schema(connection, _version_of(connection))
+        known = _version_of(connection)
+        _run_schema(connection, known)
         _guard_all(connection)
         connection.execute(queries()["commit"])
     except BaseException:
         connection.execute(queries()["rollback"])
         raise
+    return known < SCHEMA_VERSION
 
 
 def _run_schema(connection: sqlite3.Connection, known: int) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from naksha.model.errors import ReadOnly
 from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_storage_id, storage_id_from
 from naksha.model.uuids import STORAGE_NUMBER_MAX
@@ -84,6 +85,11 @@ class SqliteStorage(BulkStorage):
         writer = Writer(connection, published, is_read_only=read_only)
 
         async def complete() -> None:
+            if read_only:
+                raise ReadOnly(
+                    "The file has geometries that plain SQL wrote, and is read once a process has "
+                    "opened it without read_only"
+                )
             await writer.task(lambda _: None)  # Every task of the writer begins with it.
 
         readers = Readers(place, busy_s, readers_max, complete, read_only=read_only)
