@@ -7,7 +7,8 @@ SELECT o.number, k.floor_txn, k.t
  WHERE o.number IN (SELECT value FROM json_each(?1))
 
 -- name: overlays_of
-SELECT k.overlay, k.floor_txn, k.t FROM naksha_overlaid k JOIN naksha_overlay o ON o.number = k.overlay
+SELECT k.overlay, k.floor_txn, k.t
+  FROM naksha_overlaid k JOIN naksha_overlay o ON o.number = k.overlay
  WHERE k.collection = ? ORDER BY k.overlay
 
 -- name: overlaid_of

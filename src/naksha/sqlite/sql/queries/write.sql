@@ -71,7 +71,8 @@ SELECT (?1 << 40) + o.i, coalesce(o.west, 1000), coalesce(o.east, 1000), coalesc
 -- name: head_tags_to_past
 INSERT INTO naksha_past_tag (tag, n)
 SELECT t.tag, (?1 << 40) + o.i
-  FROM temp.naksha_stage s CROSS JOIN naksha_head o ON o.n = s.n CROSS JOIN naksha_tag t ON t.n = o.n
+  FROM temp.naksha_stage s CROSS JOIN naksha_head o ON o.n = s.n
+       CROSS JOIN naksha_tag t ON t.n = o.n
  WHERE o.txn < ?2
 
 -- name: delete_heads

@@ -1,8 +1,9 @@
 -- For writers without the library: the view `feature`, and views that are named like a collection,
--- pass each row to `naksha_edit`, which refuses what the library would, and that to `naksha_write`,
--- which does for one row what the library does for many. Every statement is a transaction of its
--- own, signed by the app id that is kept in the file. The library's own writes set `managed`, and
--- so does `naksha_write`: then the guards of the tables stand aside.
+-- pass each row to `naksha_edit`, `naksha_check` and `naksha_change`, which refuse what the library
+-- would, and these to `naksha_write`, which does for one row what the library does for many. Every
+-- statement is a transaction of its own, signed by the app id that is kept in the file. The
+-- library's own writes set `managed`, and so does `naksha_write`: then the guards of the tables
+-- stand aside.
 
 -- The position of the last statement: `as_of` is the last transaction when its rows were read.
 ALTER TABLE naksha_shell ADD COLUMN as_of INTEGER NOT NULL DEFAULT -1;
@@ -17,8 +18,8 @@ CREATE TABLE naksha_edited (
     author, app_id, updated_at, qrid, mrid, has_history
 );
 
--- `as_of` tells rows of one statement from those of the next: SQLite reads all rows of a view before
--- it changes the first.
+-- `as_of` tells rows of one statement from those of the next: SQLite reads all rows of a view
+-- before it changes the first.
 CREATE VIEW feature AS
 SELECT c.id AS collection, h.id, h.geometry,
        json_remove(json_extract(h.jsondata, '$.properties'), '$."@ns:com:here:xyz"') AS properties,
@@ -49,13 +50,20 @@ SELECT '' AS collection, '' AS action, '' AS id, '' AS jsondata, '' AS geometry,
 CREATE VIEW naksha_check AS
 SELECT '' AS collection, 0 AS t, '' AS action, '' AS id, '' AS jsondata, '' AS geometry, 0 AS as_of,
        '' AS uuid, '' AS tags, '' AS crid_type, '' AS crid WHERE false;
+CREATE VIEW naksha_change AS
+SELECT '' AS collection, 0 AS t, '' AS action, '' AS id, '' AS jsondata, '' AS geometry, '' AS tags,
+       '' AS crid_type, '' AS crid, 0 AS as_of WHERE false;
 CREATE VIEW naksha_write AS
 SELECT '' AS collection, 0 AS t, '' AS action, '' AS id, '' AS jsondata, '' AS geometry,
        0 AS is_moved, '' AS tags, '' AS crid, 0 AS as_of WHERE false;
+CREATE VIEW naksha_retire AS
+SELECT '' AS collection, 0 AS t, '' AS action, '' AS id WHERE false;
+CREATE VIEW naksha_finish AS SELECT '' AS collection WHERE false;
 
 CREATE TRIGGER feature_insert INSTEAD OF INSERT ON feature
 BEGIN
-    SELECT RAISE(ABORT, 'Only id, geometry, properties, tags and jsondata can be given; the rest follows')
+    SELECT RAISE(ABORT,
+                 'Only id, geometry, properties, tags and jsondata can be given; the rest follows')
      WHERE coalesce(NEW.version, NEW.action, NEW.author, NEW.app_id, NEW.txn, NEW.updated_at,
                     NEW.qrid, NEW.mrid, NEW.as_of) IS NOT NULL;
     INSERT INTO naksha_edit (collection, action, id, jsondata, geometry, properties, tags)
@@ -64,7 +72,8 @@ END;
 
 CREATE TRIGGER feature_update INSTEAD OF UPDATE ON feature
 BEGIN
-    SELECT RAISE(ABORT, 'Only geometry, properties, tags and jsondata can be changed; the rest follows')
+    SELECT RAISE(ABORT,
+                 'Only geometry, properties, tags and jsondata can be changed; the rest follows')
      WHERE NEW.collection IS NOT OLD.collection OR NEW.id IS NOT OLD.id
         OR NEW.version IS NOT OLD.version OR NEW.action IS NOT OLD.action
         OR NEW.author IS NOT OLD.author OR NEW.app_id IS NOT OLD.app_id OR NEW.txn IS NOT OLD.txn
@@ -107,7 +116,8 @@ BEGIN
       OR (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.jsondata, '$.properties') k)
       OR (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.properties) k)
     THEN RAISE(ABORT, 'A member is there twice')
-    WHEN NEW.action = 'CREATE' AND NEW.id IS NOT NULL AND json_type(NEW.jsondata, '$.id') IS NOT NULL
+    WHEN NEW.action = 'CREATE' AND NEW.id IS NOT NULL
+     AND json_type(NEW.jsondata, '$.id') IS NOT NULL
      AND json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
     THEN RAISE(ABORT, 'The column id and the id in jsondata differ')
     END;
@@ -129,7 +139,8 @@ BEGIN
                        WHEN json_type(x.document, '$.properties') = 'object'
                        THEN json_extract(x.document, '$.properties') ELSE '{}' END)) AS document
               FROM (SELECT json_set(json_remove(
-                               CASE WHEN json_type(NEW.jsondata, '$.id') IS NULL AND NEW.id IS NOT NULL
+                               CASE WHEN NEW.id IS NOT NULL
+                                     AND json_type(NEW.jsondata, '$.id') IS NULL
                                     THEN json_set(coalesce(NEW.jsondata, '{}'), '$.id', NEW.id)
                                     ELSE coalesce(NEW.jsondata, '{}') END,
                                '$.geometry'), '$.type', 'Feature') AS document) AS x) AS y
@@ -172,11 +183,22 @@ BEGIN
                = length(k.prefix) - length(replace(k.prefix, ':', '')) + 3
            AND u.i <> h.i AND u.i BETWEEN k.first_i AND k.last_i)
     THEN RAISE(ABORT, 'The feature was changed since it was read: its uuid is not that of HEAD')
+    END;
+    INSERT INTO naksha_change
+        (collection, t, action, id, jsondata, geometry, tags, crid_type, crid, as_of)
+    VALUES (NEW.collection, NEW.t, NEW.action, NEW.id, NEW.jsondata, NEW.geometry, NEW.tags,
+            NEW.crid_type, NEW.crid, NEW.as_of);
+END;
+
+CREATE TRIGGER naksha_change_insert INSTEAD OF INSERT ON naksha_change
+BEGIN
+    SELECT CASE
     WHEN json_type(NEW.geometry) NOT IN ('object', 'null')
       OR (json_type(NEW.geometry) = 'object' AND EXISTS (
             -- The geometry, and those in a collection; then all that is inside of coordinates.
             SELECT 1 FROM json_tree(NEW.geometry) g
-             WHERE g.type = 'object' AND g.fullkey NOT GLOB '*.bbox*' AND g.fullkey NOT GLOB '*.crs*'
+             WHERE g.type = 'object'
+               AND g.fullkey NOT GLOB '*.bbox*' AND g.fullkey NOT GLOB '*.crs*'
                AND (coalesce(json_extract(g.value, '$.type'), '') NOT IN ('Point', 'MultiPoint',
                         'LineString', 'MultiLineString', 'Polygon', 'MultiPolygon',
                         'GeometryCollection')
@@ -189,7 +211,8 @@ BEGIN
                     OR (g.type <> 'array' AND (g.key > 2 OR abs(g.value) > 1e308
                         OR (g.key = 0 AND abs(g.value) > 180)
                         OR (g.key = 1 AND abs(g.value) > 90))))))
-    THEN RAISE(ABORT, 'geometry is not a GeoJSON geometry: a known type, and coordinates within ±180, ±90')
+    THEN RAISE(ABORT,
+               'geometry is not a GeoJSON geometry: a known type, and coordinates within ±180, ±90')
     WHEN json_extract(NEW.geometry, '$.type') <> 'Point'
      AND (SELECT points_only FROM naksha_collection WHERE id = NEW.collection)
     THEN RAISE(ABORT, 'The collection has points only')
@@ -220,8 +243,8 @@ END;
 
 CREATE TRIGGER naksha_write_insert INSTEAD OF INSERT ON naksha_write
 BEGIN
-    -- Draw a number, unless this row belongs to the statement that the last one belonged to. Rows of
-    -- an INSERT are not read from the view: they have the time of their statement in common. The
+    -- Draw a number, unless this row belongs to the statement that the last one belonged to. Rows
+    -- of an INSERT are not read from the view: they have the time of their statement in common. The
     -- random bytes take more than a millisecond, so that the next statement has another time.
     UPDATE naksha_shell
        SET managed = 1,
@@ -265,8 +288,8 @@ BEGIN
                         WHERE m.n BETWEEN NEW.t << 40 AND ((NEW.t + 1) << 40) - 1)) AS n,
                    h.jsondata -> '$.properties."@ns:com:here:xyz"' AS xyz,
                    coalesce(h.version, d.version, 0) + 1 AS version,
-                   coalesce(o.author, CASE NEW.action WHEN 'CREATE' THEN coalesce(c.author, o.app_id)
-                                                      ELSE h.author END) AS author,
+                   coalesce(o.author, CASE WHEN NEW.action <> 'CREATE' THEN h.author
+                                           ELSE coalesce(c.author, o.app_id) END) AS author,
                    CASE WHEN NOT NEW.is_moved THEN h.qrid END AS qrid,
                    CASE WHEN NEW.is_moved THEN b.west ELSE h.west END AS west,
                    CASE WHEN NEW.is_moved THEN b.south ELSE h.south END AS south,
@@ -283,8 +306,14 @@ BEGIN
                    LEFT JOIN naksha_del d ON d.t = NEW.t AND d.id = NEW.id
              WHERE c.id = NEW.collection) AS x;
 
-    INSERT INTO naksha_tx (ts, txn, ord, action, id, app_id, author, created, updated, deleted, west,
-                           south, east, north)
+    INSERT INTO naksha_retire (collection, t, action, id)
+    VALUES (NEW.collection, NEW.t, NEW.action, NEW.id);
+END;
+
+CREATE TRIGGER naksha_retire_insert INSTEAD OF INSERT ON naksha_retire
+BEGIN
+    INSERT INTO naksha_tx (ts, txn, ord, action, id, app_id, author, created, updated, deleted,
+                           west, south, east, north)
     SELECT s.now_ms, s.txn, s.ord, 'MODIFY_FEATURES', NEW.collection, o.app_id, o.author,
            NEW.action = 'CREATE', NEW.action = 'UPDATE', NEW.action = 'DELETE',
            min(coalesce(e.west, h.west), coalesce(h.west, e.west)),
@@ -305,7 +334,8 @@ BEGIN
     INSERT INTO naksha_hst (n, id, geo, geometry, jsondata, west, south, east, north, txn, ord,
         version, action, author, app_id, updated_at, qrid, mrid, txn_next)
     SELECT (h.t << 40) + h.i, h.id, h.geo, h.geometry, h.jsondata, h.west, h.south, h.east, h.north,
-           h.txn, h.ord, h.version, h.action, h.author, h.app_id, h.updated_at, h.qrid, h.mrid, e.txn
+           h.txn, h.ord, h.version, h.action, h.author, h.app_id, h.updated_at, h.qrid, h.mrid,
+           e.txn
       FROM naksha_edited e JOIN naksha_head h ON h.n = e.n WHERE e.has_history
     UNION ALL
     SELECT d.n, d.id, d.geo, d.geometry, d.jsondata, d.west, d.south, d.east, d.north, d.txn, d.ord,
@@ -323,7 +353,11 @@ BEGIN
     DELETE FROM naksha_head WHERE t = NEW.t AND id = NEW.id;
     DELETE FROM naksha_box WHERE n = (SELECT n FROM naksha_edited);
     DELETE FROM naksha_tag WHERE n = (SELECT n FROM naksha_edited);
+    INSERT INTO naksha_finish (collection) VALUES (NEW.collection);
+END;
 
+CREATE TRIGGER naksha_finish_insert INSTEAD OF INSERT ON naksha_finish
+BEGIN
     INSERT INTO naksha_head (n, i, id, geo, geometry, jsondata, west, south, east, north, txn, ord,
         version, action, author, app_id, updated_at, qrid, mrid)
     SELECT n, i, id, geo, geometry, jsondata, west, south, east, north, txn, ord, version, action,
@@ -351,7 +385,8 @@ BEGIN
     SELECT (SELECT coalesce(max(seq_number), 0) FROM naksha_version)
                + row_number() OVER (ORDER BY t.txn), t.txn,
            max(s.now_ms, (SELECT coalesce(max(seq_ts), s.now_ms) FROM naksha_version)), t.ord
-      FROM (SELECT DISTINCT txn, ord FROM naksha_tx WHERE seq_number IS NULL) AS t, naksha_shell AS s;
+      FROM (SELECT DISTINCT txn, ord FROM naksha_tx WHERE seq_number IS NULL) AS t,
+           naksha_shell AS s;
     UPDATE naksha_tx
        SET seq_number = (SELECT v.seq_number FROM naksha_version v WHERE v.txn = naksha_tx.txn),
            seq_ts = (SELECT v.seq_ts FROM naksha_version v WHERE v.txn = naksha_tx.txn)
