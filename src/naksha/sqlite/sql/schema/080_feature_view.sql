@@ -1,6 +1,6 @@
 -- For writers without the library: the view `feature`, and views that are named like a collection,
--- pass each row to `naksha_edit`, `naksha_check` and `naksha_change`, which refuse what the library
--- would, and these to `naksha_write`, which does for one row what the library does for many. Every
+-- pass each row to `naksha_edit` and what follows there, which refuse what the library would, and
+-- these to `naksha_write`, which does for one row what the library does for many. Every
 -- statement is a transaction of its own, signed by the app id that is kept in the file. The
 -- library's own writes set `managed`, and so does `naksha_write`: then the guards of the tables
 -- stand aside.
@@ -47,6 +47,8 @@ SELECT e.collection, e.id || ':' || e.collection || ':' AS prefix, e.last_i,
 CREATE VIEW naksha_edit AS
 SELECT '' AS collection, '' AS action, '' AS id, '' AS jsondata, '' AS geometry, '' AS properties,
        '' AS tags, 0 AS as_of WHERE false;
+CREATE VIEW naksha_text AS SELECT '' AS texts WHERE false;
+CREATE VIEW naksha_namespace AS SELECT '' AS xyz, '' AS tags WHERE false;
 CREATE VIEW naksha_check AS
 SELECT '' AS collection, 0 AS t, '' AS action, '' AS id, '' AS jsondata, '' AS geometry, 0 AS as_of,
        '' AS uuid, '' AS tags, '' AS crid_type, '' AS crid WHERE false;
@@ -101,21 +103,33 @@ BEGIN
     WHEN (SELECT dropped_at FROM naksha_collection WHERE id = NEW.collection) <> 0
     THEN RAISE(ABORT, 'The collection is dropped')
     WHEN NEW.action = 'DELETE' THEN NULL
-    WHEN NOT json_valid(coalesce(NEW.jsondata, '{}')) THEN RAISE(ABORT, 'jsondata is not JSON')
+    WHEN typeof(coalesce(NEW.jsondata, '{}')) <> 'text'
+      OR NOT json_valid(coalesce(NEW.jsondata, '{}')) OR instr(NEW.jsondata, char(0)) <> 0
+    THEN RAISE(ABORT, 'jsondata is not JSON (a text)')
     WHEN json_type(coalesce(NEW.jsondata, '{}')) <> 'object'
     THEN RAISE(ABORT, 'jsondata must be an object')
     WHEN json_type(NEW.jsondata, '$.properties') NOT IN ('object', 'null')
-    THEN RAISE(ABORT, 'properties must be an object')
-    WHEN NOT json_valid(coalesce(NEW.properties, '{}'))
+      OR typeof(coalesce(NEW.properties, '{}')) <> 'text'
+      OR NOT json_valid(coalesce(NEW.properties, '{}'))
       OR json_type(coalesce(NEW.properties, '{}')) <> 'object'
     THEN RAISE(ABORT, 'properties must be an object')
-    WHEN NOT json_valid(coalesce(NEW.tags, '[]')) THEN RAISE(ABORT, 'tags must be an array')
-    WHEN NOT json_valid(coalesce(NEW.geometry, 'null'))
+    WHEN typeof(coalesce(NEW.tags, '[]')) <> 'text' OR NOT json_valid(coalesce(NEW.tags, '[]'))
+    THEN RAISE(ABORT, 'tags must be an array')
+    WHEN typeof(coalesce(NEW.geometry, 'null')) <> 'text'
+      OR NOT json_valid(coalesce(NEW.geometry, 'null'))
     THEN RAISE(ABORT, 'geometry is not a GeoJSON geometry: not JSON')
-    WHEN (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.jsondata) k)
-      OR (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.jsondata, '$.properties') k)
-      OR (SELECT count(*) <> count(DISTINCT k.key) FROM json_each(NEW.properties) k)
-    THEN RAISE(ABORT, 'A member is there twice')
+    END;
+    INSERT INTO naksha_text (texts)
+    SELECT '[' || coalesce(NEW.jsondata, '{}') || ',' || coalesce(NEW.properties, '{}') || ','
+           || coalesce(NEW.tags, '[]') || ',' || coalesce(NEW.geometry, 'null') || ']'
+     WHERE NEW.action <> 'DELETE';
+    SELECT CASE
+    WHEN json_type(NEW.jsondata, '$.type') IS NOT NULL
+     AND json_extract(NEW.jsondata, '$.type') IS NOT 'Feature'
+    THEN RAISE(ABORT, 'type must be "Feature"')
+    WHEN json_type(NEW.jsondata, '$.properties."@ns:com:here:xyz"') NOT IN ('object', 'null')
+      OR json_type(NEW.properties, '$."@ns:com:here:xyz"') NOT IN ('object', 'null')
+    THEN RAISE(ABORT, 'The namespace @ns:com:here:xyz must be an object')
     WHEN NEW.action = 'CREATE' AND NEW.id IS NOT NULL
      AND json_type(NEW.jsondata, '$.id') IS NOT NULL
      AND json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
@@ -143,12 +157,59 @@ BEGIN
                                      AND json_type(NEW.jsondata, '$.id') IS NULL
                                     THEN json_set(coalesce(NEW.jsondata, '{}'), '$.id', NEW.id)
                                     ELSE coalesce(NEW.jsondata, '{}') END,
-                               '$.geometry'), '$.type', 'Feature') AS document) AS x) AS y
+                               '$.geometry', '$."naksha:3d"', '$."@ns:naksha:damaged"'),
+                           '$.type', 'Feature') AS document) AS x) AS y
      WHERE c.id = NEW.collection;
+END;
+
+-- What the library refuses in texts, wherever it is: the texts of an edit, as one array.
+CREATE TRIGGER naksha_text_insert INSTEAD OF INSERT ON naksha_text
+BEGIN
+    SELECT CASE
+    -- Some character is not the UTF-8 of its own number. What is not ASCII is halved until single
+    -- characters are left; SQLite has no numbers for two of them.
+    WHEN EXISTS (WITH RECURSIVE part(t) AS (
+            SELECT NEW.texts
+            UNION ALL
+            SELECT CASE h.side WHEN 1 THEN substr(p.t, 1, length(p.t) / 2)
+                               ELSE substr(p.t, length(p.t) / 2 + 1) END
+              FROM part p, (SELECT 1 AS side UNION ALL SELECT 2) h
+             WHERE length(p.t) > 1 AND p.t GLOB '*[^' || char(1) || '-' || char(127) || ']*')
+        SELECT 1 FROM part p WHERE length(p.t) = 1
+           AND CAST(p.t AS BLOB) NOT IN (CAST(char(unicode(p.t)) AS BLOB), x'efbfbe', x'efbfbf'))
+    THEN RAISE(ABORT, 'A text is not UTF-8')
+    WHEN length(NEW.texts) - length(replace(replace(NEW.texts, '{', ''), '[', '')) > 101
+     AND EXISTS (WITH RECURSIVE node AS MATERIALIZED (
+                SELECT k.id, k.parent FROM json_tree(NEW.texts) k
+                 WHERE k.type IN ('object', 'array')),
+            nested(id, depth) AS (
+                SELECT n.id, 1 FROM node n WHERE n.parent IS NULL
+                UNION ALL
+                SELECT n.id, d.depth + 1 FROM nested d JOIN node n ON n.parent = d.id
+                 WHERE d.depth <= 101)
+            SELECT 1 FROM nested d WHERE d.depth > 101)
+    THEN RAISE(ABORT, 'jsondata is nested more than 100 levels deep')
+    WHEN EXISTS (SELECT 1 FROM json_tree(NEW.texts) k GROUP BY k.parent, k.key HAVING count(*) > 1)
+    THEN RAISE(ABORT, 'A member is there twice')
+    WHEN EXISTS (SELECT 1 FROM json_tree(NEW.texts) k WHERE k.type IN ('integer', 'real')
+                    AND (k.atom > 1.7976931348623157e308 OR k.atom < -1.7976931348623157e308))
+    THEN RAISE(ABORT, 'A number is out of range, in a property or a geometry')
+    WHEN replace(NEW.texts, '\\', '') GLOB '*\u0000*'
+    THEN RAISE(ABORT, 'A text contains the NUL character')
+    WHEN replace(NEW.texts, '\\', '') GLOB '*\u[dD][89a-fA-F]*'
+    THEN RAISE(ABORT, 'Characters are written as they are, not as \ud…')
+    WHEN instr(NEW.texts, '\') <> 0 AND EXISTS (
+            SELECT 1 FROM json_tree(NEW.texts) k
+             WHERE replace(k.fullkey, '\\', '') GLOB '*\[u/]*')
+    THEN RAISE(ABORT, 'The characters of names are written as they are, not as \u…')
+    END;
 END;
 
 CREATE TRIGGER naksha_check_insert INSTEAD OF INSERT ON naksha_check
 BEGIN
+    INSERT INTO naksha_namespace (xyz, tags)
+    SELECT json_extract(NEW.jsondata, '$.properties."@ns:com:here:xyz"'), NEW.tags
+     WHERE NEW.action <> 'DELETE';
     SELECT CASE
     WHEN NEW.action = 'DELETE' THEN NULL
     WHEN json_type(NEW.jsondata, '$.id') IS NOT 'text' OR NEW.id = ''
@@ -156,15 +217,9 @@ BEGIN
     WHEN json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
     THEN RAISE(ABORT, 'The id of a feature cannot be changed; delete it and insert another one')
     WHEN length(CAST(NEW.id AS BLOB)) > 512 THEN RAISE(ABORT, 'An id has at most 512 bytes')
-    WHEN json_type(NEW.tags) <> 'array'
-    THEN RAISE(ABORT, 'tags must be an array')
-    WHEN (SELECT count(*) <> count(DISTINCT g.value) OR coalesce(max(g.type <> 'text'), 0)
-            FROM json_each(NEW.tags) g)
-    THEN RAISE(ABORT, 'tags must be texts, each of them once')
-    WHEN NEW.crid_type NOT IN ('text', 'null') OR NEW.crid = ''
-    THEN RAISE(ABORT, 'crid must be a text')
-    WHEN NEW.jsondata GLOB '*\u[dD][89abAB]*'
-    THEN RAISE(ABORT, 'Characters are written as they are, not as \ud…')
+    WHEN length(CAST(json_remove(NEW.jsondata, '$.properties."@ns:com:here:xyz"') AS BLOB))
+         > 10485760 OR length(NEW.geometry) > 10485760
+    THEN RAISE(ABORT, 'A feature has at most 10485760 bytes')
     WHEN NEW.action = 'CREATE' AND (SELECT substr(NEW.id, 1, length(c.id_prefix)) = c.id_prefix
                                       FROM naksha_collection c WHERE c.id = NEW.collection)
     THEN RAISE(ABORT, 'Ids here are written without the prefix of the collection')
@@ -188,6 +243,33 @@ BEGIN
         (collection, t, action, id, jsondata, geometry, tags, crid_type, crid, as_of)
     VALUES (NEW.collection, NEW.t, NEW.action, NEW.id, NEW.jsondata, NEW.geometry, NEW.tags,
             NEW.crid_type, NEW.crid, NEW.as_of);
+END;
+
+-- The namespace. A tag is refused that the library would normalise: a class of GLOB that begins
+-- with ^ has all other characters, and those from 1 to 127 are ASCII.
+CREATE TRIGGER naksha_namespace_insert INSTEAD OF INSERT ON naksha_namespace
+BEGIN
+    SELECT CASE
+    WHEN json_type(NEW.tags) NOT IN ('array', 'null') THEN RAISE(ABORT, 'tags must be an array')
+    WHEN json_array_length(NEW.tags) > 1000 THEN RAISE(ABORT, 'A feature has at most 1000 tags')
+    WHEN EXISTS (SELECT 1 FROM json_each(NEW.tags) g WHERE g.key IS NOT NULL AND (
+            g.type <> 'text' OR g.value = '' OR length(g.value) > 256 OR instr(g.value, ',') <> 0
+            OR (g.value NOT GLOB '@*' AND g.value GLOB '*[^' || char(1) || '-' || char(127) || ']*')
+            OR (g.value GLOB '*[A-Z]*' AND g.value NOT GLOB '[@~#]*' AND g.value NOT GLOB 'ref_*'
+                AND g.value NOT GLOB 'sourceID_*')))
+    THEN RAISE(ABORT, 'tags must be texts as they are stored: ASCII in lower case without commas')
+    WHEN (SELECT count(g.key) <> count(DISTINCT g.value) FROM json_each(NEW.tags) g)
+    THEN RAISE(ABORT, 'tags must be texts, each of them once')
+    WHEN json_type(NEW.xyz, '$.crid') NOT IN ('text', 'null')
+      OR length(CAST(json_extract(NEW.xyz, '$.crid') AS BLOB)) NOT BETWEEN 1 AND 512
+    THEN RAISE(ABORT, 'crid must be a text of up to 512 bytes')
+    WHEN json_type(NEW.xyz, '$.uuid') NOT IN ('text', 'null')
+      OR length(CAST(json_extract(NEW.xyz, '$.uuid') AS BLOB)) NOT BETWEEN 1 AND 512
+    THEN RAISE(ABORT, 'uuid must be a text of up to 512 bytes')
+    WHEN json_type(NEW.xyz, '$.version') NOT IN ('integer', 'null')
+      OR json_extract(NEW.xyz, '$.version') NOT BETWEEN 0 AND 9223372036854775807
+    THEN RAISE(ABORT, 'version must be a number from 0 to 9223372036854775807')
+    END;
 END;
 
 CREATE TRIGGER naksha_change_insert INSTEAD OF INSERT ON naksha_change
