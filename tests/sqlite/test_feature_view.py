@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,19 @@ async def test_every_statement_is_one_transaction(storage: SqliteStorage, path: 
     assert counts == [*expected, (0, 0, 3), (0, 0, 1)]
     await check_history(Handle(storage, "places"))
     await check_log(storage)
+
+
+async def test_insertions_within_one_millisecond_are_not_one(
+    storage: SqliteStorage, path: Path
+) -> None:
+    before = (await Handle(storage, "places").published()).seq_number
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for n in range(100):
+            connection.execute(
+                "INSERT INTO feature (collection, id) VALUES ('places', ?)", (f"k{n}",)
+            )
+    log = await storage.transactions(before, 200)
+    assert [t.signals[0].created for t in log] == [1] * 100
 
 
 async def test_other_conflict_clauses_change_nothing(storage: SqliteStorage, path: Path) -> None:
