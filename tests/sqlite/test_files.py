@@ -16,12 +16,14 @@ import naksha
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     InvalidArgument,
+    LimitExceeded,
     NakshaError,
     NotFound,
     NotSupported,
     ReadOnly,
     Unavailable,
 )
+from naksha.model.query import Bbox, Query
 from naksha.model.version import AtSeq
 from naksha.spi.locations import path_of
 from naksha.sqlite import SqliteStorage
@@ -304,3 +306,19 @@ async def test_collections_and_branches_are_rows(storage: SqliteStorage, path: P
     await storage.maintain()
     assert rows(path, "PRAGMA schema_version") == before
     assert ids_of(await Handle(storage, "three").live()) == ["b"]
+
+
+async def test_table_numbers_end_where_trees_are_not_exact(
+    storage: SqliteStorage, path: Path
+) -> None:
+    def near_the_end(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE naksha_storage SET last_table = ?", (2**22 - 2,))
+
+    await storage._writer.task(near_the_end)
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="last")), APP)
+    last = Handle(storage, "last")
+    await last.create(point("a"), point("b", 20, 20))
+    assert ids_of(await last.states(Query(spatial=Bbox(8, 50, 9, 51)))) == ["a"]
+    assert await storage.mismatches("last", 10) == []
+    with pytest.raises(LimitExceeded, match="takes no more"):
+        await storage.run(lambda s: s.create_collection(CollectionInfo(id="more")), APP)
