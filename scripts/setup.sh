@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up everything the project needs on a Debian machine; what is already there is left alone.
 #   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, curl,
-#                             Redis, MariaDB and PostgreSQL's JDBC driver, by apt
+#                             pgbouncer, Redis, MariaDB and PostgreSQL's JDBC driver, by apt
 #   scripts/setup.sh java     what Spark needs; system has it, too
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
@@ -63,14 +63,24 @@ packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else
 
 has() { PATH=$PATH:/usr/sbin:/usr/local/sbin command -v "$1" >/dev/null; }
 
-setup_redis() { # the package comes with a service, which nobody has asked for
+stop_service() { # stop_service NAME: the tests start servers of their own
+  if [ -d /run/systemd/system ]; then
+    as_root systemctl disable --quiet --now "$1"
+  else
+    as_root service "$1" stop >/dev/null || true
+  fi
+}
+
+setup_redis() {
   has redis-server && has redis-cli && return
   apt_install redis-server
-  if [ -d /run/systemd/system ]; then
-    as_root systemctl disable --quiet --now redis-server
-  else
-    as_root service redis-server stop >/dev/null || true
-  fi
+  stop_service redis-server
+}
+
+setup_pgbouncer() {
+  has pgbouncer && return
+  apt_install pgbouncer
+  stop_service pgbouncer
 }
 
 setup_mariadb() { # the parts of mariadb-server that are without a service
@@ -101,6 +111,7 @@ setup_system() {
   has sqlite3 || apt_install sqlite3
   has curl || apt_install curl
   setup_redis
+  setup_pgbouncer
   setup_mariadb
   version=$(server_with postgis)
   if [ -z "$version" ]; then

@@ -92,10 +92,11 @@ async def test_a_client_cannot_choose_the_identity_of_another(realm: RealmHub) -
     assert StorageObject.from_json(sent).identity is None
     made = await create_storage(realm, a_storage("one", storageId="given", number=12), ADMIN)
     assert made.identity == Identity(id="given", number=12)
-    for options in ({"storageId": "given"}, {"number": 12}):
+    refused: dict[str, dict[str, Any]] = {"two": {"storageId": "given"}, "three": {"number": 12}}
+    for name, options in refused.items():
         with pytest.raises(Conflict, match="the storage 'one' has one of them"):
-            await create_storage(realm, a_storage("two", **options), ADMIN)
-    assert await realm.registry.find(StorageObject, "two") is None
+            await create_storage(realm, a_storage(name, **options), ADMIN)
+        assert await realm.registry.find(StorageObject, name) is None
 
 
 async def copied(realm: RealmHub, tmp_path: Path, name: str = "copy") -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 
@@ -45,16 +45,32 @@ class Proxy:
                 end.close()
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(65536):
-            sink.write(data)
-            await sink.drain()
+        with suppress(ConnectionError):
+            while data := await self._answer(source):
+                sink.write(data)
+                await sink.drain()
         sink.close()
+
+    async def _answer(self, source: asyncio.StreamReader) -> bytes:
+        return await source.read(65536)
+
+
+class SlowProxy(Proxy):
+    """Passes answers on at intervals: all that has come meanwhile at once."""
+
+    INTERVAL_S = 0.03
+
+    async def _answer(self, source: asyncio.StreamReader) -> bytes:
+        await asyncio.sleep(self.INTERVAL_S)
+        return await super()._answer(source)
 
 
 @asynccontextmanager
-async def proxy_to(socket: Path, mark: bytes = b"COMMIT;") -> AsyncIterator[Proxy]:
+async def proxy_to(
+    socket: Path, mark: bytes = b"COMMIT;", kind: type[Proxy] = Proxy
+) -> AsyncIterator[Proxy]:
     """A proxy to the server behind a Unix socket."""
-    proxy = Proxy(socket, mark)
+    proxy = kind(socket, mark)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]
     try:

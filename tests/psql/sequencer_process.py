@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
-
-import asyncpg
 
 from naksha.psql import PsqlStorage
+from naksha.psql.driver import Direct
+from naksha.psql.servers import Server
 
 
 async def main(dsn: str, storage_id: str, name: str) -> None:
-    connect = asyncpg.connect
+    connect = Server.connect
 
-    def connect_named(dsn: str, **arguments: Any) -> Any:
-        settings = {**arguments.pop("server_settings", {}), "application_name": name}
-        return connect(dsn, server_settings=settings, **arguments)
+    async def connect_named(server: Server, **settings: str) -> Direct:
+        return await connect(server, **settings | {"application_name": name})
 
-    setattr(asyncpg, "connect", connect_named)  # noqa: B010
+    setattr(Server, "connect", connect_named)  # noqa: B010
     await PsqlStorage.open(dsn, storage_id, pool_max=2)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -9,7 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from naksha.model.query import Query
+from naksha.model.collection import CollectionInfo
+from naksha.model.query import Query, id_hash
 from naksha.model.version import HEAD
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
@@ -20,19 +21,26 @@ from tests.psql.test_bulk import catalog_of
 FEATURES = [place(f"f{n}", n) for n in range(200)]
 FILL = """
 INSERT INTO {table}
-SELECT s.i, s.geo, naksha_leaf_document('roads', s.feature, s.geo, s.i, $2)
-  FROM (SELECT nextval('roads_i_seq') AS i, feature - 'geometry' AS feature,
+SELECT s.i, s.geo, naksha_leaf_document('{collection}', s.feature, s.geo, s.i, $2)
+  FROM (SELECT nextval('{collection}_i_seq') AS i, feature - 'geometry' AS feature,
                ST_Force3D(ST_GeomFromGeoJSON(feature->'geometry')) AS geo
           FROM jsonb_array_elements($1) AS feature
          WHERE naksha_leaf(feature->>'id') = '{leaf}') AS s
 """
 
 
-async def fill(shell: Direct, leaf: str, txn: int, table: str | None = None) -> str:
+async def fill(
+    shell: Direct,
+    leaf: str,
+    txn: int,
+    features: list[dict[str, Any]] = FEATURES,
+    collection: str = "roads",
+) -> str:
     """A table with the features of a leaf, as the attaching transaction will have them."""
-    name = table or f"load_{leaf}"
-    await shell.execute(f"CREATE TABLE {name} (LIKE roads)")
-    await shell.execute(FILL.format(table=name, leaf=leaf), json.dumps(FEATURES), txn)
+    name = f"load_{leaf}"
+    await shell.execute(f"CREATE TABLE {name} (LIKE {collection})")
+    text = FILL.format(table=name, leaf=leaf, collection=collection)
+    await shell.execute(text, json.dumps(features), txn)
     return name
 
 
@@ -78,6 +86,7 @@ async def test_sixteen_tables_are_filled_at_once_and_attached(
     await storage.run(lambda s: s.delete("roads", ["f2"]), "app")
     assert await storage.count("roads", Query()) == 200
     assert await storage.mismatches("roads", 10) == []
+    await storage.resolve(HEAD)  # publishes
     await check_log(shell)
 
 
@@ -123,9 +132,17 @@ async def test_what_is_not_a_new_feature_is_refused(connect: Connect, change: st
         ("", "'roads', '3', 'nothing'", "not a plain table"),
         ("", "'nowhere', '3', 'load_3'", "No collection"),
         ("CREATE INDEX ON load_3 (i)", "'roads', '3', 'load_3'", "no index"),
-        ("ALTER TABLE load_3 ADD COLUMN x int", "'roads', '3', 'load_3'", "columns"),
+        (
+            "ALTER TABLE load_3 ADD COLUMN x int",
+            "'roads', '3', 'load_3'",
+            "must have the columns of roads_p3",
+        ),
         ("INSERT INTO load_3 SELECT * FROM load_3", "'roads', '3', 'load_3'", "twice"),
-        ("SELECT naksha_upsert('roads', '{\"id\": \"f11\"}')", "'roads', 'LEAF', 'load_3'", "has"),
+        (
+            "SELECT naksha_upsert('roads', '{\"id\": \"f11\"}')",
+            "'roads', 'LEAF', 'load_3'",
+            "has features",
+        ),
     ],
 )
 async def test_other_tables_and_full_leaves_are_refused(
@@ -139,6 +156,53 @@ async def test_other_tables_and_full_leaves_are_refused(
     leaf = await shell.fetchval("SELECT naksha_leaf('f11')")
     with pytest.raises(asyncpg.PostgresError, match=message):
         await shell.execute(f"SELECT naksha_attach_leaf({arguments.replace('LEAF', leaf)})")
+
+
+TWICE = """
+UPDATE load_3 SET i = o.i, jsondata = jsonb_set(load_3.jsondata,
+    '{properties,@ns:com:here:xyz,uuid}',
+    to_jsonb(regexp_replace(naksha_xyz(load_3.jsondata)->>'uuid', '[0-9]+$', o.i::text)))
+  FROM roads o WHERE load_3.i = (SELECT max(i) FROM load_3)
+"""
+
+
+async def test_a_row_with_the_number_of_another_state_is_refused(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    other = next(f"other-{n}" for n in range(99) if id_hash(f"other-{n}")[0] != "3")
+    await storage.run(lambda s: s.create("roads", [place(other, 1)]), "app")
+    shell = await connect()
+    await begin(shell)
+    await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))
+    await shell.execute(TWICE)
+    with pytest.raises(asyncpg.PostgresError, match="has the number of another state"):
+        await shell.execute("SELECT naksha_attach_leaf('roads', '3', 'load_3')")
+
+
+async def test_a_deleted_feature_is_refused(storage: PsqlStorage, connect: Connect) -> None:
+    deleted = next(feature for feature in FEATURES if id_hash(feature["id"])[0] == "3")
+    await storage.run(lambda s: s.create("roads", [deleted]), "app")
+    await storage.run(lambda s: s.delete("roads", [deleted["id"]]), "app")
+    shell = await connect()
+    await begin(shell)
+    await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))
+    with pytest.raises(asyncpg.PostgresError, match=f"'{deleted['id']}' is deleted; purge it"):
+        await shell.execute("SELECT naksha_attach_leaf('roads', '3', 'load_3')")
+
+
+async def test_a_line_is_refused_where_only_points_are_taken(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    info = CollectionInfo(id="dots", points_only=True)
+    await storage.run(lambda s: s.create_collection(info), "app")
+    shape = {"type": "LineString", "coordinates": [[1, 1], [2, 2]]}
+    shell = await connect()
+    await begin(shell)
+    txn = await shell.fetchval("SELECT naksha_txn()")
+    lines = [{**feature, "geometry": shape} for feature in FEATURES]
+    await fill(shell, "3", txn, lines, "dots")
+    with pytest.raises(asyncpg.PostgresError, match="takes points only"):
+        await shell.execute("SELECT naksha_attach_leaf('dots', '3', 'load_3')")
 
 
 async def attach_by_hand(shell: Direct) -> str:
@@ -168,9 +232,11 @@ async def test_writes_that_escaped_are_reported_and_triggers_installed(
         " WHERE jsondata->>'id' = $1",
         one,
     )
+    txn = await shell.fetchval("SELECT naksha_txn()")
     await shell.execute("COMMIT")
+    # The load escaped, too: it is reported by another transaction.
     escaped = [e for e in await storage.mismatches("roads", 100) if "escaped" in e.message]
-    assert one in {each.id for each in escaped}
+    assert (one, txn) in {(each.id, each.txn) for each in escaped}
     await storage.maintain()
     found = await storage.mismatches("roads", 100)
     assert not any("lacks triggers" in each.message for each in found)

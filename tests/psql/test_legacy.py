@@ -14,6 +14,7 @@ from naksha.psql import install as installer
 from naksha.psql.driver import Direct
 from naksha.psql.install import install
 from naksha.psql.sql import schema_files
+from tests.psql.support import until_blocked
 
 INSERT = (
     "INSERT INTO naksha.roads (jsondata, geo)"
@@ -100,6 +101,31 @@ async def test_the_unique_id_is_the_transaction_number(connection: Direct) -> No
         )
     assert numbers is not None
     assert len(set(numbers)) == 1
+
+
+async def test_the_number_for_a_collection_is_drawn_behind_its_gate(
+    connection: Direct, database: str
+) -> None:
+    with pytest.raises(asyncpg.PostgresError, match="No collection"):
+        async with connection.transaction():
+            await connection.execute("SELECT naksha.naksha_tx_start('app')")
+            await connection.execute("SELECT naksha.naksha_uid('nowhere')")
+    admin = await asyncpg.connect(database)
+
+    async def change() -> None:
+        async with admin.transaction():
+            await admin.execute("SELECT naksha.naksha_tx_start('admin')")
+            await admin.execute(
+                "SELECT naksha.naksha_collection_change('roads', '{\"maxAge\": 9}')"
+            )
+
+    async with connection.transaction():
+        await connection.execute("SELECT naksha.naksha_tx_start('app')")
+        await connection.execute("SELECT naksha.naksha_uid('roads')")
+        changing = asyncio.create_task(change())
+        await until_blocked(connection, admin)
+    await changing
+    await admin.close()
 
 
 @pytest.mark.parametrize("schema", ["naksha", "xyz_config"])

@@ -7,13 +7,14 @@ from typing import TypeVar
 
 import pytest
 
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.query import Query
 from naksha.model.version import AtTxn, Version
 from naksha.psql import PsqlStorage, servers, splits
 from naksha.psql.partitioning import CELLS_AT_ONCE_MAX, CellReader
 from naksha.psql.servers import Replica, Servers
 from naksha.spi.partitioning import PARTITION_BYTES_MAX
+from naksha.testing.pgbouncer_server import PgbouncerServer
 from naksha.testing.postgres import PostgresCluster
 from naksha.testing.suite_support import Handle, new_collection, point
 from tests.psql.support import by_force, connect_to, until
@@ -281,6 +282,27 @@ async def test_a_replica_that_has_not_heard_of_the_storage_is_no_mistake(
         await storage.close()
     finally:
         standby.execute("SELECT pg_wal_replay_resume()")
+
+
+async def test_a_replica_behind_pgbouncer_serves_in_session_mode_only(
+    primary: PostgresCluster, standby: PostgresCluster, served: list[Replica | None]
+) -> None:
+    standby.start()
+    with PgbouncerServer(standby) as pooler:
+        readers = [pooler.dsn(DATABASE)]
+        storage = await PsqlStorage.open(primary.dsn(DATABASE), "test", readers=readers)
+        places = await new_collection(storage)
+        version = await places.published()
+        await until_replayed(standby, version)
+        served.clear()
+        assert await storage.count(places.name, Query(), AtTxn(version.txn)) == 0
+        assert served
+        assert None not in served
+        await storage.close()
+        pooler.settings["pool_mode"] = "transaction"
+        pooler.restart()
+        with pytest.raises(NotSupported, match="pool_mode=session"):
+            await PsqlStorage.open(primary.dsn(DATABASE), "test", readers=readers)
 
 
 async def test_a_reader_with_other_data_is_refused(

@@ -142,6 +142,7 @@ async def test_a_users_trigger_may_call_the_library(storage: PsqlStorage, shell:
     assert await counted(storage) == [(20, 2)]
     assert await storage.count("places", Query()) == 21
     assert await storage.count("roads", Query()) == 20
+    await storage.resolve(HEAD)  # publishes
     await check_log(shell)
 
 

@@ -12,6 +12,7 @@ import pytest
 from naksha.hub.keys import KeyFile, read_signing_key
 from naksha.hub.rights import Right
 from naksha.hub.tokens import mint
+from naksha.model import limits
 from naksha.testing.hub_server import HubServer
 from tests.cli.command import naksha
 
@@ -298,15 +299,24 @@ def test_an_unknown_path_needs_no_token(client: httpx.Client) -> None:
         assert answer.text.startswith('{"type":"error",')
 
 
+def compressed(token: bytes, length: int | None = None) -> str:
+    return base64.b64encode(zlib.compress(token)[:length]).decode()
+
+
 def test_a_compressed_token_is_read(client: httpx.Client, minter: Minter) -> None:
-    packed = base64.b64encode(zlib.compress(minter().encode())).decode()
+    token = minter().encode()
+    packed = compressed(token)
     assert client.get("/spaces", headers=bearer(packed)).status_code == 200
     assert client.get("/spaces", params={"access_token": packed}).status_code == 200
     raw = packed.replace("/", "%2F").replace("=", "%3D")
     assert client.get(f"/spaces?access_token={raw}").status_code == 200
-    bomb = base64.b64encode(zlib.compress(b"a" * 50_000_000)).decode()
-    cut = base64.b64encode(zlib.compress(minter().encode())[:-9]).decode()
-    for wrong in (bomb, cut, "nonsense", base64.b64encode(b"nonsense").decode()):
+    bomb = compressed(b"a" * 10_000_000)
+    large = compressed(minter(note="a" * limits.TOKEN_BYTES_MAX).encode())
+    assert max(len(bomb), len(large)) < limits.TOKEN_BYTES_MAX
+    for wrong in (
+        *(bomb, large, compressed(token, -9), compressed(token, -1)),
+        *("nonsense", base64.b64encode(b"nonsense").decode()),
+    ):
         assert client.get("/spaces", headers=bearer(wrong)).status_code == 401
 
 

@@ -136,22 +136,27 @@ def test_features_by_the_type_of_their_geometry(
 # ---- dryRun ------------------------------------------------------------------------------------
 
 DRY = {"dryRun": "true"}
+COLLECTIONS = "/storages/default/collections"
 
 
 def test_a_dry_run_makes_no_space(client: httpx.Client, space: str) -> None:
     made = fine(client.post("/spaces", json={"id": "dry", "title": "Dry"}, params=DRY))
     assert (made["id"], made["title"]) == ("dry", "Dry")
     error(client.get("/spaces/dry"), 404)
+    error(client.get(f"{COLLECTIONS}/{made['collectionId']}"), 404)
     error(client.post("/spaces", json={"id": id_of(space)}, params=DRY), 409)
     error(client.post("/spaces", json={"id": "x", "extends": {"spaceId": "no"}}, params=DRY), 400)
 
 
 def test_a_dry_run_changes_no_space(client: httpx.Client, space: str) -> None:
     before = fine(client.get(space))
+    collection = f"{COLLECTIONS}/{before['collectionId']}"
+    settings = fine(client.get(collection))
     assert fine(client.patch(space, json={"title": "New"}, params=DRY))["title"] == "New"
     fine(client.patch(space, json={"versionsToKeep": 1}, params=DRY))
     assert fine(client.put(space, json={"title": "Other"}, params=DRY))["title"] == "Other"
     assert fine(client.get(space)) == before
+    assert fine(client.get(collection)) == settings
     error(client.patch(space, json={"id": "other"}, params=DRY), 400)
 
 

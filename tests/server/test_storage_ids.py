@@ -68,4 +68,14 @@ def test_duplicates_are_refused_and_existing_ones_are_ambiguous(
     for name in ("three", "four"):
         assert client.get(f"/states/{uuid}", params={"storage": name}).status_code == 200
     error(client.get(f"/states/{uuid}", params={"storage": "default"}), 404)
+    # From now on the same id names different features.
+    later = {
+        name: put(client, f"/spaces/in-{name}", point("x", n=name))["features"][0]
+        for name in ("three", "four")
+    }
+    (uuid,) = {each["properties"][XYZ]["uuid"] for each in later.values()}
+    assert client.get(f"/states/{uuid}").status_code == 409
+    for name in later:
+        found = client.get(f"/states/{uuid}", params={"storage": name}).json()
+        assert found["properties"]["n"] == name
     assert client.get("/storages/four").json()["identity"]["id"] == "three"

@@ -831,9 +831,9 @@ SUBSCRIPTION_DELIVERY_SECONDS_MAX: Final = 300.0
 
 JSON_PATH_LENGTH_MAX: Final = 1_000
 JSON_PATH_SEGMENTS_MAX: Final = 32
+"""Each of them may look at every place of a feature."""
 TAG_RULES_MAX: Final = 100
 """Rules of a tag filter: each is applied to every feature that is written."""
-"""Each of them may look at every place of a feature."""
 
 EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 """How long a delivery waits for another process that writes to the same file."""

@@ -21,7 +21,7 @@ from naksha.model.errors import (
     Retryable,
     Unavailable,
 )
-from naksha.psql.driver import Connection, Pool
+from naksha.psql.driver import Connection, Pool, settings_statement
 from naksha.psql.errors import DRIVER_ERRORS, of, translated
 
 POOL_MAX: Final = 10
@@ -53,6 +53,7 @@ class CatalogPool:
     async def open(
         cls, dsn: str, settings: Mapping[str, str], *, pool_max: int, call_s: float
     ) -> Self:
+        set_up = settings_statement(settings)
         with translated():
             pool = await asyncpg.create_pool(
                 dsn,
@@ -60,7 +61,7 @@ class CatalogPool:
                 max_size=pool_max,
                 max_queries=QUERIES_MAX,
                 timeout=CONNECT_S,
-                server_settings=dict(settings),
+                init=lambda connection: connection.execute(set_up),
                 reset=_nothing,
             )
         return cls(pool, call_s)

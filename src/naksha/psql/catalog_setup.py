@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import asyncpg
-
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.psql.catalog_pool import CONNECT_S
 from naksha.psql.catalog_sql import schema_scripts, statements
 from naksha.psql.driver import Connection
 from naksha.psql.errors import translated
+from naksha.psql.poolers import connect_checked
 
 SCHEMA_VERSION: Final = 1
 SCHEMA_NAME_BYTES_MAX: Final = 63
@@ -21,7 +20,7 @@ async def set_up(dsn: str, schema: str) -> dict[str, str]:
     """Make the tables if they are not there; gives the settings that connections need."""
     check_schema_name(schema)
     with translated():
-        connection = await asyncpg.connect(dsn, timeout=CONNECT_S)
+        connection = await connect_checked(dsn, CONNECT_S)
         try:
             async with connection.transaction():
                 await _install(connection, schema)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import asyncpg
 
 from naksha.psql.errors import DRIVER_ERRORS, PoolExhausted, translate, translated
-from naksha.psql.sql import queries
+from naksha.psql.sql import inlined, queries, sql
 
 if TYPE_CHECKING:
     Direct: TypeAlias = asyncpg.Connection[Any]
@@ -34,6 +34,7 @@ __all__ = [
     "connect",
     "create_pool",
     "reading",
+    "settings_statement",
 ]
 
 POOL_WAIT_S: Final = 30.0
@@ -46,11 +47,26 @@ CONNECT_S: Final = 60.0
 """How long a server may take to answer."""
 
 
-class PoolConnection(Direct):
-    """A connection of a pool. What was set and locked on it is undone when it goes back, which is a
-    round trip; who does nothing that outlasts a transaction says so, and need not wait for that."""
+class StorageConnection(Direct):
+    """A connection with settings of its own. They are set in the session, since pgbouncer refuses
+    or drops them as parameters of the startup.
 
+    What was set and locked on a connection of a pool is undone when it goes back, which is a round
+    trip; a caller that does nothing that outlasts a transaction says so, and need not wait."""
+
+    _set_up = ""
+    _pid = 0
     _is_tidy = False
+
+    async def set_up(self, settings: Mapping[str, str]) -> None:
+        """Make the settings those of the session."""
+        self._set_up = settings_statement(settings)
+        self._pid = await self.fetchval(self._set_up)
+        await _make_cancellable(self)
+
+    def get_server_pid(self) -> int:
+        """The process of the server, also behind a connection pooler."""
+        return self._pid
 
     def leaves_nothing(self) -> None:
         """Whoever has it now changes nothing of its session."""
@@ -59,15 +75,21 @@ class PoolConnection(Direct):
     async def tidy_up(self) -> None:
         """Make it as good as new."""
         if not self._is_tidy:
-            await self.execute(self.get_reset_query())
+            await self.execute(f"{self.get_reset_query()}\n{self._set_up}")
         self._is_tidy = False
+
+
+def settings_statement(settings: Mapping[str, str]) -> str:
+    """A query that sets them for the session; its first value is the process of the server."""
+    each = (inlined(queries()["setting_set"], setting) for setting in settings.items())
+    return sql("settings_set", settings=", ".join(each))
 
 
 async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
     """A connection of its own."""
-    connection = await asyncpg.connect(dsn, server_settings=dict(settings), timeout=CONNECT_S)
+    connection = await asyncpg.connect(dsn, timeout=CONNECT_S, connection_class=StorageConnection)
     try:
-        await _make_cancellable(connection)
+        await connection.set_up(settings)
     except BaseException:
         connection.terminate()
         raise
@@ -83,14 +105,18 @@ async def create_pool(
 ) -> Pool:
     """A pool of such connections. It keeps none for its own sake: it would try to make that again
     and again, and complain, for as long as the server is gone."""
+
+    async def set_up(connection: Direct) -> None:
+        assert isinstance(connection, StorageConnection)
+        await connection.set_up(settings)
+
     return await asyncpg.create_pool(
         dsn,
         min_size=0,
         max_size=max_size,
         timeout=connect_s,
-        server_settings=dict(settings),
-        init=_make_cancellable,
-        connection_class=PoolConnection,
+        init=set_up,
+        connection_class=StorageConnection,
         reset=_tidy_up,
     )
 
@@ -107,7 +133,7 @@ async def _make_cancellable(connection: Connection) -> None:
 
 async def _tidy_up(connection: Connection) -> None:
     """The driver has ended any transaction by now."""
-    assert isinstance(connection, PoolConnection)
+    assert isinstance(connection, StorageConnection)
     await connection.tidy_up()
 
 

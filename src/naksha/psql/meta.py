@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.limits import META_COUNT_MAX
 from naksha.psql.driver import Connection
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.meta import check_meta_id, encode_meta
@@ -26,16 +26,17 @@ async def find(connection: Connection, collection: str, id: str) -> dict[str, An
 
 async def find_all(connection: Connection, collection: str) -> list[dict[str, Any]]:
     """See `Storage.all_meta`."""
-    rows = await connection.fetch(_text("meta_all", collection), META_COUNT_MAX)
+    rows = await connection.fetch(_text("meta_all", collection), limits.META_COUNT_MAX)
     return [msgspec.json.decode(row["jsondata"]) for row in rows]
 
 
 async def put(connection: Connection, collection: str, feature: Mapping[str, Any]) -> None:
     """See `Storage.put_meta`."""
     id, text = encode_meta(feature)
-    if await connection.fetchval(_text("meta_is_full", collection), id, META_COUNT_MAX):
+    if await connection.fetchval(_text("meta_is_full", collection), id, limits.META_COUNT_MAX):
         raise LimitExceeded(
-            f"Collection {collection!r} has {META_COUNT_MAX} meta features, the most it can have",
+            f"Collection {collection!r} has {limits.META_COUNT_MAX} meta features, "
+            "the most it can have",
             collection_id=collection,
         )
     await connection.execute(queries()["meta_put"], collection, id, text)

@@ -18,6 +18,7 @@ from naksha.model.errors import InvalidArgument, NakshaError, Retryable
 from naksha.psql.arrow_stream import ArrowServer
 from naksha.psql.driver import Connection, Direct, Pool, connect, create_pool
 from naksha.psql.errors import translated
+from naksha.psql.poolers import connect_checked
 from naksha.psql.sql import queries
 
 CONNECT_S: Final = 2.0
@@ -72,6 +73,7 @@ class Replica(Server):
         async with self._opening:
             if self._pool is None:
                 # No connection before the first use: it may be dead when the storage is opened.
+                await (await connect_checked(self.dsn, CONNECT_S)).close()
                 self._pool = await create_pool(
                     self.dsn,
                     self.settings,

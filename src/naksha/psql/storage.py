@@ -11,8 +11,6 @@ from datetime import date
 from functools import partial
 from typing import Any, Final, Self
 
-import asyncpg
-
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, VersionNotFound
 from naksha.model.identity import StorageIdentity, check_fork, parse_identity
@@ -44,6 +42,7 @@ from naksha.psql.maintainer import Maintainer
 from naksha.psql.maintenance import StepBackoff, expire, maintain
 from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
+from naksha.psql.poolers import connect_checked
 from naksha.psql.sequencer import Follower, Sequencer
 from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.sql import queries
@@ -146,7 +145,7 @@ class PsqlStorage(BulkStorage, Applying):
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
         with translated():
-            first = await asyncpg.connect(dsn)
+            first = await connect_checked(dsn)
             try:
                 if must_exist or read_only:
                     await check_installed(first, schema, redacted(dsn))
@@ -210,7 +209,7 @@ class PsqlStorage(BulkStorage, Applying):
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
         with translated():
-            connection = await asyncpg.connect(dsn)
+            connection = await connect_checked(dsn)
             try:
                 await check_installed(connection, schema, redacted(dsn))
                 await install(connection, schema, None, number)

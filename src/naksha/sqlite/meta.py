@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from naksha.model import limits
 from naksha.model.errors import LimitExceeded
-from naksha.model.limits import META_COUNT_MAX
 from naksha.spi.meta import check_meta_id, encode_meta
 from naksha.sqlite.rows import collection_of
 from naksha.sqlite.sql import queries
@@ -25,7 +25,7 @@ def find(connection: sqlite3.Connection, collection: str, id: str) -> dict[str, 
 def find_all(connection: sqlite3.Connection, collection: str) -> list[dict[str, Any]]:
     """See `Storage.all_meta`."""
     c = collection_of(connection, collection)
-    rows = connection.execute(queries()["meta_all"], (c.t, META_COUNT_MAX)).fetchall()
+    rows = connection.execute(queries()["meta_all"], (c.t, limits.META_COUNT_MAX)).fetchall()
     return [msgspec.json.decode(row[0]) for row in rows]
 
 
@@ -33,10 +33,11 @@ def put(connection: sqlite3.Connection, collection: str, feature: Mapping[str, A
     """See `Storage.put_meta`."""
     id, text = encode_meta(feature)
     c = collection_of(connection, collection)
-    full = (c.t, META_COUNT_MAX, id)
+    full = (c.t, limits.META_COUNT_MAX, id)
     if connection.execute(queries()["meta_is_full"], full).fetchone()[0]:
         raise LimitExceeded(
-            f"Collection {collection!r} has {META_COUNT_MAX} meta features, the most it can have",
+            f"Collection {collection!r} has {limits.META_COUNT_MAX} meta features, "
+            "the most it can have",
             collection_id=collection,
         )
     connection.execute(queries()["meta_put"], (c.t, id, text))

@@ -67,7 +67,19 @@ class TestMeta:
         with pytest.raises(InvalidArgument, match="not a valid id"):
             await places.storage.put_meta(places.name, note("a") | {"id": id})
 
-    async def test_there_is_a_limit(self, places: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_there_is_a_limit_of_their_number(
+        self, places: Handle, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage, name = places.storage, places.name
+        monkeypatch.setattr(limits, "META_COUNT_MAX", 2)
+        for id in ("a", "b"):
+            await storage.put_meta(name, note(id, n=1))
+        with pytest.raises(LimitExceeded, match="has 2 meta features"):
+            await storage.put_meta(name, note("c"))
+        await storage.put_meta(name, note("b", n=2))
+        assert await storage.all_meta(name) == [note("a", n=1), note("b", n=2)]
+
+    async def test_there_is_a_limit_of_their_size(self, places: Handle) -> None:
         with pytest.raises(LimitExceeded):
             text = "x" * limits.META_BYTES_MAX
             await places.storage.put_meta(places.name, note("a", text=text))

@@ -1,12 +1,16 @@
-"""Deleting what a query finds."""
+"""Deleting what a query finds, and purging what was deleted."""
+
+from functools import partial
 
 import pytest
 
+from naksha.hub.requests import PurgeFeatures
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Op, Query
 from naksha.model.query import Test as PropertyTest
-from tests.hub.writing.support import Desk, feature
+from naksha.spi.storage import WriteSession
+from tests.hub.writing.support import CONTEXT, Desk, feature
 
 
 async def test_what_a_query_finds_is_deleted_as_one_transaction(
@@ -44,3 +48,19 @@ async def test_of_many_ids_only_some_are_named(desk: Desk, monkeypatch: pytest.M
 async def test_a_deletion_has_no_limit(desk: Desk) -> None:
     with pytest.raises(InvalidArgument):
         await desk.delete(Query(limit=5))
+
+
+async def test_what_was_deleted_a_moment_ago_is_purged(desk: Desk) -> None:
+    """Only published tombstones are purged, and another client may not have waited for that."""
+    storage = await desk.storage()
+    (collection,) = desk.scope.collections or ()
+    ids = tuple(f"f{n}" for n in range(5))
+    await desk.put(*map(feature, ids))
+    for id in ids:
+        await storage.run(partial(_delete, collection=collection, id=id), "app")
+        done = await desk.realm.send(desk.space_id, PurgeFeatures(ids=(id,)), CONTEXT)
+        assert (done.purged, done.retained) == ((id,), ())
+
+
+async def _delete(session: WriteSession, *, collection: str, id: str) -> None:
+    await session.delete(collection, [id])

@@ -51,6 +51,23 @@ CREATE EXTENSION IF NOT EXISTS postgis
 -- name: postgis_load
 SELECT ST_MakePoint(0, 0)
 
+-- name: settings_set
+SELECT pg_backend_pid(), {{settings}}
+
+-- name: setting_set
+set_config($1::text, $2::text, false)
+
+-- name: backend_is
+SELECT WHERE pg_backend_pid() = $1::int
+
+-- name: idle_end_set
+-- The server ends the session when it is idle for $2 ms; $1 marks it.
+SELECT set_config('naksha.pooler_probe', $1::text, false),
+       set_config('idle_session_timeout', $2::text, false)
+
+-- name: idle_end_is_set
+SELECT WHERE current_setting('naksha.pooler_probe', true) = $1::text
+
 -- name: search_path_set
 SELECT set_config('search_path', $1, $2)
 
