@@ -49,7 +49,7 @@ ACCEPTED_EVERYWHERE = (
     # Always right: it must see what the statement before did, and dynamic SQL may write.
     "routine is marked as VOLATILE",
 )
-NO_PATH_NEEDED = {"naksha_raise", "naksha_period"}
+NO_PATH_NEEDED = {"naksha_raise", "naksha_period", "naksha_without_end"}
 """Functions that name nothing which could be found somewhere else."""
 
 
