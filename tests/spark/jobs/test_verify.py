@@ -439,6 +439,7 @@ async def in_another_leaf(connection: Any, id_: str) -> None:
     believed = f"{key} IS NOT NULL AND {key} = '{wrong}'"
     row = f"WHERE jsondata->>'id' = '{id_}'"
     for text in (
+        "SELECT naksha_grow('places')",
         f"ALTER TABLE places DETACH PARTITION places_p{wrong}",
         f"INSERT INTO places_p{wrong} SELECT * FROM places_p{right} {row}",
         f"DELETE FROM places_p{right} {row}",

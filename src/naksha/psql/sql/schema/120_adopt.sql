@@ -167,7 +167,8 @@ BEGIN
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', source);
     old_numbers := pg_get_serial_sequence(source::text, 'i')::regclass;
     PERFORM naksha_adopt_set_aside(source, collection_id),
-            naksha_collection_create(collection_id, settings - 'keepSource');
+            naksha_collection_create(collection_id,
+                                     settings - 'keepSource' || '{"partitions": 16}');
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
     rows := naksha_adopt_rows(source, c.id_prefix, has_deleted,
                               coalesce(pg_sequence_last_value(numbers::regclass), 0));
