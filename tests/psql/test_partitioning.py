@@ -427,12 +427,13 @@ async def test_a_replica_that_lags_or_is_dead_is_replaced_by_the_primary(
     @asynccontextmanager
     async def lagging(_: int) -> AsyncIterator[Connection]:
         async with storage._connection() as behind:
+            path = await behind.fetchval("SHOW search_path")
             await behind.execute("CREATE TEMP TABLE naksha_version (txn int8)")
             await behind.execute("SET search_path = pg_temp, naksha, public")
             try:
                 yield behind
             finally:
-                await behind.execute("RESET search_path; DROP TABLE pg_temp.naksha_version")
+                await behind.execute(f"SET search_path = {path}; DROP TABLE pg_temp.naksha_version")
 
     used: list[int] = []
     replicas: list[Source] = [dead, lagging]
