@@ -112,6 +112,7 @@ BAD = {
     ),
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,qrid}', '\"0\"')": "qrid",
     "SET jsondata = jsondata || '{\"geometry\": null}'": "not a feature",
+    "SET jsondata = jsonb_set(jsondata, '{properties,x}', '1e400')": "out of range",
     "SET geo = 'SRID=4326;CIRCULARSTRING Z (0 0 0, 1 1 0, 2 0 0)'": "qrid|GeoJSON has no",
 }
 

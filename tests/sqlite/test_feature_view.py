@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from naksha.model.collection import CollectionInfo
+from naksha.model.damage import DAMAGED
 from naksha.model.errors import InvalidArgument, ReadOnly
 from naksha.model.query import Bbox, Query
-from naksha.model.state import DAMAGED, XYZ
+from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.sqlite import SqliteStorage
 from naksha.testing.suite_concurrency import check_history, check_log

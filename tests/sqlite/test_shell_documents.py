@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from naksha.model.damage import DAMAGED
 from naksha.model.features import MARK_3D
 from naksha.model.limits import FEATURE_BYTES_MAX, JSON_DEPTH_MAX, TAG_LENGTH_MAX, TAGS_MAX
-from naksha.model.state import DAMAGED, XYZ
+from naksha.model.state import XYZ
 from naksha.sqlite import SqliteStorage
 from naksha.testing.suite_support import Handle, content, feature, ids_of, point
 from tests.sqlite.support import shell

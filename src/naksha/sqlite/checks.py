@@ -6,10 +6,11 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from naksha.model.damage import DAMAGED
 from naksha.spi.storage import Mismatch
 from naksha.sqlite import overlays
 from naksha.sqlite.rows import collection_of
-from naksha.sqlite.sql import sql
+from naksha.sqlite.sql import sql, text_literal
 
 _TREES: Final = (("naksha_head", "naksha_box"), ("naksha_del", "naksha_gone"))
 _TAGS: Final = (
@@ -41,4 +42,4 @@ def _statements() -> Iterator[str]:
     for table, tags, which in _TAGS:
         yield sql("check_tags", table=table, tags=tags, which=sql(which))
     for table in ("naksha_head", "naksha_del", "naksha_hst"):
-        yield sql("check_rows", table=table)
+        yield sql("check_rows", table=table, damaged=text_literal(f'$."{DAMAGED}"'))

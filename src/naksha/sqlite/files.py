@@ -74,6 +74,8 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
     )
+    # SQLite keeps texts that are not UTF-8; one of them must not stop a reader.
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     try:
         for pragma in _PRAGMAS:
             connection.execute(queries()[pragma])

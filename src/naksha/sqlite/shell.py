@@ -4,15 +4,15 @@ collection, and what SQL cannot compute."""
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import shapely
 
+from naksha.model.damage import DAMAGED, UNREADABLE, decode_feature
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.features import NAMESPACE
 from naksha.model.geometry import encode_geometries, geojson_texts
-from naksha.model.state import DAMAGED
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import ident, queries, sql, statements_of, text_literal
 from naksha.sqlite.states import as_json
@@ -78,15 +78,15 @@ def complete(connection: sqlite3.Connection) -> None:
 
 
 def _complete(
-    connection: sqlite3.Connection, table: str, n: int, id_: str, geometry: str, jsondata: str
+    connection: sqlite3.Connection, table: str, n: int, id_: str, geometry: str, jsondata: bytes
 ) -> None:
-    document: dict[str, Any] = msgspec.json.decode(jsondata)
+    document = decode_feature(jsondata)
     xyz = document["properties"][NAMESPACE]
     wkb, text, qrid, box = None, None, None, None
     try:
         feature = {"id": id_, "geometry": msgspec.json.decode(geometry)}
         encoded = encode_geometries([feature])
-    except NakshaError as error:
+    except (NakshaError, *UNREADABLE) as error:
         document[DAMAGED] = {"field": "geometry", "problem": str(error)}
     else:
         (wkb,), (qrid,) = encoded.wkb, encoded.qrid

@@ -15,10 +15,12 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import shapely
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
+from naksha.model.shapes import stored_shapes
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
 from naksha.spi.batches import batches as in_batches
@@ -216,7 +218,8 @@ def batches(
             chunk = [row for row, holds in zip(chunk, flags, strict=True) if holds]
         if chunk:
             found = list(zip(*chunk, strict=True))[: len(schema)]
-            arrays = [_array(each, field) for each, field in zip(found, schema, strict=True)]
+            columns_of = zip(found, schema, strict=True)
+            arrays = [_array(each, field, part.hidden) for each, field in columns_of]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -234,7 +237,10 @@ def _columns(names: Sequence[str]) -> str:
     return ", ".join(sql(f"column_{name}") for name in names)
 
 
-def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+def _array(values: Sequence[Any], field: pa.Field, hidden: bool) -> pa.Array:
+    """A column. Geometries that cannot be read are null, unless all is read as it is stored."""
+    if field.name == "geometry" and not hidden:
+        return pa.array(values, field.type, mask=shapely.is_missing(stored_shapes(values)))
     if not pa.types.is_list(field.type):
         return pa.array(values, field.type)
     lists = msgspec.json.decode(f"[{','.join(values)}]")

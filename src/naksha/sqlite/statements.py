@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from naksha.model import limits
+from naksha.model.damage import BROKEN_GEOMETRY
 from naksha.model.errors import LimitExceeded
 from naksha.model.query import GEOMETRY_TYPE, Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
@@ -31,7 +32,7 @@ from naksha.spi.query_parts import (
     predicate_sql,
 )
 from naksha.sqlite.layers import Level
-from naksha.sqlite.sql import sql
+from naksha.sqlite.sql import sql, text_literal
 
 _PLAIN_KEY: Final = re.compile(r'[^"\\\x00-\x1f]+')
 """Keys that a JSON path of SQLite can name: it knows no escapes."""
@@ -166,13 +167,30 @@ def _space(statement: Statement, query: Query) -> dict[str, str] | None:
 def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> dict[str, str]:
     """The whole feature, its document alone, and what ended it; the two tell of it as well."""
     at = version or _NEVER
-    feature = sql("feature_closed", at=at) if closed else sql("feature")
+    feature = feature_sql(at if closed else None)
     document = sql("split_feature_at", at=at) if closed else sql("split_feature")
     if space is not None:
         bytes_ = sql("bytes", document=document)
-        feature = sql("feature_in_space", document=document, bytes=bytes_, **space)
+        slots = {"document": document, "bytes": bytes_, "geometry": _geometry()}
+        feature = sql("feature_in_space", **slots, **space)
     ended = sql("split_ended_at", at=at) if closed else sql("split_open")
     return {"feature": feature, "document": document, "ended": ended}
+
+
+def feature_sql(closed_at: str | None = None) -> str:
+    """The whole feature of a row; of the history, with the end that it has at a version."""
+    if closed_at is None:
+        return sql("feature", geometry=_geometry())
+    return sql("feature_closed", at=closed_at, geometry=_geometry())
+
+
+def _geometry() -> str:
+    return sql("geometry", broken=text_literal(BROKEN_GEOMETRY))
+
+
+def geometry_or_null() -> str:
+    """The GeoJSON of a row as far as functions of SQLite can take it."""
+    return sql("geometry_or_null", readable=sql("geometry_readable"))
 
 
 def _masks(statement: Statement, level: Level, closed: bool, version: str | None) -> Iterator[str]:
@@ -367,7 +385,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
         check_text(key)
     document = "s.jsondata"
     if test.path == GEOMETRY_TYPE:
-        document, test = "s.geometry", msgspec.structs.replace(test, path=GEOMETRY_TYPE[1:])
+        document = geometry_or_null()
+        test = msgspec.structs.replace(test, path=GEOMETRY_TYPE[1:])
     named = json_path(test.path)
     if named is None:
         return _holds(statement, test, document)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from naksha.sqlite.rows import Collection
-from naksha.sqlite.sql import queries
+from naksha.sqlite.sql import queries, sql
 from naksha.sqlite.states import Old, Signature, as_json
 from naksha.sqlite.transaction import Box, Transaction
 
@@ -49,7 +49,9 @@ class Tables:
 
     def old(self, name: str, ids: Iterable[str]) -> dict[str, Old]:
         """Rows of `heads` or `tombstones` by id; none may be of a later transaction."""
-        found = {row[0]: Old(*row) for row in self.rows(name, as_json([*ids]))}
+        text = sql(name, readable=queries()["geometry_readable"])
+        rows = self.connection.execute(text, (self.collection.t, as_json([*ids])))
+        found = {row[0]: Old(*row) for row in rows}
         if found:
             latest = max(old.txn for old in found.values())
             self.transaction.check_order(latest, self.collection.id)

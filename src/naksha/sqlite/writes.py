@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from naksha.model import merge
+from naksha.model.damage import decode_feature
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
 from naksha.model.garbage import uncollected
 from naksha.model.state import Outcome, State
@@ -100,8 +101,7 @@ def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> N
 def _feature(tables: Tables, old: Old) -> dict[str, Any]:
     """The whole feature of a row of HEAD."""
     geometry = tables.geometries("head_geometries", [old.id])[old.id]
-    feature: dict[str, Any] = msgspec.json.decode(raw(geometry, old.jsondata))
-    return feature
+    return decode_feature(old.raw(geometry))
 
 
 class _Put:
@@ -122,6 +122,7 @@ class _Put:
         tags, crid = prepared.tags[position], prepared.crid[position]
         if (
             prepared.wkb[position] != old.geo
+            or not old.readable
             or (tags is not None and tags != xyz.tags)
             or (crid is not None and (crid or None) != xyz.crid)
             or not _is_same(prepared.json[position], old)
@@ -353,7 +354,7 @@ def _retained(tables: Tables, ids: Sequence[str], want: bool) -> dict[str, Outco
         return outcomes
     geometries = tables.geometries("tombstone_geometries", ids) if want else {}
     for id_, old in tables.old("tombstones", ids).items():
-        state = State(id_, raw(geometries[id_], old.jsondata)) if want else None
+        state = State(id_, old.raw(geometries[id_])) if want else None
         outcomes[id_] = Outcome(id_, "RETAINED", old.xyz().uuid, old.version, state)
     return outcomes
 
@@ -392,7 +393,7 @@ def _stage_following(
             i, old.id, old.geo, geometry, jsondata, *(old.box or _NO_BOX), by.txn, by.ord, version,
             action, author, by.app_id, by.now_ms, xyz.qrid, xyz.mrid,
         ))  # fmt: skip
-        state = State(old.id, raw(geometry, jsondata)) if want else None
+        state = State(old.id, old.raw(geometry, jsondata)) if want else None
         outcomes[old.id] = Outcome(old.id, done, f"{by.prefix}{i}", version, state)
     tables.stage(rows)
     return outcomes

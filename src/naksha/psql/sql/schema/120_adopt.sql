@@ -85,8 +85,8 @@ BEGIN
         PERFORM naksha_raise('N0006', problem,
             jsonb_build_object('collection', c.id, 'field', field, 'feature', id));
     END IF;
-    EXECUTE format('SELECT count(naksha_check_geo($1, id, geo)) FROM (%s) AS r '
-                   'WHERE geo IS NOT NULL', rows) USING c;
+    EXECUTE format('SELECT count(naksha_check_geo($1, id, geo)), '
+                   'count(naksha_check_document($1, id, jsondata)) FROM (%s) AS r', rows) USING c;
 END $$;
 
 -- A time that the old namespace has, else the given one, which is now: no state is from later, so

@@ -61,7 +61,7 @@ BEGIN
             WHEN x.xyz->>'qrid' IS DISTINCT FROM naksha_qrid(s.geo)
                  OR x.xyz->>'mrid' IS DISTINCT FROM coalesce(x.xyz->>'crid', x.xyz->>'qrid')
             THEN 'has another qrid or mrid than its geometry and crid'
-            WHEN s.geo IS NOT NULL THEN naksha_geo_problem(s.geo)
+            ELSE coalesce(naksha_json_problem(s.jsondata), naksha_geo_problem(s.geo))
             END AS problem
           FROM %I s, naksha_xyz(s.jsondata) AS x(xyz)) AS f
          WHERE f.problem IS NOT NULL ORDER BY f.i LIMIT 1$sql$, source)

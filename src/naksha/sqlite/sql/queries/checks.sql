@@ -54,21 +54,24 @@ true
 s.txn < s.txn_next AND s.action <> 'DELETE'
 
 -- name: check_rows
--- The number of a state, its ordinal, and the geometry that clients get, which is kept as a text.
+-- The number of a state, its ordinal, the geometry that clients get, which is kept as a text, and
+-- whether its document can be parsed. `damaged` is the path of the mark.
 SELECT s.id, s.txn, CASE
        WHEN json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || s.i
        THEN 'it has the number ' || s.i || ', which its state id does not say'
        WHEN v.ord <> s.ord
        THEN 'its ordinal is ' || s.ord || ', that of its transaction ' || v.ord
-       WHEN json_type(s.jsondata, '$."@ns:naksha:damaged"') IS NOT NULL
-       THEN 'its geometry is damaged: '
-            || json_extract(s.jsondata, '$."@ns:naksha:damaged".problem')
+       WHEN json_type(s.jsondata, {{damaged}}) IS NOT NULL
+       THEN 'its ' || json_extract(s.jsondata, {{damaged}} || '.field') || ' is damaged: '
+            || json_extract(s.jsondata, {{damaged}} || '.problem')
+       WHEN NOT naksha_is_readable(CAST(s.jsondata AS BLOB)) THEN 'its document cannot be read'
        ELSE 'its geometry is not the same as GeoJSON' END AS message
   FROM {{table}} s LEFT JOIN naksha_version v ON v.txn = s.txn
  WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1
    AND (json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || s.i
-        OR v.ord <> s.ord OR NOT naksha_same_geometry(s.geometry, s.geo)
-        OR json_type(s.jsondata, '$."@ns:naksha:damaged"') IS NOT NULL)
+        OR v.ord <> s.ord OR NOT naksha_same_geometry(CAST(s.geometry AS BLOB), s.geo)
+        OR json_type(s.jsondata, {{damaged}}) IS NOT NULL
+        OR NOT naksha_is_readable(CAST(s.jsondata AS BLOB)))
  LIMIT ?1
 
 -- name: check_log

@@ -53,14 +53,15 @@ END;
 SELECT EXISTS (SELECT 1 FROM naksha_incomplete)
 
 -- name: incomplete_rows
--- With the table that each state is in by now; one that expired is in none.
-SELECT 'naksha_head', s.n, s.id, s.geometry, s.jsondata
+-- With the table that each state is in by now; one that expired is in none. Documents are bytes, so
+-- that those which are not UTF-8 get their mark.
+SELECT 'naksha_head', s.n, s.id, s.geometry, CAST(s.jsondata AS BLOB)
   FROM naksha_incomplete x JOIN naksha_head s ON s.t = x.t AND s.i = x.i
 UNION ALL
-SELECT 'naksha_del', s.n, s.id, s.geometry, s.jsondata
+SELECT 'naksha_del', s.n, s.id, s.geometry, CAST(s.jsondata AS BLOB)
   FROM naksha_incomplete x JOIN naksha_del s ON s.n = (x.t << 40) + x.i
 UNION ALL
-SELECT 'naksha_hst', s.n, s.id, s.geometry, s.jsondata
+SELECT 'naksha_hst', s.n, s.id, s.geometry, CAST(s.jsondata AS BLOB)
   FROM naksha_incomplete x JOIN naksha_hst s ON s.n = (x.t << 40) + x.i
 
 -- name: incomplete_forget

@@ -84,7 +84,7 @@ SELECT id FROM naksha_head WHERE t = ?1 AND id NOT IN (SELECT id FROM temp.naksh
 INSERT INTO temp.naksha_absent
 SELECT id FROM naksha_head
  WHERE n BETWEEN ?1 << 40 AND ((?1 + 1) << 40) - 1
-   AND naksha_key(jsondata, ?2) IN (SELECT value FROM temp.naksha_staged_key)
+   AND naksha_key(CAST(jsondata AS BLOB), ?2) IN (SELECT value FROM temp.naksha_staged_key)
    AND id NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_among

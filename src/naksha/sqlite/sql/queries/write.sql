@@ -12,12 +12,14 @@ DELETE FROM temp.naksha_stage
 INSERT INTO temp.naksha_stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: heads
-SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east, north
-  FROM naksha_head WHERE t = ?1 AND id IN (SELECT value FROM json_each(?2))
+SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east, north,
+       s.geometry IS NULL OR {{readable}}
+  FROM naksha_head AS s WHERE t = ?1 AND id IN (SELECT value FROM json_each(?2))
 
 -- name: tombstones
-SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east, north
-  FROM naksha_del WHERE t = ?1 AND id IN (SELECT value FROM json_each(?2))
+SELECT id, n, i, txn, version, action, author, geo, jsondata, west, south, east, north,
+       s.geometry IS NULL OR {{readable}}
+  FROM naksha_del AS s WHERE t = ?1 AND id IN (SELECT value FROM json_each(?2))
 
 -- name: head_geometries
 SELECT id, geometry FROM naksha_head WHERE t = ?1 AND id IN (SELECT value FROM json_each(?2))
