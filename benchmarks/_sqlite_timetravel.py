@@ -25,7 +25,7 @@ Times = dict[tuple[str, str, str, str], float]
 Build = Callable[[Storage], Awaitable[dict[str, int]]]
 File = tuple[sqlite3.Connection, dict[Key, tuple[str, list[Any]]]]
 TABLES = """
-CREATE TABLE ref AS SELECT * FROM roads ORDER BY n;
+CREATE TABLE ref AS SELECT * FROM naksha_head ORDER BY n;
 CREATE UNIQUE INDEX ref_n ON ref (n); CREATE UNIQUE INDEX ref_i ON ref (i);
 CREATE UNIQUE INDEX ref_id ON ref (id); CREATE INDEX ref_txn ON ref (txn);
 CREATE INDEX ref_mrid ON ref (mrid); CREATE INDEX ref_qrid ON ref (qrid);
@@ -33,8 +33,8 @@ CREATE INDEX ref_action ON ref (action, author);
 CREATE VIRTUAL TABLE ref_box USING rtree(n, west, east, south, north);
 INSERT INTO ref_box SELECT rowid, west, east, south, north FROM ref;
 CREATE TABLE gs AS SELECT i, id, geometry, jsondata, west, south, east, north, txn AS revision,
-    9223372036854775807 AS expired FROM roads
-UNION ALL SELECT i, id, geometry, jsondata, west, south, east, north, txn, txn_next FROM roads_hst
+    9223372036854775807 AS expired FROM naksha_head
+UNION ALL SELECT i, id, geometry, jsondata, west, south, east, north, txn, txn_next FROM naksha_hst
 ORDER BY 9, 2;
 CREATE UNIQUE INDEX gs_key ON gs (revision, id); CREATE INDEX gs_expired ON gs (expired, id);
 CREATE VIRTUAL TABLE gs_box USING rtree(n, west, east, south, north);

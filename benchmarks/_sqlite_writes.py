@@ -17,10 +17,14 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.features import check_features
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.files import connect
-from naksha.sqlite.sql import queries
 from naksha.sqlite.states import Signature, document, namespace, shapes_of
 
 Samples = dict[str, list[float]]
+COLUMNS = (
+    "i INTEGER UNIQUE, id TEXT UNIQUE, geo BLOB, geometry TEXT, jsondata TEXT NOT NULL, west REAL, "
+    "south REAL, east REAL, north REAL, txn INTEGER, ord INTEGER, version INTEGER, action TEXT, "
+    "author TEXT, app_id TEXT, updated_at INTEGER, qrid TEXT, mrid TEXT"
+)
 TABLE = "CREATE TABLE {t} (n INTEGER PRIMARY KEY, {types})"
 INDICES = """CREATE INDEX {t}_txn ON {t} (txn); CREATE INDEX {t}_mrid ON {t} (mrid);
 CREATE INDEX {t}_qrid ON {t} (qrid); CREATE INDEX {t}_action ON {t} (action, author);
@@ -30,9 +34,12 @@ CREATE INDEX {t}_tag_n ON {t}_tag (n);"""
 BOX = "INSERT INTO {t}_box VALUES (?, ?, ?, ?, ?)"
 BOX_UPDATE = "UPDATE {t}_box SET west = ?, east = ?, south = ?, north = ? WHERE n = ?"
 TAG = "INSERT INTO {t}_tag VALUES (?, ?)"
-RAW_INSERT = "INSERT INTO {t} (jsondata) SELECT value FROM json_each(?)"
-RAW_UPDATE = "UPDATE {t} SET jsondata = json_set(jsondata, '$.properties.lanes', 9)"
-RAW_DELETE = "DELETE FROM {t}"
+RAW_INSERT = "INSERT INTO feature (collection, jsondata) SELECT '{t}', value FROM json_each(?)"
+RAW_UPDATE = (
+    "UPDATE feature SET jsondata = json_set(jsondata, '$.properties.lanes', 9)"
+    " WHERE collection = '{t}'"
+)
+RAW_DELETE = "DELETE FROM feature WHERE collection = '{t}'"
 
 
 def measure(count: int, rounds: int) -> Samples:
@@ -112,8 +119,8 @@ def _plain(
     second: list[tuple[Any, ...]],
     samples: Samples,
 ) -> None:
-    columns = [each.strip() for each in queries()["state_columns"].split(",")]
-    connection.execute(TABLE.format(t=name, types=queries()["state_column_types"]))
+    columns = [each.split()[0] for each in COLUMNS.split(", ")]
+    connection.execute(TABLE.format(t=name, types=COLUMNS))
     connection.executescript(INDICES.format(t=name))
     places = ", ".join("?" * (len(columns) + 1))
     insert = f"INSERT INTO {name} (n, {', '.join(columns)}) VALUES ({places})"

@@ -1,9 +1,12 @@
-"""The commands `naksha storage list`, `show` and `fork`, as a person runs them."""
+"""The commands `naksha storage list`, `show`, `fork` and `view`, as a person runs them."""
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+from naksha.model.collection import CollectionInfo
 from naksha.psql import PsqlStorage
 from naksha.sqlite import SqliteStorage
 from tests.cli.command import naksha
@@ -46,6 +49,22 @@ async def test_a_copied_file_is_forked(tmp_path: Path) -> None:
     assert shown.stdout == done.stdout
     assert naksha("storage", "show", "file:none.naksha", cwd=tmp_path).returncode != 0
     assert not (tmp_path / "none.naksha").exists()
+
+
+async def test_a_collection_gets_a_view(tmp_path: Path, database: str) -> None:
+    path = tmp_path / "town.naksha"
+    storage = await SqliteStorage.open(path)
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app")
+    await storage.close()
+    done = naksha("storage", "view", "file:town.naksha", "roads", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM roads").fetchall() == []
+    missing = naksha("storage", "view", "file:town.naksha", "none", cwd=tmp_path)
+    assert "No collection 'none'" in missing.stderr
+    await (await PsqlStorage.open(database, "maps")).close()
+    refused = naksha("storage", "view", database, "roads")
+    assert "Only files have views" in refused.stderr
 
 
 async def test_a_copied_schema_is_forked(database: str) -> None:

@@ -12,7 +12,8 @@ from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.postgres import PostgresCluster
 from naksha.testing.storage_suite import *  # noqa: F403
-from naksha.testing.storage_suite import StorageForker, StorageMaker
+from naksha.testing.storage_suite import StorageDamager, StorageForker, StorageMaker
+from tests.damage import damage
 from tests.installed import make_installed
 from tests.psql.support import restore
 
@@ -81,6 +82,16 @@ async def fork_storage(
         yield fork
         for storage in opened:
             await storage.close()
+
+
+@pytest.fixture
+def damage_storage() -> StorageDamager:
+    """Rows changed past the triggers."""
+
+    async def damage_(storage: Storage, collection: str, id: str, kind: str) -> None:
+        await damage(OPENED[builtins.id(storage)], collection, id, kind)
+
+    return damage_
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.testing.storage_suite import *  # noqa: F403
-from naksha.testing.storage_suite import StorageForker, StorageMaker
+from naksha.testing.storage_suite import StorageDamager, StorageForker, StorageMaker
+from tests.damage import damage
 
 
 @pytest.fixture(scope="class")
@@ -59,6 +60,17 @@ async def fork_storage(tmp_path: Path) -> AsyncIterator[StorageForker]:
     yield fork
     for storage in opened:
         await storage.close()
+
+
+@pytest.fixture
+def damage_storage() -> StorageDamager:
+    """Rows changed past the triggers."""
+
+    async def damage_(storage: Storage, collection: str, id: str, kind: str) -> None:
+        assert isinstance(storage, SqliteStorage)
+        await damage(storage.path, collection, id, kind)
+
+    return damage_
 
 
 @pytest.fixture

@@ -96,6 +96,34 @@ async def test_the_collection_is_made_with_the_space(realm: RealmHub) -> None:
     assert (await collection_of(realm, "streets")).max_age == 7
 
 
+async def test_partitions_are_a_setting_that_only_grows(realm: RealmHub, database: str) -> None:
+    place = StorageObject(id="pg", properties={"location": database})
+    await realm.registry.create(place, ADMIN)
+    connector = Connector(id="c", class_name="storage", properties={"storageId": "pg"})
+    await realm.registry.create(connector, ADMIN)
+
+    async def partitions(id: str) -> int:
+        return (await (await realm.storage("pg")).collection(id)).partitions
+
+    await create_space(realm, Space(id="light", event_handler_ids=("c",)), ADMIN)
+    assert await partitions("light") == 1
+    large = {"collection": {"id": "large", "partitions": 16}}
+    made = Space(id="b", event_handler_ids=("c",), properties=large)
+    await create_space(realm, made, ADMIN)
+    assert await partitions("large") == 16
+    await put(realm, "light", a_feature("a"))
+    grown = {"properties": {"collection": {"id": "light", "partitions": 16}}}
+    await change_space(realm, "light", patching(grown), ADMIN)
+    assert await partitions("light") == 16
+    assert await ids_in(realm, "light") == ["a"]
+    fewer = {"properties": {"collection": {"id": "light", "partitions": 1, "maxAge": 9}}}
+    await change_space(realm, "light", patching(fewer), ADMIN)
+    assert await partitions("light") == 16
+    wrong = {"properties": {"collection": {"id": "light", "partitions": 2}}}
+    with pytest.raises(InvalidArgument, match="1 or 16"):
+        await change_space(realm, "light", patching(wrong), ADMIN)
+
+
 async def test_a_connector_may_leave_the_collection_to_others(realm: RealmHub) -> None:
     properties = {"autoCreateCollection": False, "autoDeleteCollection": False}
     connector = Connector(id="c", class_name="storage", properties=properties)

@@ -44,6 +44,7 @@ class Aging:
         self.dsn = dsn
         self.storage = storage
         self.clock = clock
+        self._begun: set[str] = set()
         self.plain = plain
         self.versions: list[Version] = []
 
@@ -53,8 +54,13 @@ class Aging:
 
     async def write(self, name: str = "roads") -> Version:
         """One transaction on the clock's day: a feature that always changes, one that is new, one
-        that is deleted, and one that comes back."""
+        that is deleted, and one that comes back. The history has a partition of the first day,
+        although new features would not make it."""
         n = len(self.versions)
+        if name not in self._begun:
+            self._begun.add(name)
+            values = (name, self.clock.now_ms())
+            await self.plain.execute("SELECT naksha_prepare_history($1, 0, $2)", *values)
 
         async def work(session: WriteSession) -> int:
             await session.upsert(name, [place("always", n), place(f"new-{n}", n)])

@@ -35,6 +35,14 @@ def bare(database_factory: DatabaseFactory, installed: str) -> Iterator[str]:
 
 
 @pytest.fixture
+async def sixteen(bare: str) -> None:
+    """The collections of `bare` have sixteen leaves each."""
+    connection = await connect_to(bare)
+    await connection.execute("SELECT naksha_grow(c) FROM unnest(ARRAY['roads', 'places']) c")
+    await connection.close()
+
+
+@pytest.fixture
 async def connect(bare: str) -> AsyncIterator[Connect]:
     """Makes connections for plain SQL to the test's database; they end with the test."""
     opened = Connect(bare)

@@ -14,6 +14,7 @@ from naksha.model.query import Query, id_hash
 from naksha.model.version import HEAD
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
+from naksha.psql.statements import leaf_of
 from tests.psql.aging import place
 from tests.psql.support import Connect, begin, check_log
 from tests.psql.test_bulk import catalog_of
@@ -52,7 +53,8 @@ async def test_sixteen_tables_are_filled_at_once_and_attached(
     storage: PsqlStorage, connect: Connect
 ) -> None:
     shell = await connect()
-    before = set(await catalog_of(shell, "roads"))
+    assert await shell.fetchval("SELECT naksha_grow('places')")
+    before = set(await catalog_of(shell, "places"))
     await begin(shell, "loader", "ann")
     txn = await shell.fetchval("SELECT naksha_uid('roads')")
 
@@ -110,6 +112,7 @@ BAD = {
     ),
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,qrid}', '\"0\"')": "qrid",
     "SET jsondata = jsondata || '{\"geometry\": null}'": "not a feature",
+    "SET jsondata = jsonb_set(jsondata, '{properties,x}', '1e400')": "out of range",
     "SET geo = 'SRID=4326;CIRCULARSTRING Z (0 0 0, 1 1 0, 2 0 0)'": "qrid|GeoJSON has no",
 }
 
@@ -219,6 +222,24 @@ async def attach_by_hand(shell: Direct) -> str:
     return first
 
 
+async def test_a_light_collection_with_features_grows_first(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    shell = await connect()
+    others = [feature["id"] for feature in FEATURES if leaf_of(feature["id"]) != "3"][:20]
+    await storage.run(lambda s: s.create("roads", [place(i, 1) for i in others]), "app")
+    await begin(shell, "loader")
+    table = await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))
+    count = await shell.fetchval(f"SELECT naksha_attach_leaf('roads', '3', '{table}')")
+    await shell.execute("COMMIT")
+    assert (await storage.collection("roads")).partitions == 16
+    found = await live(storage)
+    assert set(others) < found.keys()
+    assert len(found) == len(others) + count
+    assert await storage.mismatches("roads", 10) == []
+
+
+@pytest.mark.usefixtures("sixteen")
 async def test_writes_that_escaped_are_reported_and_triggers_installed(
     storage: PsqlStorage, connect: Connect
 ) -> None:

@@ -86,7 +86,7 @@ async def test_tables_are_those_of_a_normal_collection(
     storage: PsqlStorage, connect: Connect, exclusive: bool, points_only: bool
 ) -> None:
     features = [point(f"f{n}") for n in range(100)]
-    normal = await new_collection(storage, id="normal", points_only=points_only)
+    normal = await new_collection(storage, id="normal", points_only=points_only, partitions=16)
     await normal.create(*features)
     await load(storage, "bulk", features, exclusive=exclusive, points_only=points_only)
     await new_collection(storage, id="empty", points_only=points_only)
@@ -122,6 +122,7 @@ def staging_leaf(feature_id: str) -> str:
     return f"{staging.leaves_of([feature_id])[0]:x}"
 
 
+@pytest.mark.usefixtures("sixteen")
 async def test_attaching_scans_nothing(connect: Connect) -> None:
     connection = await connect()
     said: list[str] = []

@@ -1,19 +1,22 @@
-"""Geometries that GeoJSON cannot say and that an older version let in: what has them can be read,
-is marked and reported."""
+"""Geometries that GeoJSON cannot say, and documents that no decoder takes: plain SQL is refused
+them, and those that an older version let in can be read, are marked and reported."""
 
 from __future__ import annotations
 
 import json
 
+import asyncpg
+import msgspec
 import pytest
 
+from naksha.model.damage import DAMAGED
 from naksha.model.query import Bbox, Query, States
-from naksha.model.state import DAMAGED
 from naksha.model.tiles import VectorTile
 from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
 from naksha.versioning import FeedFilter, FeedPosition, line_of, read_feed
+from tests.damage import damage
 from tests.psql.aging import place
 from tests.psql.support import Connect, begin
 
@@ -112,3 +115,71 @@ async def test_the_mark_is_not_stored(storage: PsqlStorage, shell: Direct) -> No
     [state] = [s async for s in storage.states("roads", Query(ids=("curve",)))]
     assert DAMAGED not in state.feature
     assert state.feature["geometry"] == changed["geometry"]
+
+
+DEEP = "(repeat('[', {0}) || repeat(']', {0}))::jsonb"
+DOCUMENTS = {
+    "jsonb '1e400'": "out of range",
+    "jsonb '[{\"a\": -1e5000}]'": "out of range",
+    "jsonb '1e309'": "out of range",
+    DEEP.format(99): "levels deep",
+    DEEP.format(3000): "levels deep",
+}
+
+
+@pytest.mark.parametrize("value", DOCUMENTS)
+async def test_documents_that_no_decoder_takes_are_refused(
+    storage: PsqlStorage, connect: Connect, value: str
+) -> None:
+    await storage.run(lambda s: s.create("roads", [place("a", 1)]), "app")
+    connection = await connect()
+    document = f"jsonb_build_object('id', 'b', 'properties', jsonb_build_object('x', {value}))"
+    for statement in (
+        f"INSERT INTO roads (jsondata) VALUES ({document})",
+        f"UPDATE roads SET jsondata = jsonb_set(jsondata, '{{properties,x}}', {value})",
+        f"SELECT naksha_upsert('roads', {document})",
+    ):
+        await begin(connection)
+        with pytest.raises(asyncpg.PostgresError, match=DOCUMENTS[value]) as error:
+            await connection.execute(statement)
+        assert error.value.sqlstate == "N0006"
+        await connection.execute("ROLLBACK")
+    assert await storage.count("roads", Query()) == 1
+
+
+@pytest.mark.parametrize("value", ["'1.7976931348623157e308'", DEEP.format(98)])
+async def test_documents_at_the_limit_are_taken(
+    storage: PsqlStorage, connect: Connect, value: str
+) -> None:
+    await storage.run(lambda s: s.create("roads", [place("a", 1)]), "app")
+    connection = await connect()
+    await begin(connection)
+    await connection.execute(
+        f"UPDATE roads SET jsondata = jsonb_set(jsondata, '{{properties,x}}', {value})"
+    )
+    await connection.execute("COMMIT")
+    [state] = [s async for s in storage.states("roads", Query())]
+    await storage.run(lambda s: s.update("roads", [{**state.feature, "new": 1}]), "app")
+
+
+async def test_a_deep_document_is_read_cut_and_marked(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    await storage.run(lambda s: s.create("roads", [place("bad", 1), place("good", 1)]), "app")
+    await damage(connect.dsn, "roads", "bad", "depth")
+    await storage.run(lambda s: s.update("roads", [place("good", 2)]), "app")
+    await storage.resolve(HEAD)
+    page = await read_feed(
+        await line_of(storage, "main"),
+        FeedPosition(0),
+        FeedFilter(),
+        transactions_max=100,
+        features_max=100,
+    )
+    changes = [change.state for item in page.items for change in item.changes]
+    assert [state.id for state in changes if DAMAGED in state.feature] == ["bad"]
+    assert all(msgspec.json.decode(state.raw) == state.feature for state in changes)
+    assert [m.id for m in await storage.mismatches("roads", 9)] == ["bad"]
+    await storage.run(lambda s: s.update("roads", [place("bad", 3)]), "app")
+    [state] = [s async for s in storage.states("roads", Query(ids=("bad",)))]
+    assert DAMAGED not in state.feature

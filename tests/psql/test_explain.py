@@ -122,7 +122,9 @@ async def _fill(connection: Direct, features: int) -> None:
         await connection.execute("SELECT naksha_tx_start('app', $2, $1, false)", day, author)
 
     await start(DAYS[0] - timedelta(days=1), "author 0")
-    await connection.execute("SELECT naksha_collection_create('spots', '{\"pointsOnly\": true}')")
+    settings = json.dumps({"pointsOnly": True, "partitions": 16})
+    await connection.execute("SELECT naksha_collection_create('spots', $1)", settings)
+    await connection.execute("SELECT naksha_grow('roads')")
     for table in ("roads", "spots"):
         await connection.execute(
             f"INSERT INTO {table} (geo, jsondata) SELECT ST_SetSRID(ST_MakePoint((n * 7919 %% "
@@ -146,6 +148,9 @@ async def _fill(connection: Direct, features: int) -> None:
             )
         await connection.execute("COMMIT")
         await publish(connection)
+    await connection.execute(
+        "SELECT naksha_index_table(tbl, kind, points_only) FROM naksha_tables_to_index(NULL, 0)"
+    )
     await connection.execute("ANALYZE")
 
 
@@ -191,11 +196,11 @@ async def test_ids_touch_only_their_leaves(filled: Direct) -> None:
     ("part", "leaves"), [(Part(1, 16), "0"), (Part(3, 8), "45"), (Part(2, 3), "56789a")]
 )
 async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves: str) -> None:
-    layers = [statements.Source("roads", None)]
+    layers = [statements.Source("roads", None, partitions=16)]
     query = Query(part=part, limit=50)
     by_property = (SortKey(("properties", "n")),)
     for text, values in (
-        statements.states("roads", query, None),
+        statements.layered_states(layers, query),
         found_statement(layers, query, (), None),
         found_statement(layers, query, by_property, None),
     ):
@@ -446,11 +451,11 @@ async def test_the_library_plans_for_the_author_it_asks_for(storage: PsqlStorage
 
 
 async def test_every_partition_has_all_its_indices(filled: Direct) -> None:
-    """Those of a day made just now as well."""
+    """Once it is not small any more."""
     rows = await filled.fetch(
         "SELECT c.relname, array_agg(replace(i.indexrelid::regclass::text, c.relname, '') "
         "ORDER BY 1) AS indices FROM pg_class c LEFT JOIN pg_index i ON i.indrelid = c.oid "
-        "WHERE c.relkind = 'r' AND c.relname ~ '^(roads|places)_(p[0-9a-f]$|hst_|del$)' "
+        "WHERE c.relkind = 'r' AND c.relname ~ '^(roads|spots)_(p[0-9a-f]$|hst_|del$)' "
         "GROUP BY c.relname"
     )
     suffixes = {"_i", "_id", "_geo", "_txn", "_mrid", "_qrid", "_action", "_tags"}
@@ -463,7 +468,8 @@ async def test_every_partition_has_all_its_indices(filled: Direct) -> None:
 async def test_points_have_an_index_of_their_own_kind(filled: Direct) -> None:
     await filled.execute("BEGIN")
     await filled.execute("SELECT naksha_tx_start('app')")
-    await filled.execute("SELECT naksha_collection_create('points', '{\"pointsOnly\": true}')")
+    settings = json.dumps({"pointsOnly": True, "partitions": 16})
+    await filled.execute("SELECT naksha_collection_create('points', $1)", settings)
     found = await filled.fetch(
         "SELECT a.amname, count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
         "JOIN pg_am a ON a.oid = c.relam WHERE c.relname ~ '^points_p[0-9a-f]_geo$' GROUP BY 1"

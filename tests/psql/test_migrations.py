@@ -213,6 +213,8 @@ class Upgrade:
 
 async def test_writers_and_readers_go_on_during_an_upgrade(bare: str, changed_schema: None) -> None:
     storage = await PsqlStorage.open(bare, "test")
+    # The second state of a feature makes the day of the history.
+    await storage.run(lambda s: s.upsert("roads", [place("x", 0)]), "app")
     await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app")
     connection = await connect_to(bare)
     await by_force(connection, "DELETE FROM naksha_migration")
@@ -289,7 +291,7 @@ DROP INDEX naksha_tx_author_txn, naksha_tx_app_id_txn, naksha_tx_overlay_txn, na
 ALTER TABLE naksha_tx DROP COLUMN overlay CASCADE;
 ALTER TABLE naksha_pin DROP COLUMN guards;
 ALTER TABLE naksha_collection DROP COLUMN created_txn, DROP COLUMN overlay CASCADE,
-    DROP COLUMN base CASCADE, DROP COLUMN dropped_at CASCADE;
+    DROP COLUMN base CASCADE, DROP COLUMN dropped_at CASCADE, DROP COLUMN partitions CASCADE;
 CREATE TABLE naksha_tx_new_2020 (LIKE naksha_tx);
 DELETE FROM naksha_migration
 """
@@ -300,7 +302,8 @@ async def make_older(dsn: str) -> tuple[Version, list[Transaction]]:
     """A storage as it was before branches, its last version, and its log."""
     await set_up(dsn, installer.migrations())
     storage = await PsqlStorage.open(dsn, "test")
-    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app", "me")
+    info = CollectionInfo(id="roads", partitions=16)
+    await storage.run(lambda s: s.create_collection(info), "app", "me")
     await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app", "me")
     version = await storage.resolve(HEAD)
     log = await storage.transactions()
@@ -361,6 +364,42 @@ async def test_dropped_collections_of_an_older_storage_are_marked(database: str)
         await storage.run(lambda s: s.restore_collection("dropped"), "app")
         assert (await storage.collection("dropped")).delete_at == 0
     finally:
+        await storage.close()
+
+
+UNCOUNTED = """
+ALTER TABLE naksha_collection DROP COLUMN partitions CASCADE;
+DELETE FROM naksha_migration WHERE name LIKE '001%' OR name LIKE 'schema:%'
+"""
+"""Takes back the number of partitions: collections had sixteen, their overlays one."""
+
+
+async def test_collections_of_an_older_storage_have_sixteen_partitions(database: str) -> None:
+    storage = await PsqlStorage.open(database, "test")
+    info = CollectionInfo(id="roads", partitions=16)
+    await storage.run(lambda s: s.create_collection(info), "app")
+    await storage.run(lambda s: s.upsert("roads", [place("x", 1), place("y", 1)]), "app")
+    base = await storage.resolve(HEAD)
+    overlay = await storage.run(lambda s: s.new_overlay(), "app")
+    layers = [Layer(overlay, None), Layer(MAIN, base.txn)]
+    await storage.on_branch(layers).run(lambda s: s.upsert("roads", [place("x", 2)]), "app")
+    await storage.close()
+    connection = await connect_to(database)
+    await by_force(connection, UNCOUNTED)
+    storage = await PsqlStorage.open(database, "test")
+    try:
+        assert (await storage.collection("roads")).partitions == 16
+        branch = storage.on_branch(layers)
+        some = [place(f"f{n}", n) for n in range(40)]
+        for each in (storage, branch):
+            await each.run(lambda s: s.upsert("roads", some), "app")
+            assert await each.count("roads", Query()) == 42
+        rows = await connection.fetch("SELECT overlay, partitions FROM naksha_collection")
+        assert {tuple(row) for row in rows} == {(0, 16), (overlay, 1)}
+        await storage.run(lambda s: s.create_collection(CollectionInfo(id="new")), "app")
+        assert (await storage.collection("new")).partitions == 1
+    finally:
+        await connection.close()
         await storage.close()
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 import pytest
 
 from naksha.model.query import Query, States
@@ -20,7 +21,7 @@ from naksha.psql.driver import Direct
 from naksha.psql.reader import PsqlReader
 from naksha.spi.storage import WriteSession
 from naksha.testing.suite_support import point
-from tests.psql.support import Connect, until
+from tests.psql.support import Connect, begin, insert, until, until_blocked
 
 FIRST_DAY = datetime(2031, 3, 1, 12, tzinfo=UTC)
 Read = Callable[[PsqlReader, Version, str], Awaitable[list[int]]]
@@ -171,3 +172,37 @@ async def test_a_session_that_has_read_before(days: Days, read: str) -> None:
             assert await READS[read](session, version, uuid) == [1]
             await days.write()
     await other.close()
+
+
+async def test_new_features_make_no_day(days: Days, connect: Connect) -> None:
+    connection = await connect()
+    parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'roads_hst'::regclass"
+    await days.write()
+    assert await connection.fetchval(parts) == 0
+    await days.write()
+    assert await connection.fetchval(parts) == 1
+    assert await connection.fetchval("SELECT count(*) FROM roads_hst") == 1
+
+
+async def test_a_feature_that_comes_while_the_number_is_drawn_keeps_its_history(
+    connect: Connect,
+) -> None:
+    """It was not there to be locked, so no day was made for what it leaves behind."""
+    other, holder, writer = await connect(), await connect(), await connect()
+    await begin(other)
+    await insert(other, "roads", "x")
+    await holder.execute("SELECT pg_advisory_lock(last_value) FROM naksha_tx_object_id_seq")
+    await begin(writer)
+    writing = asyncio.create_task(
+        writer.execute("""SELECT naksha_upsert('roads', '{"id": "x", "properties": {"n": 1}}')""")
+    )
+    await until_blocked(holder, writer)
+    await other.execute("COMMIT")
+    await holder.execute("SELECT pg_advisory_unlock_all()")
+    with pytest.raises(asyncpg.SerializationError):
+        await writing
+    await writer.execute("ROLLBACK")
+    await begin(writer)
+    await writer.execute("""SELECT naksha_upsert('roads', '{"id": "x", "properties": {"n": 1}}')""")
+    await writer.execute("COMMIT")
+    assert await holder.fetchval("SELECT count(*) FROM roads_hst") == 1

@@ -13,6 +13,7 @@ import shapely
 from naksha.model.query import Bbox, Intersects, Query, States
 from naksha.psql import PsqlStorage
 from naksha.psql.driver import Direct
+from naksha.psql.growth import grow
 from naksha.psql.layers import sources_of
 from naksha.psql.statements import layered_states, leaf_of
 from naksha.testing.postgres import PostgresCluster
@@ -40,6 +41,7 @@ async def large(postgres_cluster: PostgresCluster, installed: str) -> AsyncItera
     """A branch of a larger collection, with some changes on either side."""
     dsn = postgres_cluster.create_database("large_branch", template=installed)
     storage = await PsqlStorage.open(dsn, "test")
+    assert await grow(storage._server, "roads")
     for start in range(0, FEATURES, 5_000):
         await put(storage, *(place(f"r{n}", n) for n in range(start, start + 5_000)))
     branch = await new_branch(storage)

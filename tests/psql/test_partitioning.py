@@ -319,6 +319,10 @@ async def test_cells_are_counted_through_the_index(
 ) -> None:
     txn = await write(storage, points(3000, random.Random(13)))
     await write(storage, points(500, random.Random(14)))
+    await connection.execute("SELECT naksha_grow('roads')")
+    await connection.execute(
+        "SELECT naksha_index_table(tbl, kind, points_only) FROM naksha_tables_to_index('roads', 0)"
+    )
     await connection.execute("ANALYZE roads; ANALYZE roads_hst")
     tables = {"head": ident("roads"), "hst": ident("roads_hst")}
     for name, types, values in (

@@ -32,6 +32,7 @@ async def kept(connection: Direct) -> list[asyncpg.Record]:
 
 async def test_a_leaf_has_one_plan_that_is_used_again(connect: Connect) -> None:
     connection = await connect()
+    await connection.execute("SELECT naksha_prepare_history('roads')")
     for n in range(3):
         await put(connection, "roads", "one", n=n)
     (plan,) = await kept(connection)
@@ -76,7 +77,7 @@ async def test_a_plan_outlives_a_rollback(connect: Connect) -> None:
 async def test_a_session_keeps_some_plans_only(storage: PsqlStorage, connect: Connect) -> None:
     async with storage.write("app") as session:
         for n in range(3):
-            await session.create_collection(CollectionInfo(id=f"c{n}"))
+            await session.create_collection(CollectionInfo(id=f"c{n}", partitions=16))
     connection = await connect()
     most = 0
     for n in range(3):
@@ -94,6 +95,7 @@ async def test_collections_of_the_same_name_in_two_storages(database: str) -> No
     for storage in storages:
         async with storage.write("setup") as session:
             await session.create_collection(CollectionInfo(id="places"))
+        await connection.execute(f"SELECT {storage.id}.naksha_prepare_history('places')")
     for n in range(2):
         for name in ("one", "two"):
             async with connection.transaction():

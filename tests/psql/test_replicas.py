@@ -93,7 +93,7 @@ async def storage(
 
 @pytest.fixture
 async def places(storage: PsqlStorage) -> Handle:
-    handle = await new_collection(storage)
+    handle = await new_collection(storage, partitions=16)
     await handle.create(*(point(f"f{n}", n=0) for n in range(30)))
     return handle
 

@@ -131,6 +131,7 @@ async def test_a_replica_answers_the_same_reads(
         await source.write()
         await same_everywhere(source, replica, "roads")
         await new_collection(source, replica, page)
+        await grown(source, replica, page)
         plain = await connect_to(clusters[1].dsn("store"))
         assert await no_identity(plain) == []
         plain.terminate()
@@ -155,6 +156,23 @@ async def new_collection(source: Aging, replica: PsqlStorage, page: Page) -> Non
     await until(page.is_copied)
     await source.write("places")
     await same_everywhere(source, replica, "places")
+
+
+async def grown(source: Aging, replica: PsqlStorage, page: Page) -> None:
+    assert (await source.storage.collection("roads")).partitions == 1
+    assert await source.plain.fetchval("SELECT naksha_is_published('roads')")
+    page.run("on the source, to grow a collection")
+    await source.write()
+
+    async def announced() -> bool:
+        return (await replica.collection("roads")).partitions == 16
+
+    await until(announced)
+    page.run("on the replica, after a collection has grown")
+    await source.write()
+    await until(page.is_copied)
+    await source.write()
+    await same_everywhere(source, replica, "roads")
 
 
 async def took_over(source: Aging, replica: PsqlStorage) -> None:

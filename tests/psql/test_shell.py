@@ -58,6 +58,7 @@ SCRIPT: list[tuple[str | None, list[Step]]] = [
 ]
 
 
+@pytest.mark.usefixtures("sixteen")
 @pytest.mark.parametrize("way", ["parent", "leaf", "psql"])
 async def test_the_shell_leaves_behind_what_the_library_does(
     storage: PsqlStorage,

@@ -94,6 +94,7 @@ async def test_a_geometry_in_the_query(storage: PsqlStorage, places: Handle) -> 
 # ---- Cutting -------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("sixteen")
 async def test_a_large_head_is_cut_by_leaf_and_needs_no_history(
     storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ async def test_no_partition_known_is_no_reason_to_leave_history_out() -> None:
     assert cut(3, 9, []) == [(3, 9, LEAVES)]
 
 
+@pytest.mark.usefixtures("sixteen")
 async def test_many_cuts_still_give_each_state_once(
     storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +177,7 @@ async def test_many_cuts_still_give_each_state_once(
     assert len(await storage.plan("places", Query(states=States.ALL))) > 40
 
 
+@pytest.mark.usefixtures("sixteen")
 async def test_a_small_collection_is_one_split_and_a_check_has_each_leaf(
     storage: PsqlStorage, places: Handle
 ) -> None:

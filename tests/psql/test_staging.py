@@ -229,10 +229,11 @@ async def test_tables_are_those_of_a_normal_collection(
     storage: PsqlStorage, connect: Connect, points_only: bool
 ) -> None:
     features = [point(f"f{n}") for n in range(100)]
-    normal = await new_collection(storage, id="normal", points_only=points_only)
+    normal = await new_collection(storage, id="normal", points_only=points_only, partitions=16)
     await normal.create(*features)
-    await written(storage, CollectionInfo(id="bulk", points_only=points_only), features)
-    await new_collection(storage, id="empty", points_only=points_only)
+    wanted_16 = CollectionInfo(id="bulk", points_only=points_only, partitions=16)
+    await written(storage, wanted_16, features)
+    await new_collection(storage, id="empty", points_only=points_only, partitions=16)
     await written(storage, "empty", features)
     connection = await connect()
     wanted = await catalog_of(connection, "normal")

@@ -98,6 +98,7 @@ async def test_what_a_users_trigger_writes_is_versioned(
     await check_log(shell)
 
 
+@pytest.mark.usefixtures("sixteen")
 @pytest.mark.parametrize("writer", [by_library, by_plain_sql])
 @pytest.mark.parametrize("scope", ["STATEMENT", "ROW"])
 async def test_triggers_of_statements_and_leaves_are_versioned_too(
@@ -194,6 +195,7 @@ async def make_outdated(shell: Direct) -> int:
     return len(definitions)
 
 
+@pytest.mark.usefixtures("sixteen")
 async def test_an_older_storage_gets_new_triggers_when_it_is_opened(
     bare: str, shell: Direct
 ) -> None:

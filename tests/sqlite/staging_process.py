@@ -17,7 +17,7 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
-from naksha.sqlite import SqliteStorage, collections
+from naksha.sqlite import SqliteStorage, kept
 from naksha.testing.given import given_batch
 from naksha.testing.suite_support import point
 
@@ -43,7 +43,7 @@ async def apply(storage: SqliteStorage, what: str, job: str) -> None:
     parts = msgspec.json.decode(sys.stdin.readline(), type=list[StagedPart])
     if what == "die":
         # The last thing that is done: all rows are written, nothing is committed.
-        setattr(collections, "create_indices", _die)  # noqa: B010 - it is not what it was
+        setattr(kept, "keep", _die)  # noqa: B010 - it is not what it was
     write = StagedWrite(job=job, info=INFO, mode=WriteMode.CREATE, app_id="test")
     say(await storage.apply_staged(write, parts))
 

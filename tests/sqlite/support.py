@@ -22,12 +22,13 @@ assert SHELL is not None, "the tests need the program sqlite3"
 
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[SqliteStorage]:
-    """A new storage with the collections `roads` and `places`."""
+    """A new storage with the collections `roads` and `places`, and a view of the former."""
     storage = await SqliteStorage.open(path, "test", number=7)
     try:
         async with storage.write("setup") as session:
             await session.create_collection(CollectionInfo(id="roads"))
             await session.create_collection(CollectionInfo(id="places"))
+        await storage.add_view("roads")
         yield storage
     finally:
         await storage.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from naksha.sqlite.files import connect
 from naksha.sqlite.layers import MAIN_ONLY, Layers, readable
 from naksha.sqlite.log import statement_of
 from naksha.sqlite.rows import collection_of
-from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.sql import queries
 from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_support import Handle, point, with_xyz
 from tests.sqlite.support import opened
@@ -40,6 +42,9 @@ SELECTIVE = {
     "page": Query(limit=10),
     "page of a box": Query(limit=10, spatial=Bbox(0, 0, 1, 1)),
 }
+
+WHOLE = "SEARCH s USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+"""The step that reads all rows of a collection, and of no other."""
 
 SCANNING = {
     "app": Query(app_ids=("app",)),
@@ -79,15 +84,21 @@ def plan_of(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY
 
 
 def scans(path: Path, query: Query, at: int | None, layers: Layers = MAIN_ONLY) -> list[str]:
-    """The steps of the plan that read a table of features from end to end."""
+    """The steps of the plan that read all rows of a collection, or more."""
     # A tree is searched by its own rules, and shown as a scan with an index. All that came before
     # a version is half of the history or more, index or not.
+    steps = plan_of(path, query, at, layers)
+    assert not [step for step in steps if step.startswith(("SCAN s", "BLOOM"))], steps
+    pages = query.limit is not None and query.spatial is None
     return [
         step
-        for step in plan_of(path, query, at, layers)
-        if step == "SCAN s"
-        or step.startswith("SCAN s USING INTEGER")
-        or step.endswith("_txn (txn<?)")
+        for step in steps
+        if step.startswith("SEARCH s ")
+        and (
+            step == WHOLE
+            or (step.endswith("(t=?)") and not (pages and "_id " in step))
+            or step.endswith("_txn (t=? AND txn<?)")
+        )
     ]
 
 
@@ -105,7 +116,7 @@ async def test_no_scan(filled: tuple[Path, int], query: Query, past: bool, state
 async def test_what_has_no_index(filled: tuple[Path, int], query: Query, states: States) -> None:
     """The exceptions that docs/sqlite.md names."""
     path, _ = filled
-    assert scans(path, msgspec.structs.replace(query, states=states), None) == ["SCAN s"]
+    assert scans(path, msgspec.structs.replace(query, states=states), None) == [WHOLE]
 
 
 async def test_a_box_of_all_states_is_asked_of_three_trees(filled: tuple[Path, int]) -> None:
@@ -114,21 +125,21 @@ async def test_a_box_of_all_states_is_asked_of_three_trees(filled: tuple[Path, i
     for at in (None, txn):
         plan = plan_of(path, Query(spatial=Bbox(0, 0, 1, 1), states=States.ALL), at)
         assert len([step for step in plan if step.startswith("SCAN b VIRTUAL TABLE INDEX 2")]) == 3
-        assert "SEARCH s USING INDEX naksha_1_hst_action (action=?)" in plan
+        assert "SEARCH s USING INDEX naksha_hst_action (t=? AND action=?)" in plan
 
 
 async def test_a_whole_version_reads_only_what_was_valid(filled: tuple[Path, int]) -> None:
     """HEAD from end to end, but of the history only what the tree gives."""
     path, txn = filled
-    assert scans(path, Query(), None) == ["SCAN s"]
-    assert scans(path, Query(), txn) == ["SCAN s"]
+    assert scans(path, Query(), None) == [WHOLE]
+    assert scans(path, Query(), txn) == [WHOLE]
 
 
 async def test_deleted_features_of_a_version(filled: tuple[Path, int]) -> None:
     path, txn = filled
     assert scans(path, Query(states=States.DELETED, ids=("k1",)), txn) == []
     plan = plan_of(path, Query(states=States.DELETED), txn)
-    assert any("roads_hst" not in step and "_hst_action" in step for step in plan), plan
+    assert any("_hst_action (t=? AND action=?" in step for step in plan), plan
 
 
 @pytest.mark.parametrize("kind", States)
@@ -140,7 +151,7 @@ async def test_replaced_states_are_found_by_what_ended_them(
     query = Query(replaced_since=txn - 1, states=kind)
     (step,) = plan_of(path, query, txn if past else None)
     assert step.startswith("SEARCH s USING INDEX")
-    assert "_hst_next (txn_next>" in step
+    assert "_hst_next (t=? AND txn_next>" in step
 
 
 async def test_states_that_began_since_are_found_by_their_beginning(
@@ -149,7 +160,9 @@ async def test_states_that_began_since_are_found_by_their_beginning(
     path, txn = filled
     plan = plan_of(path, Query(txn_from=txn), txn)
     found = [step for step in plan if step.startswith("SEARCH s USING INDEX")]
-    assert ["_head_txn (txn>" in found[0], "_hst_txn (txn>? AND txn<?)" in found[1]] == [True] * 2
+    assert ["_head_txn (t=? AND txn>" in found[0], "_hst_txn (t=? AND txn>" in found[1]] == [
+        True
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -167,9 +180,8 @@ async def test_a_write_looks_up_what_is_staged(filled: tuple[Path, int], name: s
     """And does not read all of HEAD for it."""
     connection = connect(filled[0])
     connection.execute(queries()["stage_table"])
-    slots = {"columns": queries()["state_columns"], "old_columns": queries()["old_columns"]}
-    text = sql(name, **collection_of(connection, "roads").tables, **slots)
-    values = (1,) * text.count("?")
+    text = queries()[name]
+    values = (1,) * max((int(n) for n in re.findall(r"\?(\d)", text)), default=0)
     rows = connection.execute("EXPLAIN QUERY PLAN " + text, values).fetchall()
     connection.close()
     steps = [str(row[3]) for row in rows]
@@ -178,6 +190,16 @@ async def test_a_write_looks_up_what_is_staged(filled: tuple[Path, int], name: s
         ["SCAN s"],
     )
     assert any(step.startswith("SEARCH") for step in steps), steps
+
+
+async def test_the_connection_that_made_the_file_plans_like_others(storage: SqliteStorage) -> None:
+    def plan(connection: sqlite3.Connection) -> list[str]:
+        levels = readable(connection, MAIN_ONLY, collection_of(connection, "roads"), None)
+        text, values = statements.states(levels, SELECTIVE["tags"])
+        return [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + text, values)]
+
+    found = await storage._writer.task(plan)
+    assert "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)" in found, found
 
 
 @pytest.fixture(scope="module")

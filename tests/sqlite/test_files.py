@@ -13,21 +13,25 @@ from pathlib import Path
 import pytest
 
 import naksha
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     InvalidArgument,
+    LimitExceeded,
     NakshaError,
     NotFound,
     NotSupported,
     ReadOnly,
     Unavailable,
 )
+from naksha.model.query import Bbox, Query
 from naksha.model.version import AtSeq
 from naksha.spi.locations import path_of
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.errors import Locked
 from naksha.sqlite.files import SCHEMA_VERSION
+from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_concurrency import check_history, check_log
-from naksha.testing.suite_support import Handle, ids_of, point
+from naksha.testing.suite_support import APP, Handle, ids_of, point
 from tests.sqlite import out_of_room
 from tests.sqlite.support import rows, shell
 
@@ -284,3 +288,37 @@ async def test_a_file_is_opened_read_only(storage: SqliteStorage, path: Path) ->
     with pytest.raises(NotFound):
         await SqliteStorage.open(path.with_name("none"), read_only=True)
     assert not path.with_name("none").exists()
+
+
+async def test_collections_and_branches_are_rows(storage: SqliteStorage, path: Path) -> None:
+    """No connection has to read the schema again when they come and go."""
+    before = rows(path, "PRAGMA schema_version")
+    for name in ("one", "two"):
+        info = CollectionInfo(id=name)
+        await storage.run(lambda s, info=info: s.create_collection(info), APP)  # type: ignore[misc]
+    one = Handle(storage, "one")
+    await one.create(point("a"))
+    await (await branch_of(storage)).on(one).update(point("a", n=1))
+    writer = await storage.bulk_writer(CollectionInfo(id="three"), APP)
+    await writer.add([point("b")])
+    await writer.commit()
+    await storage.run(lambda s: s.drop_collection("one"), APP)
+    await storage.maintain()
+    assert rows(path, "PRAGMA schema_version") == before
+    assert ids_of(await Handle(storage, "three").live()) == ["b"]
+
+
+async def test_table_numbers_end_where_trees_are_not_exact(
+    storage: SqliteStorage, path: Path
+) -> None:
+    def near_the_end(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE naksha_storage SET last_table = ?", (2**22 - 2,))
+
+    await storage._writer.task(near_the_end)
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="last")), APP)
+    last = Handle(storage, "last")
+    await last.create(point("a"), point("b", 20, 20))
+    assert ids_of(await last.states(Query(spatial=Bbox(8, 50, 9, 51)))) == ["a"]
+    assert await storage.mismatches("last", 10) == []
+    with pytest.raises(LimitExceeded, match="takes no more"):
+        await storage.run(lambda s: s.create_collection(CollectionInfo(id="more")), APP)

@@ -196,7 +196,7 @@ async def test_history_off_keeps_none(storage: SqliteStorage, path: Path) -> Non
     change = CollectionChange(history_enabled=False)
     await roads.write(lambda s: s.change_collection("roads", change))
     shell(path, SET.format("n", 2), "DELETE FROM roads")
-    assert rows(path, "SELECT count(*) FROM roads_hst") == [(0,)]
+    assert rows(path, "SELECT count(*) FROM naksha_hst") == [(0,)]
     assert ids_of(await roads.deleted()) == ["a"]
 
 
@@ -232,26 +232,25 @@ async def test_an_open_session_waits_or_is_overtaken(storage: SqliteStorage, pat
 
 
 REFUSED = {
-    "UPDATE roads SET geo = x'00'": "geometry",
-    "UPDATE roads SET geometry = NULL": "geometry",
-    "UPDATE roads SET west = 1": "geometry",
+    "UPDATE roads SET geo = x'00'": "Only geometry",
+    "UPDATE roads SET west = 1": "Only geometry",
     "UPDATE roads SET jsondata = json_set(jsondata, '$.geometry', json('{}'))": "geometry",
     "UPDATE roads SET jsondata = '{'": "not JSON",
     "UPDATE roads SET jsondata = '[]'": "object",
     'UPDATE roads SET jsondata = \'{"id": "a", "properties": 1}\'': "properties",
     "UPDATE roads SET jsondata = json_set(jsondata, '$.id', 'z')": "id",
-    "UPDATE roads SET version = 9": "Only jsondata",
-    "UPDATE roads SET id = 'z'": "Only jsondata",
-    "INSERT INTO roads (jsondata, geo) VALUES ('{\"id\": \"z\"}', x'00')": "geometry",
+    "UPDATE roads SET version = 9": "Only geometry and jsondata",
+    "UPDATE roads SET id = 'z'": "Only geometry and jsondata",
+    "INSERT INTO roads (jsondata, geo) VALUES ('{\"id\": \"z\"}', x'00')": "Only id, geometry",
     "INSERT INTO roads (jsondata) VALUES ('{}')": "id",
     "INSERT INTO roads (jsondata) VALUES ('{\"id\": 1}')": "id",
     'INSERT INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
     'INSERT OR REPLACE INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
-    'REPLACE INTO roads (n, jsondata) VALUES (1, \'{"id": "z"}\')': "Only jsondata",
+    'REPLACE INTO roads (n, jsondata) VALUES (1, \'{"id": "z"}\')': "Only id, geometry",
     'INSERT OR IGNORE INTO roads (jsondata) VALUES (\'{"id": "a"}\')': "exists",
-    'INSERT INTO roads (n, jsondata) VALUES (-1, \'{"id": "z"}\')': "Only jsondata",
-    'REPLACE INTO roads (n, jsondata) VALUES (-1, \'{"id": "z"}\')': "Only jsondata",
-    'INSERT INTO roads (n, jsondata) VALUES (99, \'{"id": "z"}\')': "Only jsondata",
+    'INSERT INTO roads (n, jsondata) VALUES (-1, \'{"id": "z"}\')': "Only id, geometry",
+    'REPLACE INTO roads (n, jsondata) VALUES (-1, \'{"id": "z"}\')': "Only id, geometry",
+    'INSERT INTO roads (n, jsondata) VALUES (99, \'{"id": "z"}\')': "Only id, geometry",
     f"UPDATE roads SET jsondata = json_set(jsondata, '$.properties.\"{XYZ}\".tags[0]', 1)": "tags",
     "INSERT INTO roads (jsondata) VALUES "
     f'(\'{{"id": "z", "properties": {{"{XYZ}": {{"tags": ["a", "a"]}}}}}}\')': "tags",
@@ -260,10 +259,14 @@ REFUSED = {
         "twice"
     ),
     'UPDATE roads SET jsondata = replace(jsondata, \'"n":2\', \'"n":"\\ud800"\')': "as they are",
-    "DELETE FROM roads_hst": "not allowed",
-    "UPDATE roads_hst SET txn = 1": "not allowed",
-    "DELETE FROM roads_del": "not allowed",
-    "INSERT INTO roads_meta VALUES ('x', '{}')": "not allowed",
+    "DELETE FROM naksha_hst": "not allowed",
+    "UPDATE naksha_hst SET txn = 1": "not allowed",
+    "DELETE FROM naksha_del": "not allowed",
+    "INSERT INTO naksha_meta VALUES (1, 'x', '{}')": "not allowed",
+    "DELETE FROM naksha_head": "not allowed",
+    "UPDATE naksha_head SET jsondata = '{}'": "not allowed",
+    "INSERT INTO naksha_ids VALUES (1, 'x')": "not allowed",
+    "INSERT INTO naksha_incomplete VALUES (1, 1)": "not allowed",
     "DELETE FROM naksha_tx": "not allowed",
     "UPDATE naksha_version SET seq_ts = 1": "not allowed",
     "UPDATE naksha_storage SET id = 'mine'": "not allowed",

@@ -31,8 +31,8 @@ async def test_they_follow_the_library(storage: SqliteStorage, path: Path) -> No
     await roads.create(features[1])
     await roads.purge("k2")
     await check(roads, "k3")
-    assert rows(path, "SELECT tag FROM naksha_gone_tag_1") == [("t",), ("t3",)]
-    assert rows(path, "SELECT count(*) FROM naksha_gone_1") == [(1,)]
+    assert rows(path, "SELECT tag FROM naksha_gone_tag") == [("t",), ("t3",)]
+    assert rows(path, "SELECT count(*) FROM naksha_gone") == [(1,)]
 
 
 async def test_they_follow_a_branch(storage: SqliteStorage) -> None:
@@ -58,6 +58,13 @@ async def test_they_follow_the_shell(storage: SqliteStorage, path: Path) -> None
 
 
 async def test_a_removed_collection_takes_them_along(storage: SqliteStorage, path: Path) -> None:
+    for name in ("roads", "places"):
+        handle = Handle(storage, name)
+        await handle.create(*(with_xyz(point(f"k{n}", n, n), tags=["t"]) for n in range(4)))
+        await handle.delete("k0")
     await storage.run(lambda s: s.drop_collection("roads", delete_at=1), "app")
     await storage.maintain()
-    assert rows(path, "SELECT name FROM sqlite_master WHERE name LIKE 'naksha_gone%_1%'") == []
+    for table in ("head", "del", "hst", "tag", "gone_tag", "past_tag", "box", "gone", "past"):
+        found = rows(path, f"SELECT DISTINCT n >> 40 FROM naksha_{table}")
+        assert found == [(2,)], table
+    assert rows(path, "SELECT * FROM naksha_trash") == []

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import shutil
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
-from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import InvalidArgument
+from naksha.model.collection import CollectionChange
+from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq
@@ -21,22 +25,33 @@ from naksha.testing.branch_support import branch_of
 from naksha.testing.suite_concurrency import check_history
 from naksha.testing.suite_support import APP, Handle, ids_of, point
 from tests.sqlite.support import ShellError, rows, shell
+from tests.sqlite.upgrade_record import record
 
 DUMP = Path(__file__).parent / "data" / "schema_1.dump"
 """A storage of schema 1, as the program sqlite3 dumps it: the collection `roads` with three
 features, of which one was updated and one deleted, and a pin."""
+BRANCHES = {
+    "one": [(1, None), (0, 2026053000000000002)],
+    "two": [(2, None), (1, 2026053000000000007), (0, 2026053000000000002)],
+}
+"""The branches of the file of schema 6: overlays, each with the transaction that it is read at."""
 
 
 @pytest.fixture
 def old(path: Path) -> Path:
-    """A file of schema 1, in the mode that files of any release are in."""
+    """A file of schema 1."""
+    make(path, DUMP.read_text(), 1)
+    return path
+
+
+def make(path: Path, dump: str, version: int) -> None:
+    """Make a file out of a dump, in the mode that files of any release are in."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript(DUMP.read_text())
+    connection.executescript(dump)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    return path
 
 
 def schema_of(path: Path) -> list[tuple[str, str]]:
@@ -109,16 +124,47 @@ async def test_old_and_new_files_have_the_same_schema(old: Path, tmp_path: Path)
     assert [entry for entry in schema_of(old) if entry in new] == new
 
 
-async def test_old_and_new_collections_have_the_same_tables_and_indices(
-    old: Path, tmp_path: Path
+async def test_a_file_of_schema_6_reads_as_it_did(path: Path) -> None:
+    """Everything that the release before returned, at every version and on every branch."""
+    data = DUMP.parent
+    make(path, gzip.decompress((data / "schema_6.dump.gz").read_bytes()).decode(), 6)
+    expected = msgspec.json.decode(gzip.decompress((data / "schema_6.json.gz").read_bytes()))
+    storage = await SqliteStorage.open(path, "town")
+    try:
+        found = msgspec.json.decode(msgspec.json.encode(await record(storage, BRANCHES)))
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert found[key] == expected[key], key
+        for info in await storage.collections():
+            assert await storage.mismatches(info.id, 10) == []
+    finally:
+        await storage.close()
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(path, "PRAGMA auto_vacuum") == [(2,)]
+    tables = [name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    assert [name for name in tables if not name.startswith(("naksha_", "sqlite_"))] == []
+    views = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'view'")}
+    assert {"roads", "places", "old:name-1", "bin", "reborn", "feature"} <= views
+    shell(path, "DELETE FROM roads WHERE id = 'k7'", "DELETE FROM feature WHERE id = 'f'")
+
+
+async def test_an_upgrade_without_room_is_refused(
+    old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh = tmp_path / "fresh.naksha"
-    await (await SqliteStorage.open(old)).close()
-    storage = await SqliteStorage.open(fresh)
-    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), APP)
-    await storage.close()
-    text = "SELECT type, name FROM sqlite_master WHERE name LIKE 'roads%' OR name GLOB '*_1*'"
-    assert sorted(rows(old, text)) == sorted(rows(fresh, text))
+    size = old.stat().st_size
+
+    def usage(_: object) -> Any:
+        return SimpleNamespace(free=3 * size - 1)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(Unavailable, match=f"needs {3 * size} bytes"):
+        await SqliteStorage.open(old)
+    assert rows(old, "PRAGMA user_version") == [(1,)]
+
+
+async def test_an_old_file_is_not_opened_read_only(old: Path) -> None:
+    with pytest.raises(NotSupported, match="open it once without read_only"):
+        await SqliteStorage.open(old, read_only=True)
 
 
 async def test_several_at_once_upgrade_it_once(old: Path) -> None:

@@ -197,6 +197,17 @@ def fork_storage(
         typer.echo(json.dumps(forked) if as_json else "\n".join(lines_of(forked)))
 
 
+@storages.command("view")
+def view_collection(location: Location, collection: str) -> None:
+    """Add a view to a file that is named like a collection, to edit it in the program sqlite3."""
+    from naksha.cli.failures import readable
+
+    with readable():
+        from naksha.cli.storages import add_view
+
+        add_view(location, collection)
+
+
 app.add_typer(
     typer.Typer(
         cls=JobGroup, help="Jobs on Spark: each runs in a process of its own; Ctrl-C cancels it."

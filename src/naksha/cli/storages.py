@@ -1,18 +1,27 @@
-"""The commands `storage list`, `storage show` and `storage fork`."""
+"""The commands `storage list`, `storage show`, `storage fork` and `storage view`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from naksha.cli.hub import with_hub
 from naksha.hub.hub import Hub
+from naksha.model.errors import NotSupported
 from naksha.model.identity import StorageIdentity
 from naksha.spi.locations import redacted
 from naksha.spi.opening import fork_storage, open_storage
 
 _UNKNOWN = "-"
+
+
+@runtime_checkable
+class HasViews(Protocol):
+    """A storage with views for writers without the library."""
+
+    async def add_view(self, collection: str) -> None:
+        """Make a view that is named like a collection."""
 
 
 def storage_lines(arguments: Sequence[str]) -> list[str]:
@@ -44,6 +53,18 @@ def shown_storage(location: str, schema: str | None) -> dict[str, Any]:
 def forked_storage(location: str, schema: str | None, id: str | None) -> dict[str, Any]:
     """The same of a storage that has been given an id and a number of its own."""
     return _to_json(asyncio.run(fork_storage(location, id, **_options(schema))))
+
+
+def add_view(location: str, collection: str) -> None:
+    """Add a view that is named like a collection."""
+
+    async def add() -> None:
+        async with open_storage(location, must_exist=True) as storage:
+            if not isinstance(storage, HasViews):
+                raise NotSupported("Only files have views; PostgreSQL has a table of that name")
+            await storage.add_view(collection)
+
+    asyncio.run(add())
 
 
 def lines_of(storage: dict[str, Any]) -> list[str]:

@@ -72,6 +72,7 @@ def collection_of(space: Space, properties: dict[str, Any]) -> CollectionInfo:
         author=_text(told, "author"),
         optimal_partitioning=_flag(told, "optimalPartitioning", False),
         points_only=_flag(told, "pointsOnly", False),
+        partitions=_partitions(told),
     )
 
 
@@ -125,3 +126,10 @@ def _days(told: dict[str, Any]) -> int:
     if not isinstance(days, int) or isinstance(days, bool) or days < 0:
         raise InvalidArgument("maxAge is a number of days", field="properties.collection.maxAge")
     return days
+
+
+def _partitions(told: dict[str, Any]) -> int:
+    partitions = told.get("partitions", 1)
+    if isinstance(partitions, bool) or partitions not in (1, 16):
+        raise InvalidArgument("partitions is 1 or 16", field="properties.collection.partitions")
+    return int(partitions)

@@ -4,6 +4,7 @@ what a client sent, which must be looked at."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -30,9 +31,11 @@ _decode: Final = msgspec.json.Decoder(_Feature).decode
 
 def placed(states: Sequence[State]) -> tuple[list[State], Shapes]:
     """Those of the states that have a geometry, and the shapes of these."""
-    geometries = [bytes(_decode(state.raw).geometry) for state in states]
+    geometries = [bytes(state.decoded_by(_decode).geometry) for state in states]
     some = [state for state, text in zip(states, geometries, strict=True) if text != _NULL]
-    return some, shapes_of([text for text in geometries if text != _NULL])
+    shapes = shapes_of([text for text in geometries if text != _NULL])
+    readable = ~shapely.is_missing(shapes)
+    return [*compress(some, readable)], shapes[readable]
 
 
 def shape_of(state: State) -> shapely.Geometry | None:

@@ -16,6 +16,7 @@ import msgspec
 from naksha.hub import resources
 from naksha.hub.resources import Resource
 from naksha.hub.rights import Condition, Right, Scope, forbidden
+from naksha.model.errors import StorageCorrupt
 from naksha.model.query import And, Op, Or, Predicate, Query, Test
 from naksha.model.state import XYZ, State
 
@@ -97,8 +98,8 @@ def marks_of(state: State) -> Marks:
     """Those of a state. A handler may have made it without a namespace, or with a strange one: it
     has no marks then but its id, and few rights are about that."""
     try:
-        properties = _decode(state.raw).properties
-    except msgspec.DecodeError:
+        properties = state.decoded_by(_decode).properties
+    except (msgspec.DecodeError, StorageCorrupt):
         properties = None
     if properties is None:
         return Marks(state.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -62,7 +63,7 @@ def shaped(states: Sequence[State], shaping: Shaping) -> list[State]:
     selects = selection is not None and not selection.keeps_all
     if not selects and not shaping.changes_geometry:
         return [*states]
-    features = [_decode_members(state.raw) for state in states]
+    features = [state.decoded_by(_decode_members) for state in states]
     reshaped = _reshape(features, shaping) if shaping.changes_geometry else _Reshaped(set(), set())
     kept = [place for place in range(len(states)) if place not in reshaped.vanished]
     if not selects:
@@ -94,6 +95,8 @@ def _reshape(features: list[Members], shaping: Shaping) -> _Reshaped:
     """Replaces geometries where they lie."""
     places = [place for place, each in enumerate(features) if _has_geometry(each)]
     before = shapes_of([bytes(features[place]["geometry"]) for place in places])
+    readable = ~shapely.is_missing(before)
+    places, before = [*compress(places, readable)], before[readable]
     after = before
     if shaping.clip is not None:
         after = clipped(after, shaping.clip)
@@ -113,8 +116,9 @@ def _has_geometry(feature: Members) -> bool:
 
 
 def shapes_of(geometries: Sequence[bytes]) -> Shapes:
-    """GeoJSON geometries of a storage as shapes, with every double as it is."""
-    shapes: Shapes = shapely.from_geojson(np.array(geometries, dtype=object))
+    """GeoJSON geometries of a storage as shapes, with every double as it is; None for those that
+    are damaged."""
+    shapes: Shapes = shapely.from_geojson(np.array(geometries, dtype=object), on_invalid="ignore")
     return shapes
 
 

@@ -150,7 +150,7 @@ def _first(ranked: list[Ranked], count: int) -> list[Ranked]:
 
 
 def _values(state: State, keys: Sequence[SortKey]) -> list[Any]:
-    feature = msgspec.json.decode(state.raw)
+    feature = state.feature
     return [_at(feature, key.path) for key in keys]
 
 

@@ -31,7 +31,9 @@ from naksha.spi.storage import Storage, WriteSession
 
 H = TypeVar("H", bound=HubObject)
 _log: Final = logging.getLogger(__name__)
-_SETTINGS: Final = ("history_enabled", "max_age", "id_prefix", "author", "optimal_partitioning")
+_SETTINGS: Final = (
+    *("history_enabled", "max_age", "id_prefix", "author", "optimal_partitioning", "partitions"),
+)
 """What can be changed of a collection that is there."""
 
 
@@ -181,6 +183,8 @@ async def _change_settings(
         for name in _SETTINGS
         if getattr(each.collection, name) != getattr(earlier, name)
     }
+    if different.get("partitions") == 1:
+        del different["partitions"]  # They do not become fewer.
     if not different:
         return
     change = CollectionChange(**different)

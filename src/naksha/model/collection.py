@@ -17,7 +17,8 @@ class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     (epoch ms, 0 = never) maintenance removes the collection, which is usable until then. A dropped
     collection has the time in `dropped_at` (0 = not dropped): it is hidden, and can be restored
     until `delete_at`. `dropped_at` and the three estimates, which maintenance refreshes, are
-    ignored on input.
+    ignored on input. `partitions` is the number of tables that PostgreSQL keeps the current states
+    in: 1, or 16 once the collection has grown.
     """
 
     id: str
@@ -33,11 +34,12 @@ class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     estimated_feature_count: int = -1
     byte_size: int = -1
     compressed_size: int = -1
+    partitions: int = 1
 
 
 class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A change of a collection's settings; what is UNSET stays as it is. `delete_at` schedules the
-    removal of the collection, 0 cancels it."""
+    removal of the collection, 0 cancels it; `partitions` only grows, to 16."""
 
     max_age: int | msgspec.UnsetType = msgspec.UNSET
     history_enabled: bool | msgspec.UnsetType = msgspec.UNSET
@@ -45,3 +47,4 @@ class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     author: str | msgspec.UnsetType | None = msgspec.UNSET
     optimal_partitioning: bool | msgspec.UnsetType = msgspec.UNSET
     delete_at: int | msgspec.UnsetType = msgspec.UNSET
+    partitions: int | msgspec.UnsetType = msgspec.UNSET

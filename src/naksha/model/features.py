@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from naksha.model.damage import DAMAGED
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.garbage import uncollected
 from naksha.model.geometry import encode_geometries
@@ -33,7 +34,6 @@ from naksha.model.limits import (
 )
 from naksha.model.names import text_problem
 from naksha.model.problems import Broken, Problem, invalid_feature, readable_id
-from naksha.model.state import DAMAGED
 from naksha.model.tags import checked_tags
 
 NAMESPACE: Final = "@ns:com:here:xyz"

@@ -61,6 +61,16 @@ def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
     return shapes, plain
 
 
+def stored_shapes(wkbs: Sequence[bytes | None]) -> Shapes:
+    """The shapes of geometries that a storage keeps; None for those that cannot be read."""
+    shapes = read_shapes(np.array(wkbs, dtype=object))
+    numbers, owners = shapely.get_coordinates(shapes, include_z=True, return_index=True)
+    bad = ~np.isfinite(numbers[:, :2]).all(axis=1)
+    bad |= np.asarray(shapely.has_z(shapes))[owners] & ~np.isfinite(numbers[:, 2])
+    shapes[owners[bad]] = None
+    return shapes
+
+
 def geojson_like(wkb: bytes) -> dict[str, Any]:
     """The geometry as GeoJSON would have it, whatever it holds, to be looked at by the rules.
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from naksha.model.damage import DAMAGED, UNREADABLE, decode_feature
+
+T = TypeVar("T")
 XYZ: Final = "@ns:com:here:xyz"
 """Key of the namespace inside `properties`."""
 CONFLICTING: Final = "@ns:naksha:conflicting"
 """Member of a feature on a branch for solving conflicts, true until somebody writes the feature."""
-
-DAMAGED: Final = "@ns:naksha:damaged"
-"""Member of a feature whose geometry cannot be read: its `field` and the `problem`. It is never
-stored."""
 
 
 class Heading(msgspec.Struct, frozen=True, gc=False):
@@ -47,13 +47,26 @@ class State(msgspec.Struct, eq=False, gc=False):
     @property
     def feature(self) -> dict[str, Any]:
         """The whole GeoJSON feature, geometry and namespace included."""
-        if self._feature is None:
-            self._feature = msgspec.json.decode(self.raw)
-        return self._feature
+        return self.mend() if self._feature is None else self._feature
+
+    def mend(self) -> dict[str, Any]:
+        """Parse the feature, and replace bytes that cannot be read by what is left of them."""
+        self._feature = feature = decode_feature(self.raw)
+        if DAMAGED in feature:
+            self.raw = msgspec.json.encode(feature)
+        return feature
 
     def heading(self) -> Heading:
         """The most important parts of the namespace, without parsing the rest."""
-        return _decode_heading(self.raw).properties.xyz
+        return self.decoded_by(_decode_heading).properties.xyz
+
+    def decoded_by(self, decode: Callable[[bytes], T]) -> T:
+        """The parts of the feature that a decoder knows; of a damaged one, what is left of them."""
+        try:
+            return decode(self.raw)
+        except UNREADABLE:
+            self.mend()
+            return decode(self.raw)
 
     @property
     def xyz(self) -> dict[str, Any]:

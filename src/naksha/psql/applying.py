@@ -57,6 +57,9 @@ AT_ONCE: Final = 20_000
 """Features written by one statement, if they are not larger than STAGED_CHUNK_BYTES together. More
 than that close the gate first: to lock each of them would take as long as to write it, and to be
 overtaken after that would be a pity."""
+FILL_FEATURES_MIN: Final = 10_000
+"""Features from which on a collection that is new or empty is filled by the bulk path, which leaves
+it with sixteen partitions: a small one stays light."""
 CHUNK: Final = 5_000
 """Features written by one statement behind the gate."""
 
@@ -243,7 +246,8 @@ class _Applying:
             )
             check_settings(staged, wanted)
         features = sum(sum(part.counts) for part in parts)
-        if is_empty and features and not any(row["has_locks"] for row in rows):
+        is_worth_16 = features >= (1 if wanted.partitions > 1 else FILL_FEATURES_MIN)
+        if is_empty and is_worth_16 and not any(row["has_locks"] for row in rows):
             server = self._storage._server
             return Counter(CREATED=await fill(session, server, wanted, parts, is_new=info is None))
         if info is None:
@@ -299,6 +303,7 @@ class _Applying:
             values = (verb, tables, leaves, *most)
             for row in await session.call_features("staged_put", collection, collection, *values):
                 counts[row["action"]] += row["features"]
+        session.features_written.update({collection: features})
         if sum(counts.values()) != features:
             raise NotFound(f"Of {features} staged features {sum(counts.values())} are left")
         if deletes:

@@ -41,6 +41,7 @@ class PsqlBranch(BranchView, Applying):
         self._clock = main._clock
         self._connect = main._connect
         self._days = main._days
+        self._growth = main._growth
 
     async def close(self) -> None:
         """Nothing to do: the storage is closed by those who opened it."""

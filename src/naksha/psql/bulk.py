@@ -77,10 +77,14 @@ class Lanes:
 
     async def own(self) -> int:
         """A new job; it is ours as long as the connections live."""
+        job: int = await self.first("stage_open")
+        return job
+
+    async def first(self, query: str, *values: Any) -> Any:
+        """Call a function of the schema on the first connection."""
         async with self._locks[0]:
             with translated():
-                job: int = await self._connections[0].fetchval(queries()["stage_open"])
-        return job
+                return await self._connections[0].fetchval(queries()[query], *values)
 
     async def close(self) -> None:
         """End the connections. A cancelled statement is waited for: what it made would come after

@@ -13,7 +13,7 @@ async def mismatches(connection: Connection, collection: str, limit: int) -> lis
     found: list[Mismatch] = []
     for name, overlay in await connection.fetch(queries()["check_tables"], collection):
         for suffix in ("", "_del", "_hst"):
-            for check in ("check_numbers", "check_geometries"):
+            for check in ("check_numbers", "check_geometries", "check_documents"):
                 text = sql(check, table=ident(name + suffix))
                 found += [Mismatch(overlay, *row) for row in await connection.fetch(text, limit)]
     escaped = [queries()["check_triggers"], sql("check_logged", table=ident(collection))]

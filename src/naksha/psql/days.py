@@ -82,7 +82,10 @@ class Days:
         if self._histories.get(key) == day:
             return
         values = (collection, overlay, now_ms)
-        if not await connection.fetchval(queries()["history_ready"], *values):
+        ready: bool | None = await connection.fetchval(queries()["history_ready"], *values)
+        if ready is None:
+            return
+        if not ready:
             try:
                 other = await self._connect()
                 try:

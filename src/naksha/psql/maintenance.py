@@ -27,6 +27,7 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError, Retryable
 from naksha.psql.driver import Connection
 from naksha.psql.errors import of
+from naksha.psql.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
 
 MAINTENANCE: Final = 4
@@ -132,6 +133,7 @@ class Round:
             await self._try(f"triggers of {row['tbl']}", partial(self._mend, row["tbl"]))
         for collection in await self._run.fetch(queries()["maintain_collections"]):
             await self._collection(collection)
+        await self._try("missing indices", self._index)
         await self._try("expiry of the log", self._expire_log)
         keep_days = await self._run.fetchval(queries()["log_keep_days"])
         await self._try("merge of the log", lambda: self._merge(LOG_TABLE, keep_days))
@@ -172,6 +174,10 @@ class Round:
     async def _mend(self, table: str) -> None:
         await self._run.execute(queries()["mend_triggers"], table)
         _log.warning("Maintenance installed missing or outdated triggers of table %s", table)
+
+    async def _index(self) -> None:
+        for table in await index_tables(self._run):
+            _log.info("Maintenance made the other indices of %s", table)
 
     async def _sweep(self) -> None:
         for row in await self._run.fetch(queries()["pending_detaches"]):

@@ -205,7 +205,9 @@ class PsqlReader(ABC):
     async def _present(self, collection: str, query: Query, at: VersionSelector) -> Moment:
         """When to read, where no page has to follow another. What is plain is not looked up
         before: its own statement does that, and finds nothing if there is no such collection."""
-        is_plain = query.states is States.LIVE and query.replaced_since is None
+        is_plain = (
+            query.states is States.LIVE and query.replaced_since is None and query.part is None
+        )
         if self._may_fail and is_plain and isinstance(at, Head):
             return Moment(None, [Source(collection, None)], if_there=collection)
         whole = msgspec.structs.replace(query, limit=None, cursor=None)
@@ -431,7 +433,8 @@ class PsqlReader(ABC):
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
     ) -> Moment:
         async with self._connection() as connection:
-            if await self._info_of(connection, collection) is None:
+            info = await self._info_of(connection, collection)
+            if info is None:
                 raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
             if cursor is not None:
                 txn: int | None = cursor.at
@@ -439,7 +442,11 @@ class PsqlReader(ABC):
                 txn = None
             else:
                 txn = (await resolve(connection, at)).txn
-            moment = Moment(txn, await sources_of(connection, self._branch, collection, txn))
+            sources = await sources_of(connection, self._branch, collection, txn)
+            if query.part is not None:
+                partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
+                sources[-1] = sources[-1]._replace(partitions=partitions)
+            moment = Moment(txn, sources)
             if txn is not None or query.replaced_since is not None:
                 await check_histories(connection, moment.needs(query))
             return moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, TypeAlias
@@ -52,6 +53,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         self._storage_info = storage
         self._txn: int | None = None
         self.collections_written: set[str] = set()
+        self.features_written: Counter[str] = Counter()
         self.is_committing = False
 
     @property
@@ -106,7 +108,9 @@ class PsqlSession(PsqlReader, CheckedSession):
                 self._break(error)
                 raise
             self._prepared.add(collection)
-        return await self.call(name, collection, *values)
+        rows = await self.call(name, collection, *values)
+        self.features_written[collection] += len(rows)
+        return rows
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
         check_collection_id(info.id, field="id")

@@ -4,6 +4,9 @@ The plan fixes P, the last published transaction. What ended at or before P neve
 history splits may read it at any time. What was current at the plan may have moved to the history
 since; therefore the split of a leaf reads the leaf together with the leaf's history after P, in one
 snapshot. So each state is in exactly one split, whenever that is read.
+
+Splits name leaves by the md5 digits of ids. As long as a collection has one table for all digits
+they are read from HEAD as a whole: the collection may have grown when that is done.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Final
 import msgspec
 
 from naksha.model import limits
+from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.version import VersionSelector
@@ -39,6 +43,8 @@ SPLIT_BYTES: Final = 64 * 1024 * 1024
 HEAD_SPLIT_BYTES: Final = 4 * 1024 * 1024
 """The same of HEAD, whose leaves are read side by side: the few kilobytes of a small collection are
 not worth sixteen statements."""
+ONE_LEAF_SPLITS_MAX: Final = 4
+"""Splits of HEAD while it is one table, all of which each of them reads."""
 
 _TESTS: Final = {
     States.LIVE: "split_live",
@@ -58,7 +64,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     `source` is HEAD ("") or the deletion table ("_del"), each together with what left it for the
     history after `published`; or the history ("_hst") that ended after `after`, up to `until`,
-    `hidden` states too. On a branch it is what all `sources` have.
+    `hidden` states too. On a branch it is what all `sources` have. `partitions` is the number of
+    tables that HEAD had when this was planned.
     """
 
     source: str
@@ -70,6 +77,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     until: int = 0
     sources: tuple[Source, ...] = ()
     hidden: bool = False
+    partitions: int = 16
 
     def needs(self, collection: str) -> list[tuple[str, int | None]]:
         """The tables, each with the transaction from which on its history must be there; None when
@@ -106,7 +114,10 @@ async def plan(
     version = await versions.resolve(connection, at, None if hidden else collection)
     # Something may have been published since; P may be later, but not earlier than the version.
     published = max(published, version.txn)
-    whole = Part("", version.txn, published, _leaves(query), query, hidden=hidden)
+    partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
+    whole = Part(
+        "", version.txn, published, _leaves(query), query, hidden=hidden, partitions=partitions
+    )
     if query.replaced_since is not None:
         # As if one read at that transaction, but only what has ended since.
         whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
@@ -164,9 +175,7 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
     parts: list[Part] = []
     replaced = whole.query.replaced_since is not None
     if kind is not States.DELETED and not replaced:
-        # Who wants to see all there is checks the leaves, too, and has each by itself.
-        size = None if whole.hidden else await _size(connection, collection)
-        parts += _by_leaves(whole, size, HEAD_SPLIT_BYTES)
+        parts += await _of_head(connection, collection, whole)
     if kind is not States.LIVE and not replaced:
         size = await _size(connection, collection + "_del")
         parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size, SPLIT_BYTES)
@@ -180,6 +189,16 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
         sizes = [(row["until"], row["bytes"]) for row in rows]
         parts += _history(msgspec.structs.replace(whole, source="_hst"), start, sizes)
     return parts
+
+
+async def _of_head(connection: Connection, collection: str, whole: Part) -> Iterator[Part]:
+    """Who wants to see all there is checks the leaves, too, and has each by itself."""
+    if whole.hidden:
+        return _by_leaves(whole, None if whole.partitions > 1 else 0, HEAD_SPLIT_BYTES)
+    size = await _size(connection, collection)
+    if whole.partitions == 1:
+        size = min(size, ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
+    return _by_leaves(whole, size, HEAD_SPLIT_BYTES)
 
 
 def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterator[Part]:
@@ -276,6 +295,9 @@ def _tables(
         yield collection + "_del", None, [current, *of_leaves]
         yield history, at, [since, *of_leaves, sql("split_dead")]
         return
-    for leaf in part.leaves:
-        yield f"{collection}_p{leaf}", None, [current]
+    if part.partitions == 1:
+        yield collection, None, [current, *of_leaves]
+    else:
+        for leaf in part.leaves:
+            yield f"{collection}_p{leaf}", None, [current]
     yield history, at, [since, *of_leaves, sql("split_live")]

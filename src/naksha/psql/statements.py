@@ -56,12 +56,13 @@ class Statement:
 
 class Source(NamedTuple):
     """One layer that a statement reads: how its tables are called, the transaction it is read at
-    (None for HEAD), and the tables of the ids that are hidden in it because a layer above has
-    them."""
+    (None for HEAD), the tables of the ids that are hidden in it because a layer above has them, and
+    how many leaves HEAD is known to have at least: what has grown to 16 stays so."""
 
     table: str
     at: int | None
     masks: tuple[str, ...] = ()
+    partitions: int = 1
 
 
 def needs(sources: Sequence[Source], query: Query) -> list[tuple[str, int | None]]:
@@ -200,8 +201,7 @@ def source_rows(
     for layer in layers:
         for table in layer_tables(statement, layer, query):
             whole = layer.table + table.suffix
-            # Main, which is below all overlays, has leaves.
-            has_leaves = table.suffix == "" and layer is layers[-1]
+            has_leaves = table.suffix == "" and layer.partitions > 1
             for leaf, name in _leaves(query, whole) if has_leaves else [("", whole)]:
                 conditions_here = [
                     *table.conditions,

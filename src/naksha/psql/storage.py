@@ -27,6 +27,7 @@ from naksha.psql.checks import mismatches
 from naksha.psql.days import Days, DaysAhead
 from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
 from naksha.psql.errors import translated
+from naksha.psql.growth import Growth, grow_due
 from naksha.psql.install import (
     DEFAULT_SCHEMA,
     Access,
@@ -103,6 +104,7 @@ class PsqlStorage(BulkStorage, Applying):
         replicas = [self._replica] * len(servers.replicas)
         self._partitionings = Partitionings(self._primary, self._publish, replicas)
         self._background: list[Background] = []
+        self._growth = Growth(servers.primary)
         self._access: Access
 
     @classmethod
@@ -183,6 +185,8 @@ class PsqlStorage(BulkStorage, Applying):
             self._background.append(Maintainer(work, maintain_every_s))
         elif maintain_every_s is not None:
             _log.warning("Storage %s is not maintained: %s", self.id, _OWNER_MAINTAINS)
+        if self._access.maintains:
+            self._background.append(self._growth)
         if self._access.may_write:
             self._background.append(DaysAhead(self._days, lambda: self._sequencer.is_elected))
         if partition_s is not None and self._access.may_write:
@@ -373,6 +377,7 @@ class PsqlStorage(BulkStorage, Applying):
             with translated():
                 async with acquired(self._connections) as connection:
                     await maintain(connection, now_ms, backoff)
+            await grow_due(self._servers.primary)
         finally:
             await refresh_outdated(self._partitionings, self._connect)
 

@@ -20,6 +20,7 @@ from naksha.model.version import Version
 from naksha.psql.days import Days
 from naksha.psql.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
+from naksha.psql.growth import Growth
 from naksha.psql.layers import NO_BRANCH
 from naksha.psql.reader import PsqlReader
 from naksha.psql.sequencer import Sequencer
@@ -44,6 +45,7 @@ class Writing(PsqlReader):
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
     _days: Days
+    _growth: Growth
     _scope: Collection[str] | None = None
 
     @property
@@ -121,6 +123,7 @@ class Writing(PsqlReader):
             with translated():
                 await transaction.commit()
         self._sequencer.poke()
+        self._growth.written(session.features_written)
 
     async def _enter_branch(self, connection: Connection) -> None:
         if self._branch == NO_BRANCH:

@@ -149,6 +149,9 @@ class CollectionSettings(BaseModel):
     deleteAt: int = Field(  # noqa: N815
         0, ge=0, description="When it is deleted, epoch milliseconds; 0: never."
     )
+    partitions: Literal[1, 16] = Field(
+        1, description="Tables of the current states on PostgreSQL; it only grows."
+    )
 
 
 class CollectionDocument(CollectionSettings):

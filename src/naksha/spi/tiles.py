@@ -16,6 +16,7 @@ import numpy.typing as npt
 import shapely
 
 from naksha.model.limits import INT8_MAX
+from naksha.model.shapes import stored_shapes
 from naksha.model.state import XYZ, State
 from naksha.model.tiles import EARTH_RADIUS_M, LATITUDE_MAX, VectorTile
 
@@ -28,7 +29,7 @@ _AREAS: Final = (3, 6)
 
 def tile_of(states: Sequence[State], wkbs: Sequence[bytes | None], tile: VectorTile) -> bytes:
     """The tile of some states and their geometries; empty when nothing is left of them."""
-    shapes = on_grid(shapely.from_wkb(np.array(wkbs, dtype=object)), tile)
+    shapes = on_grid(stored_shapes(wkbs), tile)
     features = [
         {"geometry": shape, "properties": dict(properties_of(state, tile))}
         for state, shape in zip(states, shapes, strict=True)

@@ -41,7 +41,7 @@ from naksha.sqlite.errors import translated
 from naksha.sqlite.functions import add_functions, key
 from naksha.sqlite.layers import Layers, collection_on
 from naksha.sqlite.rows import Collection
-from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.sql import queries
 from naksha.sqlite.staging import about
 from naksha.sqlite.states import as_json
 from naksha.sqlite.transaction import Message, Transaction
@@ -87,7 +87,6 @@ class StagedLoad:
         self._storage = storage
         self._write = write
         self._paths = [path for _, path in parts]
-        self._count = sum(part.features for part, _ in parts)
         self._abouts: list[CollectionInfo] = []
         with translated():
             # All ids in one place, in a file without a name, which is gone with us.
@@ -144,7 +143,7 @@ class StagedLoad:
         for each in self._abouts:
             check_settings(each, known or write.info)
         if known is None:
-            collections.create(transaction, write.info, indices=False)
+            collections.create(transaction, write.info)
         done = self._written(transaction, is_new=known is None)
         if transaction.logged is not None:
             transaction.add_message(JOB, Message(write.job, None, None))
@@ -166,29 +165,13 @@ class StagedLoad:
         collection = collection_on(transaction.connection, transaction.layers, name)
         if self._write.mode in (WriteMode.REPLACE, WriteMode.MIRROR) and not is_new:
             done += self._delete_others(transaction, collection)
-        later = is_new or self._fills(transaction, collection)
-        if later and not is_new:
-            collections.drop_indices(transaction.connection, collection)
         mode: Mode = "create" if self._write.mode is WriteMode.CREATE else "upsert"
         for rows in self._chunks():
             batch, shapes = batch_of([row[:-1] for row in rows])
             batch.locks[:] = [lock_of(row[-1], self._storage, collection.info) for row in rows]
             outcomes = writes.put(transaction, name, mode, batch, shapes, want=False)
             done.update(each.action for each in outcomes)
-        if later:
-            collections.create_indices(transaction.connection, collection)
         return done
-
-    def _fills(self, transaction: Transaction, collection: Collection) -> bool:
-        """Whether a collection is empty, and making its indices anew is worth it."""
-        return (
-            self._count >= STAGED_CHUNK_FEATURES
-            and transaction.overlay == MAIN
-            and not any(
-                transaction.connection.execute(sql(question, **collection.tables)).fetchone()[0]
-                for question in ("has_features", "has_past")
-            )
-        )
 
     def _chunks(self) -> Iterator[list[Row]]:
         chunk: list[Row] = []
@@ -259,9 +242,9 @@ def _absent(connection: sqlite3.Connection) -> Iterator[list[str]]:
 def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> None:
     """Note what is to be deleted."""
     if path is None:
-        connection.execute(sql("unstaged", **collection.tables))
+        connection.execute(queries()["unstaged"], (collection.t,))
     else:
-        connection.execute(sql("unstaged_of_keys", **collection.tables), (path,))
+        connection.execute(queries()["unstaged_of_keys"], (collection.t, path))
 
 
 def _find_on_branch(transaction: Transaction, collection: Collection, path: str | None) -> None:

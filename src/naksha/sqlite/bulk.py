@@ -1,6 +1,6 @@
 """The bulk writer: features are staged in a file of their own, then written as one transaction.
 
-Staging holds nobody up. The tables of a new collection get their indices after the rows."""
+Staging holds no other writer up."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from naksha.spi.sessions import WriteBatch
 from naksha.spi.storage import Feature
 from naksha.sqlite import collections, writes
 from naksha.sqlite.errors import translated
-from naksha.sqlite.rows import Collection, collection_of
-from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.rows import Collection
+from naksha.sqlite.sql import queries
 from naksha.sqlite.states import Shapes, shapes_of
 from naksha.sqlite.transaction import Message, Transaction
 from naksha.sqlite.writer import Entry, Writer
@@ -152,14 +152,11 @@ class SqliteBulkWriter:
 
     def _load(self, transaction: Transaction) -> int:
         if self._is_new:
-            collections.create(transaction, self._info, indices=False)
+            collections.create(transaction, self._info)
         else:
             self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
             writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
-        if self._is_new:
-            made = collection_of(transaction.connection, self._info.id)
-            collections.create_indices(transaction.connection, made)
         transaction.changes_of(self._info.id)  # Also a load of nothing is in the log.
         return transaction.txn
 
@@ -185,7 +182,7 @@ def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | N
     found = Collection(*row)
     if found.dropped_at:
         raise CollectionExists("The collection exists and is dropped", collection_id=name)
-    if connection.execute(sql("has_features", **found.tables)).fetchone()[0]:
+    if connection.execute(queries()["has_features"], (found.t,)).fetchone()[0]:
         raise Conflict("The collection has features already", collection_id=name)
     return found.info
 

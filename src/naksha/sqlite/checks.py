@@ -6,18 +6,19 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from naksha.model.damage import DAMAGED
 from naksha.spi.storage import Mismatch
 from naksha.sqlite import overlays
-from naksha.sqlite.rows import Collection, collection_of
-from naksha.sqlite.sql import sql
+from naksha.sqlite.rows import collection_of
+from naksha.sqlite.sql import sql, text_literal
 
-_TREES: Final = (("head", "box"), ("del", "gone"))
+_TREES: Final = (("naksha_head", "naksha_box"), ("naksha_del", "naksha_gone"))
 _TAGS: Final = (
-    ("head", "tag", "n", "check_tags_all"),
-    ("del", "gone_tag", "n", "check_tags_all"),
-    ("hst", "past_tag", "i", "check_tags_past"),
+    ("naksha_head", "naksha_tag", "check_tags_all"),
+    ("naksha_del", "naksha_gone_tag", "check_tags_all"),
+    ("naksha_hst", "naksha_past_tag", "check_tags_past"),
 )
-"""Tables, those of their tags, the number that a row is known by there, and which rows are."""
+"""Tables, those of their tags, and which rows are there."""
 
 
 def mismatches(connection: sqlite3.Connection, name: str, limit: int) -> list[Mismatch]:
@@ -25,8 +26,8 @@ def mismatches(connection: sqlite3.Connection, name: str, limit: int) -> list[Mi
     c = collection_of(connection, name)
     found: list[Mismatch] = []
     for each in (c, *overlays.of(connection, c)):
-        for statement in _statements(each):
-            rows = connection.execute(statement, (limit,))
+        for statement in _statements():
+            rows = connection.execute(statement, (limit, each.t))
             found += [Mismatch(each.overlay, *row) for row in rows]
     for check, values in (("check_log", (limit, name)), ("check_versions", (limit,))):
         rows = connection.execute(sql(check), values)
@@ -34,13 +35,11 @@ def mismatches(connection: sqlite3.Connection, name: str, limit: int) -> list[Mi
     return found[:limit]
 
 
-def _statements(c: Collection) -> Iterator[str]:
-    names = c.tables
+def _statements() -> Iterator[str]:
     for table, tree in _TREES:
-        yield sql("check_tree", table=names[table], tree=names[tree])
-    yield sql("check_past", **names)
-    for table, tags, key, which in _TAGS:
-        slots = {"table": names[table], "tags": names[tags], "key": key, "which": sql(which)}
-        yield sql("check_tags", **slots)
-    for table in ("head", "del", "hst"):
-        yield sql("check_rows", table=names[table])
+        yield sql("check_tree", table=table, tree=tree)
+    yield sql("check_past")
+    for table, tags, which in _TAGS:
+        yield sql("check_tags", table=table, tags=tags, which=sql(which))
+    for table in ("naksha_head", "naksha_del", "naksha_hst"):
+        yield sql("check_rows", table=table, damaged=text_literal(f'$."{DAMAGED}"'))

@@ -1,4 +1,4 @@
-"""Collections: create, change, drop, restore and remove; their tables and triggers."""
+"""Collections: create, change, drop, restore and remove."""
 
 from __future__ import annotations
 
@@ -10,25 +10,20 @@ import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
-from naksha.sqlite.files import WRITES, guard
 from naksha.sqlite.pins import check_unguarded
 from naksha.sqlite.rows import Collection, collection_of
-from naksha.sqlite.shell_triggers import create_triggers
-from naksha.sqlite.sql import queries, sql, statements_of
+from naksha.sqlite.shell import drop_view
+from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import INT8_MAX, Transaction
 
 
-def create(
-    transaction: Transaction, info: CollectionInfo, *, indices: bool = True
-) -> CollectionInfo:
-    """See `WriteSession.create_collection`. A load makes the indices later."""
+def create(transaction: Transaction, info: CollectionInfo) -> CollectionInfo:
+    """See `WriteSession.create_collection`."""
     connection = transaction.connection
     _check_max_age(info.max_age)
     _check_delete_at(info.delete_at)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
         raise CollectionExists(f"Collection {info.id!r} exists", collection_id=info.id)
-    if connection.execute(queries()["table_exists"], (info.id,)).fetchone() is not None:
-        raise InvalidArgument(f"The file uses the name {info.id!r} already", field="id")
     txn = transaction.txn
     number = transaction.take_collection()
     connection.execute(
@@ -44,45 +39,11 @@ def create(
             int(info.optimal_partitioning),
             int(info.points_only),
             info.delete_at,
+            transaction.take_table(),
         ),
     )
-    made = collection_of(connection, info.id, dropped=True)
-    create_tables(connection, made)
-    if indices:
-        create_indices(connection, made)
     transaction.collections[info.id] = None
-    return made.info
-
-
-def create_tables(connection: sqlite3.Connection, made: Collection) -> None:
-    """Tables and triggers of a new collection."""
-    create_plain_tables(connection, made)
-    create_triggers(connection, made)
-    for suffix in ("_del", "_hst", "_meta"):
-        guard(connection, made.id + suffix, WRITES)
-
-
-def create_plain_tables(connection: sqlite3.Connection, made: Collection) -> None:
-    """Tables alone, for a new collection or for an overlay of it."""
-    slots = made.tables | {
-        "columns": queries()["state_columns"],
-        "column_types": queries()["state_column_types"],
-    }
-    for script in ("create_tables", "create_tombstone_indices"):
-        for statement in statements_of(sql(script, **slots)):
-            connection.execute(statement)
-
-
-def create_indices(connection: sqlite3.Connection, made: Collection) -> None:
-    """The indices of its tables, beyond those that the tables cannot be without."""
-    for statement in statements_of(sql("create_indices", **made.tables)):
-        connection.execute(statement)
-
-
-def drop_indices(connection: sqlite3.Connection, c: Collection) -> None:
-    """Drop what `create_indices` makes, before it is made again."""
-    for statement in statements_of(sql("drop_indices", **c.tables)):
-        connection.execute(statement)
+    return collection_of(connection, info.id, dropped=True).info
 
 
 def change(transaction: Transaction, name: str, asked: CollectionChange) -> CollectionInfo:
@@ -130,9 +91,10 @@ def restore(transaction: Transaction, name: str) -> CollectionInfo:
 
 
 def remove(connection: sqlite3.Connection, c: Collection) -> None:
-    """Really: tables and rows are gone; neither number nor state ids are ever given out again."""
-    for statement in statements_of(sql("drop_tables", **c.tables)):
-        connection.execute(statement)
+    """Forget a collection; maintenance removes its rows. Neither its numbers nor state ids are ever
+    given out again."""
+    drop_view(connection, c)
+    connection.execute(queries()["trash"], (c.t,))
     connection.execute(queries()["collection_removed"], (c.id, c.next_i))
     connection.execute(queries()["collection_delete"], (c.id,))
 

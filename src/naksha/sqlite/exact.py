@@ -11,6 +11,7 @@ import numpy.typing as npt
 import shapely
 
 from naksha.model.query import Intersects
+from naksha.model.shapes import stored_shapes
 
 _EQUATOR_M: Final = 6_378_137.0
 _FLATTENING: Final = 1 / 298.257223563
@@ -27,9 +28,7 @@ def tester_of(spatial: Intersects) -> Callable[[Sequence[bytes | None]], Flags]:
         shapely.prepare(wanted)
 
         def meets(wkbs: Sequence[bytes | None]) -> Flags:
-            found: Flags = shapely.intersects(
-                wanted, shapely.from_wkb(np.array(wkbs, dtype=object))
-            )
+            found: Flags = shapely.intersects(wanted, stored_shapes(wkbs))
             return found
 
         return meets
@@ -38,8 +37,8 @@ def tester_of(spatial: Intersects) -> Callable[[Sequence[bytes | None]], Flags]:
     shapely.prepare(flat)
 
     def is_near(wkbs: Sequence[bytes | None]) -> Flags:
-        shapes = shapely.from_wkb(np.array(wkbs, dtype=object))
-        near: Flags = shapely.dwithin(flat, shapely.transform(shapes, project), spatial.radius)
+        shapes = shapely.transform(stored_shapes(wkbs), project)
+        near: Flags = shapely.dwithin(flat, shapes, spatial.radius)
         return near
 
     return is_near

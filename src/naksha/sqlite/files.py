@@ -11,18 +11,15 @@ from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupporte
 from naksha.model.identity import StorageIdentity, check_fork, parse_identity
 from naksha.sqlite.errors import is_busy, translated
 from naksha.sqlite.functions import add_functions
-from naksha.sqlite.rows import Collection
-from naksha.sqlite.shell_triggers import create_triggers
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
+from naksha.sqlite.upgrade import add_views, check_upgrade, move_collections, shrink
 
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 8
 """How many of the schema's files have been run on a file of ours."""
-TOMBSTONES_VERSION: Final = 3
-"""The schema in which tombstones have indices."""
-TRIGGERS_VERSION: Final = 6
-"""The schema that changed the triggers of collections last."""
+SHARED_VERSION: Final = 7
+"""The schema in which all collections share their tables."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for another process."""
@@ -37,6 +34,9 @@ _PRAGMAS: Final = (
     "connection_cache",
     "connection_map",
 )
+_NUMBERS: Final = (
+    "one, id, number, former, last_collection, last_overlay, last_table, last_txn, last_ord"
+)
 GUARDED: Final = {
     "naksha_tx": WRITES,
     "naksha_version": WRITES,
@@ -46,14 +46,22 @@ GUARDED: Final = {
     "naksha_kept": WRITES,
     "naksha_overlay": WRITES,
     "naksha_overlaid": WRITES,
+    "naksha_trash": WRITES,
+    "naksha_head": WRITES,
+    "naksha_del": WRITES,
+    "naksha_hst": WRITES,
+    "naksha_meta": WRITES,
+    "naksha_ids": WRITES,
+    "naksha_incomplete": WRITES,
+    "naksha_edited": WRITES,
     "naksha_storage": (
         "INSERT",
-        "UPDATE OF one, id, number, former, last_collection, last_overlay, last_txn, last_ord",
+        f"UPDATE OF {_NUMBERS}",
         "DELETE",
     ),
 }
 """Tables that only the storage may write, and how."""
-_ELSEWHERE: Final = "write to the table of the collection"
+_ELSEWHERE: Final = "write to the view feature"
 
 
 def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> sqlite3.Connection:
@@ -66,6 +74,8 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
     )
+    # SQLite keeps texts that are not UTF-8; one of them must not stop a reader.
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     try:
         for pragma in _PRAGMAS:
             connection.execute(queries()[pragma])
@@ -99,6 +109,7 @@ def open_file(
             if found is None:
                 if must_exist:
                     raise NotFound(f"There is no storage in the file {path}", field="storage")
+                connection.execute(queries()["auto_vacuum"])
                 use_wal(connection, busy_s)
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
@@ -108,21 +119,14 @@ def open_file(
             if not read_only:
                 use_wal(connection, busy_s)
             if _version_of(connection) < SCHEMA_VERSION:
-                _check_upgrade(path, read_only)
-                _upgrade(connection)
+                check_upgrade(path, read_only=read_only)
+                if _upgrade(connection):
+                    shrink(connection)
             identity = _identity_of(connection)
         except BaseException:
             connection.close()
             raise
     return connection, identity
-
-
-def _check_upgrade(path: Path, read_only: bool) -> None:
-    if read_only:
-        raise NotSupported(
-            f"{path} is of an older Naksha; open it once without read_only, which upgrades it",
-            field="file",
-        )
 
 
 def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
@@ -213,43 +217,31 @@ def _create(connection: sqlite3.Connection, path: Path, made: tuple[str, int]) -
     return found
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a file of an older schema up to ours, unless another process did meanwhile."""
+def _upgrade(connection: sqlite3.Connection) -> bool:
+    """Bring a file of an older schema up to ours; False when another process did meanwhile."""
     connection.execute(queries()["begin"])
     try:
-        _run_schema(connection, _version_of(connection))
+        known = _version_of(connection)
+        _run_schema(connection, known)
         _guard_all(connection)
         connection.execute(queries()["commit"])
     except BaseException:
         connection.execute(queries()["rollback"])
         raise
+    return known < SCHEMA_VERSION
 
 
 def _run_schema(connection: sqlite3.Connection, known: int) -> None:
     """Run the files of the schema that a file does not know yet."""
-    for _, script in schema_files()[known:]:
-        for statement in statements_of(script):
-            connection.execute(statement)
-    if known < TOMBSTONES_VERSION:
-        _index_tombstones(connection)
-    if known < TRIGGERS_VERSION:
-        _make_triggers(connection)
-    connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
-
-
-def _index_tombstones(connection: sqlite3.Connection) -> None:
-    """What new collections have from their beginning; no file of the schema knows their names."""
-    for row in connection.execute(queries()["all_tables"]).fetchall():
-        tables = Collection(*row).tables
-        for script in ("create_tombstone_indices", "fill_tombstone_indices"):
-            for statement in statements_of(sql(script, **tables)):
+    for number, (_, script) in enumerate(schema_files(), 1):
+        if number > known:
+            for statement in statements_of(script):
                 connection.execute(statement)
-
-
-def _make_triggers(connection: sqlite3.Connection) -> None:
-    """Make the triggers of all collections again, as new ones have them."""
-    for row in connection.execute(queries()["collections"], (True,)).fetchall():
-        create_triggers(connection, Collection(*row))
+        if number == SHARED_VERSION > known:
+            move_collections(connection)
+    if 0 < known < SHARED_VERSION:
+        add_views(connection)
+    connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
 
 
 def _guard_all(connection: sqlite3.Connection) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import shapely
 
+from naksha.model.damage import UNREADABLE, decode_feature
+from naksha.model.features import is_deep
 from naksha.model.merge import ABSENT
 from naksha.model.query import Test as PropertyTest
 from naksha.model.query import id_hash
@@ -30,11 +32,12 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("naksha_key", 2, key, deterministic=True)
     connection.create_function("naksha_id_hash", 1, hash_start, deterministic=True)
     connection.create_function("naksha_same_geometry", 2, same_geometry, deterministic=True)
+    connection.create_function("naksha_is_readable", 1, is_readable, deterministic=True)
 
 
-def holds(jsondata: str, test: str) -> bool:
+def holds(jsondata: bytes, test: str) -> bool:
     """Whether a test, as JSON, is true of a document; on what is absent nothing is."""
-    return holds_of(msgspec.json.decode(jsondata), _test(test))
+    return holds_of(decode_feature(jsondata), _test(test))
 
 
 def has_text(text: str | None, part: str) -> bool:
@@ -42,16 +45,16 @@ def has_text(text: str | None, part: str) -> bool:
     return text is not None and part.lower() in text.lower()
 
 
-def member(jsondata: str, path: str) -> str | None:
+def member(jsondata: bytes, path: str) -> str | None:
     """What is at a path (as JSON) of a document, as JSON."""
-    found = member_at(msgspec.json.decode(jsondata), _path(path))
+    found = member_at(decode_feature(jsondata), _path(path))
     return None if found is ABSENT else msgspec.json.encode(found).decode()
 
 
 def key(jsondata: str | bytes, path: str) -> str | None:
     """What is at a path (as JSON) of a document, as a text that is the same for all values that
     are the same as JSON; None when there is nothing, or null."""
-    found = member_at(msgspec.json.decode(jsondata), _path(path))
+    found = member_at(decode_feature(jsondata), _path(path))
     if found is ABSENT or found is None:
         return None
     return msgspec.json.encode(_plain(found), order="sorted").decode()
@@ -66,19 +69,28 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def same_geometry(text: str | None, wkb: bytes | None) -> bool:
+def same_geometry(text: bytes | None, wkb: bytes | None) -> bool:
     """Whether GeoJSON and WKB are the same geometry, coordinate by coordinate."""
     if text is None or wkb is None:
         return text is None and wkb is None
     try:
         return bool(shapely.equals_identical(shapely.from_geojson(text), shapely.from_wkb(wkb)))
-    except shapely.GEOSException:
+    except (shapely.GEOSException, UnicodeDecodeError, NotImplementedError):  # A curve's.
         return False
 
 
-def hash_start(id: str) -> str:
+def is_readable(jsondata: bytes) -> bool:
+    """Whether a document can be parsed as it is."""
+    try:
+        msgspec.json.decode(jsondata)
+    except UNREADABLE:
+        return False
+    return not is_deep(jsondata)
+
+
+def hash_start(id: bytes) -> str:
     """The beginning of an id's hash; see `Part`."""
-    return id_hash(id)[:8]
+    return id_hash(id.decode("utf-8", "replace"))[:8]
 
 
 @lru_cache(maxsize=256)

@@ -27,12 +27,12 @@ MAIN_ONLY: Final[Layers] = (Layer(MAIN, None),)
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A layer of one collection: its tables, the transaction that these are read at (None: HEAD),
-    and the tables of the ids that layers above it have."""
+    """A layer of one collection: its rows, the transaction that these are read at (None: HEAD),
+    and the table numbers of the layers above it that have ids of their own."""
 
     collection: Collection
     at: int | None
-    masks: tuple[str, ...] = ()
+    masks: tuple[int, ...] = ()
 
 
 def checked(layers: Sequence[Layer]) -> Layers:
@@ -109,12 +109,12 @@ def levels(
     """What is read of each layer, topmost first, whether it is still there or not."""
     overlaid = _overlaid(connection, layers, c)
     found: list[Level] = []
-    masks: tuple[str, ...] = ()
+    masks: tuple[int, ...] = ()
     for layer in _read_at(layers, at):
         if layer.overlay in overlaid:
             here = overlaid[layer.overlay]
             found.append(Level(here, layer.txn, masks))
-            masks = (*masks, here.tables["mask"])
+            masks = (*masks, here.t)
         elif layer.overlay == MAIN:
             found.append(Level(c, layer.txn, masks))
     return found
@@ -136,22 +136,19 @@ def _read_at(layers: Layers, at: int | None) -> Layers:
 def _overlaid(
     connection: sqlite3.Connection, layers: Layers, c: Collection
 ) -> dict[int, Collection]:
-    """The overlays that have tables for a collection; all of them must be there at all."""
+    """The overlays that have rows of a collection; all of them must be there at all."""
     numbers = [layer.overlay for layer in layers[:-1]]
     if not numbers:
         return {}
     text = msgspec.json.encode(numbers).decode()
-    floors = dict(connection.execute(queries()["overlays"], (text, c.number)).fetchall())
+    rows = connection.execute(queries()["overlays"], (text, c.number)).fetchall()
+    found = {row[0]: row for row in rows}
     for number in numbers:
-        if number not in floors:
+        if number not in found:
             raise NotFound(f"There is no overlay {number}")
-    return {
-        number: overlay_of(c, number, floor)
-        for number, floor in floors.items()
-        if floor is not None
-    }
+    return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 
-def overlay_of(c: Collection, overlay: int, floor_txn: int) -> Collection:
-    """The collection with its tables in an overlay, which always keep their history."""
-    return replace(c, overlay=overlay, floor_txn=floor_txn, off_since=None)
+def overlay_of(c: Collection, overlay: int, floor_txn: int, t: int) -> Collection:
+    """The collection with its rows in an overlay, which always keep their history."""
+    return replace(c, overlay=overlay, floor_txn=floor_txn, t=t, off_since=None)

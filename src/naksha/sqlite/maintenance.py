@@ -22,7 +22,15 @@ from naksha.sqlite.writer import Writer
 
 T = TypeVar("T")
 ROWS_MAX: Final = 10_000
-"""Rows of the history that are deleted at once."""
+"""Rows that are deleted at once."""
+TRASH: Final = {
+    "naksha_head": ("naksha_box", "naksha_tag"),
+    "naksha_del": (),
+    "naksha_hst": ("naksha_past", "naksha_past_tag"),
+}
+"""Tables of rows, each with those that follow it and no trigger empties."""
+PAGES_MAX: Final = 2_000
+"""Free pages that are cut off the file at once."""
 SAMPLE_MAX: Final = 20_000
 """Features whose size is looked at."""
 
@@ -43,7 +51,7 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
         except NakshaError as error:
             failures.append((what, error))
 
-    await attempt("removal of overlays", _repeat(writer, _remove_overlaid))
+    await attempt("removal of overlays", writer.task(_forget_overlaid))
     for c in await read(_collections):
         if c.dropped_at and c.delete_at <= now_ms:
             remove_it = writer.task(partial(_remove, name=c.id, now_ms=now_ms))
@@ -53,6 +61,8 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
             some = partial(_expire, name=c.id, overlay=overlay, now_ms=now_ms)
             await attempt(f"expiry of {c.id}", _repeat(writer, some))
         await attempt(f"statistics of {c.id}", _refresh(writer, read, c.id))
+    await attempt("removal of rows", _repeat(writer, _empty_trash))
+    await attempt("shrinking of the file", _repeat(writer, _shrink))
     expire_log = writer.task(lambda connection: _expire_log(connection, now_ms))
     await attempt("expiry of the log", expire_log)
     if failures:
@@ -81,7 +91,7 @@ def _collections(connection: sqlite3.Connection) -> list[Collection]:
 
 
 def _overlays(connection: sqlite3.Connection, name: str) -> list[int]:
-    """Where a collection has tables: on main, and in overlays."""
+    """Where a collection has rows: on main, and in overlays."""
     c = _find(connection, name, MAIN)
     return [] if c is None else [MAIN, *(each.overlay for each in overlays.of(connection, c))]
 
@@ -94,8 +104,8 @@ def _find(connection: sqlite3.Connection, name: str, overlay: int) -> Collection
     return next((each for each in overlays.of(connection, c) if each.overlay == overlay), None)
 
 
-def _value(connection: sqlite3.Connection, name: str, *values: Any, **slots: str) -> Any:
-    return connection.execute(sql(name, **slots), values).fetchone()[0]
+def _value(connection: sqlite3.Connection, name: str, *values: Any) -> Any:
+    return connection.execute(queries()[name], values).fetchone()[0]
 
 
 def _lowest_pin(connection: sqlite3.Connection, collection: str | None) -> int:
@@ -112,7 +122,7 @@ def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int
 
 def _expire_before(connection: sqlite3.Connection, c: Collection, cutoff: int) -> bool:
     below = min(cutoff, _lowest_pin(connection, c.id) + 1)
-    rows = connection.execute(sql("history_too_old", **c.tables), (below, ROWS_MAX)).fetchall()
+    rows = connection.execute(queries()["history_too_old"], (c.t, below, ROWS_MAX)).fetchall()
     if not rows:
         return False
     floor = max(row[1] for row in rows)
@@ -122,7 +132,7 @@ def _expire_before(connection: sqlite3.Connection, c: Collection, cutoff: int) -
         connection.execute(queries()["overlaid_raise_floor"], (floor, c.number, c.overlay))
     numbers = [(row[0],) for row in rows]
     for statement in ("history_delete", "past_delete", "past_tags_delete"):
-        connection.executemany(sql(statement, **c.tables), numbers)
+        connection.executemany(queries()[statement], numbers)
     return len(rows) == ROWS_MAX
 
 
@@ -156,12 +166,39 @@ def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
     remove(connection, c)
 
 
-def _remove_overlaid(connection: sqlite3.Connection) -> bool:
-    """Remove the tables of one collection in an overlay that is dropped, if there are any."""
-    row = connection.execute(queries()["overlaid_left"]).fetchone()
-    if row is not None:
-        overlays.remove(connection, Collection(*row))
-    return row is not None
+def _forget_overlaid(connection: sqlite3.Connection) -> None:
+    """Leave what dropped overlays have of collections to `_empty_trash`."""
+    connection.execute(queries()["overlaid_trash"])
+    connection.execute(queries()["overlaid_forget"])
+
+
+def _empty_trash(connection: sqlite3.Connection) -> bool:
+    """Delete some rows of one table number that is not used any more; tells whether there is
+    more."""
+    row = connection.execute(queries()["trash_next"]).fetchone()
+    if row is None:
+        return False
+    for table, also in TRASH.items():
+        found = sql("trash_rows", table=table)
+        numbers = connection.execute(found, (row[0], ROWS_MAX)).fetchall()
+        if numbers:
+            for each in (*also, table):
+                connection.executemany(sql("trash_delete", table=each), numbers)
+            return True
+    connection.execute(queries()["trash_meta"], row)
+    connection.execute(queries()["trash_ids"], row)
+    connection.execute(queries()["trash_forget"], row)
+    return True
+
+
+def _shrink(connection: sqlite3.Connection) -> bool:
+    """Cut some free pages off the file; tells whether there is more. A file of an older release
+    that was not rebuilt keeps them."""
+    before: int = _value(connection, "free_pages")
+    if before > 0:
+        connection.execute(sql("free_pages_cut", pages=str(PAGES_MAX))).fetchall()
+    left: int = _value(connection, "free_pages")
+    return 0 < left < before
 
 
 async def _refresh(writer: Writer, read: Read, name: str) -> None:
@@ -180,8 +217,8 @@ def _estimates(connection: sqlite3.Connection, name: str) -> tuple[int, int, int
     c = _find(connection, name, MAIN)
     if c is None or c.dropped_at:
         return None
-    count = _value(connection, "feature_count", **c.tables)
-    raw, stored = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_MAX,)).fetchone()
+    count = _value(connection, "feature_count", c.t)
+    raw, stored = connection.execute(queries()["feature_sizes"], (c.t, SAMPLE_MAX)).fetchone()
     if count > SAMPLE_MAX:
         raw, stored = max(raw or 0, c.byte_size), max(stored or 0, c.compressed_size)
     estimates = (count, raw or 0, stored or 0)

@@ -17,13 +17,13 @@ from naksha.spi.partitioning import (
 from naksha.sqlite import versions
 from naksha.sqlite.readers import Snapshot
 from naksha.sqlite.rows import Collection, collection_of
-from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.sql import queries
 
 
 def kept(connection: sqlite3.Connection, name: str) -> dict[str, int] | None:
     """The partitioning that is kept, unless the collection was written to since."""
     c = collection_of(connection, name)
-    row = connection.execute(sql("meta_get", **c.tables), (FEATURE_ID,)).fetchone()
+    row = connection.execute(queries()["meta_get"], (c.t, FEATURE_ID)).fetchone()
     found = decode_partitioning(None if row is None else row[0])
     if found is None:
         return None
@@ -42,17 +42,15 @@ async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, d
 
     async def count(prefix: str, limit: int | None) -> int:
         # The digits end at 3, so 4 is above everything that begins with the prefix.
-        values = (prefix, prefix + "4", version.txn, -1 if limit is None else limit)
+        values = (c.t, prefix, prefix + "4", version.txn, -1 if limit is None else limit)
         return await snapshot.read(
-            lambda connection: connection.execute(
-                sql("partition_cell", **c.tables), values
-            ).fetchone()[0]
+            lambda connection: connection.execute(queries()["partition_cell"], values).fetchone()[0]
         )
 
     found = await partition(count, most)
     nowhere = await snapshot.read(
         lambda connection: connection.execute(
-            sql("partition_nowhere", **c.tables), (version.txn,)
+            queries()["partition_nowhere"], (c.t, version.txn)
         ).fetchone()[0]
     )
     if nowhere:
@@ -64,15 +62,15 @@ def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None
     """Keep it in the collection's meta table; one of a later version is not replaced."""
     c = collection_of(connection, name)
     versions.resolve(connection, AtTxn(int(found.txn)), c)
-    row = connection.execute(sql("meta_get", **c.tables), (FEATURE_ID,)).fetchone()
+    row = connection.execute(queries()["meta_get"], (c.t, FEATURE_ID)).fetchone()
     known = decode_partitioning(None if row is None else row[0])
     if known is None or int(known.txn) <= int(found.txn):
-        connection.execute(sql("meta_put", **c.tables), (FEATURE_ID, found.encoded()))
+        connection.execute(queries()["meta_put"], (c.t, FEATURE_ID, found.encoded()))
 
 
 def byte_size(connection: sqlite3.Connection, c: Collection) -> int:
     """The size of the largest feature, as far as it is known."""
     if c.byte_size > 0:
         return c.byte_size
-    row = connection.execute(sql("feature_sizes", **c.tables), (SAMPLE_FEATURES_MAX,))
+    row = connection.execute(queries()["feature_sizes"], (c.t, SAMPLE_FEATURES_MAX))
     return row.fetchone()[0] or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +14,7 @@ from naksha.model.errors import Unavailable
 from naksha.spi.streams import Streams
 from naksha.sqlite.errors import translated
 from naksha.sqlite.files import connect
+from naksha.sqlite.shell import is_incomplete
 from naksha.sqlite.sql import queries
 
 T = TypeVar("T")
@@ -67,8 +68,16 @@ class Readers:
     """The pool of reading connections."""
 
     def __init__(
-        self, path: Path, busy_s: float, most: int = READERS_MAX, *, read_only: bool = False
+        self,
+        path: Path,
+        busy_s: float,
+        most: int,
+        complete: Callable[[], Awaitable[None]],
+        *,
+        read_only: bool = False,
     ) -> None:
+        """`complete` computes what writers without the library left to it."""
+        self._complete = complete
         self._path = path
         self._read_only = read_only
         self._busy_s = busy_s
@@ -91,13 +100,23 @@ class Readers:
         try:
             connection = self._free.pop() if self._free else self._open()
             try:
-                with translated():
-                    connection.execute(queries()["begin_reading"])
+                await self._begin(connection)
                 yield Snapshot(connection, self._threads)
             finally:
                 self._give_back(connection)
         finally:
             self._places.release()
+
+    async def _begin(self, connection: sqlite3.Connection) -> None:
+        """Begin to read, once there is nothing left that `complete` has to compute."""
+        with translated():
+            connection.execute(queries()["begin_reading"])
+            if not is_incomplete(connection):
+                return
+            connection.execute(queries()["rollback"])
+        await self._complete()
+        with translated():
+            connection.execute(queries()["begin_reading"])
 
     def _open(self) -> sqlite3.Connection:
         with translated():

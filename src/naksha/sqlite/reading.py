@@ -79,8 +79,8 @@ class Request:
         text, values = statements.states(self.levels, self.query, self.cursor)
         rows = self.connection.execute(text, values)
         if not isinstance(self.query.spatial, Intersects):
-            return (State(id_, feature) for id_, feature in rows)
-        return (State(row[0], row[1]) for row in _tested(rows, self.query.spatial))
+            return (state_of(id_, raw) for id_, raw in rows)
+        return (state_of(row[0], row[1]) for row in _tested(rows, self.query.spatial))
 
     def page(self) -> Page:
         """See `Reader.page`."""
@@ -118,7 +118,7 @@ class Request:
         if isinstance(query.spatial, Intersects):
             rows = _tested(rows, query.spatial)
         found = list(islice(rows, query.limit))
-        return tile_of([State(row[0], row[1]) for row in found], [row[2] for row in found], tile)
+        return tile_of([state_of(row[0], row[1]) for row in found], [row[2] for row in found], tile)
 
     def statistics(self, *, fast: bool) -> Statistics:
         """See `Reader.statistics`."""
@@ -133,6 +133,17 @@ class Request:
         text, values = statements.count(self.levels, self.query)
         number: int = self.connection.execute(text, values).fetchone()[0]
         return number
+
+
+def state_of(id: str, raw: bytes) -> State:
+    """A state whose bytes can be passed on: SQLite keeps texts that are not UTF-8."""
+    state = State(id, raw)
+    if not raw.isascii():
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            state.mend()
+    return state
 
 
 def _tested(rows: Iterator[Any], spatial: Intersects) -> Iterator[Any]:
@@ -170,13 +181,12 @@ def state(
         end = INT8_MAX if at is None else at
         text = sql(
             "state_by_i",
-            feature=sql("feature"),
-            closed=sql("feature_closed", at=str(end)),
-            **collection.tables,
+            feature=statements.feature_sql(),
+            closed=statements.feature_sql(str(end)),
         )
-        row = connection.execute(text, (reference.i, end)).fetchone()
+        row = connection.execute(text, (collection.t, reference.i, end)).fetchone()
         if row is not None:
-            return State(*row)
+            return state_of(*row)
     raise NotFound(f"No state {state_id!r}", collection_id=known.id)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound
 from naksha.model.transaction import MAIN
-from naksha.sqlite.sql import ident, queries
+from naksha.sqlite.sql import queries
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as its row tells it, and the names of its tables."""
+    """A collection as its row tells it."""
 
     id: str
     number: int
@@ -33,37 +33,15 @@ class Collection:
     byte_size: int
     compressed_size: int
     created: int
-    dropped_at: int = 0
+    dropped_at: int
+    t: int
+    """The number that its rows in the tables begin with."""
     overlay: int = MAIN
-    """The overlay whose tables are meant; everything else is the collection's own."""
+    """The overlay whose rows are meant; then `t` is of that, too."""
 
     @property
     def has_history(self) -> bool:
         return self.off_since is None
-
-    @property
-    def tables(self) -> dict[str, str]:
-        """Slots for statements: quoted names of the tables, and beginnings of index names."""
-        key, head = str(self.number), self.id
-        if self.overlay != MAIN:
-            key = f"o{self.overlay}_{self.number}"
-            head = f"naksha_{key}"
-        names = {
-            "head": head,
-            "del": f"{head}_del",
-            "hst": f"{head}_hst",
-            "meta": f"{head}_meta",
-            "box": f"naksha_box_{key}",
-            "past": f"naksha_past_{key}",
-            "tag": f"naksha_tag_{key}",
-            "past_tag": f"naksha_past_tag_{key}",
-            "gone": f"naksha_gone_{key}",
-            "gone_tag": f"naksha_gone_tag_{key}",
-            "mask": f"{head}_ids",
-        }
-        quoted = {slot: ident(name) for slot, name in names.items()}
-        starts = {slot + "_": f"naksha_{key}_{slot}_" for slot in names}
-        return quoted | starts
 
     @property
     def info(self) -> CollectionInfo:

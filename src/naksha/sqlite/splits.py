@@ -15,10 +15,12 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import shapely
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Intersects, Query, States
+from naksha.model.shapes import stored_shapes
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
 from naksha.spi.batches import batches as in_batches
@@ -28,8 +30,16 @@ from naksha.sqlite import layers, versions
 from naksha.sqlite.exact import tester_of
 from naksha.sqlite.layers import MAIN_ONLY, Layers, Level
 from naksha.sqlite.rows import Collection
-from naksha.sqlite.sql import sql
-from naksha.sqlite.statements import Statement, filters_of, sources_of, tags_of
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.statements import (
+    TAGS,
+    Statement,
+    TableName,
+    filters_of,
+    is_unselective,
+    sources_of,
+    tags_of,
+)
 
 SPLIT_ROWS: Final = 50_000
 """About how many states one split reads."""
@@ -117,10 +127,11 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
     ends: set[str] = set()
     if whole.query.ids is None:
         for level in found:
-            if _is_few(connection, level.collection.tables["head"], whole.query):
+            t = level.collection.t
+            if _is_few(connection, "naksha_head", t, whole.query):
                 continue
-            text = sql("split_ids", table=level.collection.tables["head"])
-            ends.update(row[0] for row in connection.execute(text, (SPLIT_ROWS,)))
+            text = sql("split_ids", table="naksha_head")
+            ends.update(row[0] for row in connection.execute(text, (t, SPLIT_ROWS)))
     first = None
     for end in sorted(ends):
         yield msgspec.structs.replace(whole, first=first, end=end)
@@ -152,22 +163,22 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
 def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
     """Ranges of ids of about the same size."""
     first = None
-    table = c.tables[part.source]
-    if part.query.ids is None and not _is_few(connection, table, part.query):
+    table = f"naksha_{part.source}"
+    if part.query.ids is None and not _is_few(connection, table, c.t, part.query):
         text = sql("split_ids", table=table)
-        for (end,) in connection.execute(text, (SPLIT_ROWS,)):
+        for (end,) in connection.execute(text, (c.t, SPLIT_ROWS)):
             yield msgspec.structs.replace(part, first=first, end=end)
             first = end
     yield msgspec.structs.replace(part, first=first)
 
 
-def _is_few(connection: sqlite3.Connection, table: str, query: Query) -> bool:
+def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) -> bool:
     """Whether the transactions that are asked for made so few states that these are one split."""
     if query.txn_from is None:
         return False
     end = limits.INT8_MAX if query.txn_to is None else query.txn_to
     bounds = [max(0, min(txn, limits.INT8_MAX)) for txn in (query.txn_from, end)]
-    row = connection.execute(sql("split_few", table=table), (*bounds, SPLIT_ROWS)).fetchone()
+    row = connection.execute(sql("split_few", table=table), (t, *bounds, SPLIT_ROWS)).fetchone()
     return bool(row[0])
 
 
@@ -175,8 +186,8 @@ def _history(
     connection: sqlite3.Connection, c: Collection, part: Part, after: int
 ) -> Iterator[Part]:
     """Ranges of ends of about the same size."""
-    text = sql("split_ends", **c.tables)
-    for (until,) in connection.execute(text, (after, part.published, SPLIT_ROWS)).fetchall():
+    bounds = (c.t, after, part.published, SPLIT_ROWS)
+    for (until,) in connection.execute(queries()["split_ends"], bounds).fetchall():
         if after < until < part.published:
             yield msgspec.structs.replace(part, after=after, until=until)
             after = until
@@ -207,7 +218,8 @@ def batches(
             chunk = [row for row, holds in zip(chunk, flags, strict=True) if holds]
         if chunk:
             found = list(zip(*chunk, strict=True))[: len(schema)]
-            arrays = [_array(each, field) for each, field in zip(found, schema, strict=True)]
+            columns_of = zip(found, schema, strict=True)
+            arrays = [_array(each, field, part.hidden) for each, field in columns_of]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -225,7 +237,10 @@ def _columns(names: Sequence[str]) -> str:
     return ", ".join(sql(f"column_{name}") for name in names)
 
 
-def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+def _array(values: Sequence[Any], field: pa.Field, hidden: bool) -> pa.Array:
+    """A column. Geometries that cannot be read are null, unless all is read as it is stored."""
+    if field.name == "geometry" and not hidden:
+        return pa.array(values, field.type, mask=shapely.is_missing(stored_shapes(values)))
     if not pa.types.is_list(field.type):
         return pa.array(values, field.type)
     lists = msgspec.json.decode(f"[{','.join(values)}]")
@@ -266,16 +281,17 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
     if boxes:
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
-    for table, conditions in _tables(statement, part, at):
+    t = statement.value(c.t)
+    for table, conditions in _tables(statement, part, at, t):
         is_past = table == "hst"
         # The index on the history leaves tombstones out.
         is_live = not is_past or part.query.states is States.LIVE
-        tagged = f"tagged_{table}" if is_live else "tagged"
-        every = [*conditions, *filters, *tags_of(statement, c, part.query, tagged)]
+        tagged = TAGS[table] if is_live else None
+        every = [*conditions, *filters, *tags_of(statement, t, part.query, tagged)]
         sources.append(
             sql(
                 "split_source",
-                from_=sql("from_table", table=c.tables[table]),
+                from_=sql("from_table", table=f"naksha_{table}"),
                 columns=columns,
                 document=sql("split_feature_at", at=at) if is_past else sql("split_feature"),
                 ended=sql("split_ended_at", at=at) if is_past else sql("split_open"),
@@ -285,9 +301,11 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
     return "\nUNION ALL\n".join(sources), statement.values
 
 
-def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, list[str]]]:
+def _tables(
+    statement: Statement, part: Part, at: str, t: str
+) -> Iterator[tuple[TableName, list[str]]]:
     """The tables of a split and the conditions on each."""
-    ids = _range(statement, part)
+    ids, of_table = _range(statement, part), sql("of_table", t=t)
     kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
     if part.source == "hst":
         bounds = {
@@ -297,9 +315,11 @@ def _tables(statement: Statement, part: Part, at: str) -> Iterator[tuple[str, li
             "until": statement.value(part.until),
         }
         kind = [] if part.hidden else [sql("all_hst"), sql(kinds[part.query.states])]
-        yield "hst", [sql("at_head", at=at), sql("split_ended", **bounds), *kind]
+        yield "hst", [of_table, sql("at_head", at=at), sql("split_ended", **bounds), *kind]
         return
     left = "hst_live" if part.source == "head" else "hst_dead"
     since = sql("split_since", after=statement.value(part.published))
-    yield part.source, [sql("at_head", at=at), *ids]
-    yield "hst", [sql("at_head", at=at), since, sql(left), *ids]
+    current: TableName = "head" if part.source == "head" else "del"
+    whole = not ids and is_unselective(part.query) and part.query.ids is None
+    yield current, [sql("within", t=t) if whole else of_table, sql("at_head", at=at), *ids]
+    yield "hst", [of_table, sql("at_head", at=at), since, sql(left), *ids]

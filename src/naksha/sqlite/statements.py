@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from naksha.model import limits
+from naksha.model.damage import BROKEN_GEOMETRY
 from naksha.model.errors import LimitExceeded
 from naksha.model.query import GEOMETRY_TYPE, Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
@@ -31,13 +32,17 @@ from naksha.spi.query_parts import (
     predicate_sql,
 )
 from naksha.sqlite.layers import Level
-from naksha.sqlite.rows import Collection
-from naksha.sqlite.sql import sql
+from naksha.sqlite.sql import sql, text_literal
 
 _PLAIN_KEY: Final = re.compile(r'[^"\\\x00-\x1f]+')
 """Keys that a JSON path of SQLite can name: it knows no escapes."""
 
 _NEVER: Final = str(limits.INT8_MAX)
+TableName = Literal["head", "del", "hst"]
+TAGS: Final[Mapping[TableName, str]] = MappingProxyType(
+    {"head": "naksha_tag", "del": "naksha_gone_tag", "hst": "naksha_past_tag"}
+)
+"""The tables of the tags of states."""
 NOWHERE: Final = (None,)
 """In place of boxes, when there is no spatial test."""
 
@@ -125,22 +130,23 @@ def sources_of(
     boxes = boxes_of(query.spatial)
     filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
-        place = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
-        filters.append(sql("after_cursor", **place))
+        last = {"id": statement.value(cursor.id), "txn": statement.value(cursor.txn)}
+        filters.append(sql("after_cursor", **last))
     replaced = query.replaced_since is not None
     since = _since(statement, query)
     space = _space(statement, query)
     parts = []
     for level in levels:
         version = None if level.at is None else statement.value(level.at)
+        place = _Place(statement.value(level.collection.t), version)
         for table in _tables(statement, query, version, since, hidden):
             closed = table.name == "hst" and query.states is States.ALL and not replaced
             shown = _shown(closed, version, space)
             # What has ended is in no layer above.
-            masked = [] if replaced else list(_masks(level, closed, version))
+            masked = [] if replaced else list(_masks(statement, level, closed, version))
             for box in boxes or NOWHERE:
-                from_, first = _from(statement, level, query, table, box, version)
-                tags = tags_of(statement, level.collection, query, table.tags)
+                from_, first = _from(statement, query, table, box, place)
+                tags = tags_of(statement, place.t, query, table.tags)
                 every = "\n   AND ".join([first, *filters, *tags, *masked])
                 parts.append(sql(source, from_=from_, conditions=every, **shown, **slots))
     # Boxes on both sides of the date line may meet the same feature.
@@ -161,19 +167,36 @@ def _space(statement: Statement, query: Query) -> dict[str, str] | None:
 def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> dict[str, str]:
     """The whole feature, its document alone, and what ended it; the two tell of it as well."""
     at = version or _NEVER
-    feature = sql("feature_closed", at=at) if closed else sql("feature")
+    feature = feature_sql(at if closed else None)
     document = sql("split_feature_at", at=at) if closed else sql("split_feature")
     if space is not None:
         bytes_ = sql("bytes", document=document)
-        feature = sql("feature_in_space", document=document, bytes=bytes_, **space)
+        slots = {"document": document, "bytes": bytes_, "geometry": _geometry()}
+        feature = sql("feature_in_space", **slots, **space)
     ended = sql("split_ended_at", at=at) if closed else sql("split_open")
     return {"feature": feature, "document": document, "ended": ended}
 
 
-def _masks(level: Level, closed: bool, version: str | None) -> Iterator[str]:
+def feature_sql(closed_at: str | None = None) -> str:
+    """The whole feature of a row; of the history, with the end that it has at a version."""
+    if closed_at is None:
+        return sql("feature", geometry=_geometry())
+    return sql("feature_closed", at=closed_at, geometry=_geometry())
+
+
+def _geometry() -> str:
+    return sql("geometry", broken=text_literal(BROKEN_GEOMETRY))
+
+
+def geometry_or_null() -> str:
+    """The GeoJSON of a row as far as functions of SQLite can take it."""
+    return sql("geometry_or_null", readable=sql("geometry_readable"))
+
+
+def _masks(statement: Statement, level: Level, closed: bool, version: str | None) -> Iterator[str]:
     """Nothing of a feature that a layer above has; but that layer begins with the state that was
     valid at this one's version, and what ended before is only here."""
-    hidden = [sql("unmasked_id", mask=mask) for mask in level.masks]
+    hidden = [sql("unmasked_id", mask=statement.value(mask)) for mask in level.masks]
     if hidden and closed:
         assert version is not None
         yield joined([sql("ended_at", at=version), joined(hidden, " AND ", "true")], " OR ", "")
@@ -183,38 +206,37 @@ def _masks(level: Level, closed: bool, version: str | None) -> Iterator[str]:
 
 def _from(
     statement: Statement,
-    level: Level,
     query: Query,
     table: _Table,
     box: Box | None,
-    version: str | None,
+    place: _Place,
 ) -> tuple[str, str]:
     """The table, or a tree that leads to it, and the condition that goes with that."""
-    tables = level.collection.tables
     edges = {} if box is None else statement.edges(box)
-    picked, condition = query.ids is not None, table.condition
+    picked, from_ = query.ids is not None, f"naksha_{table.name}"
+    in_tree = sql("tree_table", t=place.t)
     if table.tree in ("box", "gone") and box is not None and not picked:
-        exact = sql("box", **edges)
-        from_ = sql("from_box", tree=tables[table.tree], table=tables[table.name])
-        return from_, f"{condition} AND {sql('tree_box', **edges)} AND {exact}"
+        parts = [table.condition, in_tree, sql("tree_box", **edges), sql("box", **edges)]
+        return sql("from_box", tree=f"naksha_{table.tree}", table=from_), " AND ".join(parts)
     in_past = table.tree == "past" and not picked
-    if in_past and query.states is States.LIVE and (box is not None or _is_unselective(query)):
-        in_tree = "" if box is None else " AND " + sql("tree_box", **edges)
-        at = str(version)
-        slots = {"at": at, "ord": sql("ord_at", at=at), "past": tables["past"]}
-        conditions = [sql("live_past_at", box=in_tree, **slots)]
+    if in_past and query.states is States.LIVE and (box is not None or is_unselective(query)):
+        at, tree_box = str(place.version), ""
         if box is not None:
-            conditions.append(sql("box", **edges))
-        return sql("from_table", table=tables["hst"]), " AND ".join(conditions)
-    if in_past and box is not None:
-        found = sql("in_past", past=tables["past"], box=sql("tree_box", **edges))
-        condition = f"{found} AND {condition}"
+            tree_box = " AND " + sql("tree_box", **edges)
+        slots = {"at": at, "ord": sql("ord_at", at=at), "tree": in_tree, "box": tree_box}
+        parts = [sql("live_past_at", **slots)]
+    elif in_past and box is not None:
+        found = sql("in_past", tree=in_tree, box=sql("tree_box", **edges))
+        parts = [found, table.condition]
+    else:
+        whole = not table.indexed and not picked and is_unselective(query)
+        parts = [sql("within" if whole else "of_table", t=place.t), table.condition]
     if box is not None:
-        condition = f"{condition} AND {sql('box', **edges)}"
-    return sql("from_table", table=tables[table.name]), condition
+        parts.append(sql("box", **edges))
+    return sql("from_table", table=from_), " AND ".join(parts)
 
 
-def _is_unselective(query: Query) -> bool:
+def is_unselective(query: Query) -> bool:
     """Whether no index but that on time can serve; a page goes along the ids."""
     others = (
         query.tags,
@@ -238,19 +260,28 @@ def _replaced(statement: Statement, query: Query, at: str | None) -> Iterator[st
 
 class _Table(NamedTuple):
     """A table that holds some of the states asked for, and under which condition; the tree of
-    their boxes, and how their tags are found."""
+    their boxes, and the table of their tags."""
 
-    name: Literal["head", "del", "hst"]
+    name: TableName
     condition: str
     tree: Literal["box", "gone", "past"] | None
-    tags: str
+    tags: str | None
+    indexed: bool
+    """Whether an index serves the condition."""
+
+
+class _Place(NamedTuple):
+    """The parameters of a layer: its table number, and the transaction that it is read at."""
+
+    t: str
+    version: str | None
 
 
 def _since(statement: Statement, query: Query) -> list[str]:
     """What follows for txn, which has an index, from the time: where nothing else is narrower. A
     page goes along the ids; otherwise each one would sort all that came since."""
     others = (query.ids, query.spatial, query.txn_from, query.txn_to, query.replaced_since)
-    narrowed = any(other is not None for other in others) or not _is_unselective(query)
+    narrowed = any(other is not None for other in others) or not is_unselective(query)
     if query.updated_from is None or narrowed:
         return []
     return [sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))]
@@ -263,10 +294,11 @@ def _tables(
     if query.replaced_since is not None:
         return [_dead(" AND ".join(_replaced(statement, query, at)))]
     current = " AND ".join([sql("true") if at is None else sql("at_head", at=at), *since])
-    head = _Table("head", current, "box", "tagged_head")
-    gone = _Table("del", current, "gone", "tagged_del")
+    head = _Table("head", current, "box", TAGS["head"], bool(since))
+    gone = _Table("del", current, "gone", TAGS["del"], bool(since))
     if query.states is States.ALL:
-        return [head, gone, *([_dead(current)] if hidden else _past(query, at, since))]
+        every = _Table("hst", current, None, None, bool(since))
+        return [head, gone, *([every] if hidden else _past(query, at, since))]
     if query.states is States.LIVE:
         now, then = head, None if at is None else _live(sql("live_hst_at", at=at))
     else:
@@ -281,17 +313,17 @@ def _past(query: Query, at: str | None, since: list[str]) -> list[_Table]:
         return sql(name) if at is None else sql(f"{name}_at", at=at)
 
     if query.ids is not None or (query.spatial is None and query.tags is None):
-        every = condition("all_hst" if query.limit is None else "all_page")
-        return [_Table("hst", " AND ".join([every, *since]), None, "tagged")]
+        every = " AND ".join([condition("all_hst"), *since])
+        return [_Table("hst", every, None, None, bool(since))]
     return [_live(condition("all_live")), _dead(condition("all_dead"))]
 
 
 def _live(condition: str) -> _Table:
-    return _Table("hst", condition, "past", "tagged_hst")
+    return _Table("hst", condition, "past", TAGS["hst"], indexed=True)
 
 
 def _dead(condition: str) -> _Table:
-    return _Table("hst", condition, None, "tagged")
+    return _Table("hst", condition, None, None, indexed=True)
 
 
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
@@ -326,21 +358,18 @@ def _by_id(statement: Statement, query: Query) -> Iterable[str]:
         yield sql("part", first=first, last=last)
 
 
-def tags_of(
-    statement: Statement, collection: Collection, query: Query, fragment: str
-) -> Iterable[str]:
-    """The tags of a query, each looked for as the fragment says."""
-    if query.tags is None:
-        return
-    groups = [
-        joined(
-            [sql(fragment, value=statement.value(t), **collection.tables) for t in group],
-            " AND ",
-            "true",
-        )
-        for group in query.tags
-    ]
-    yield joined(groups, " OR ", "false")
+def tags_of(statement: Statement, t: str, query: Query, table: str | None) -> Iterable[str]:
+    """The tags of a query, each looked up in a table of tags, or in the documents without one."""
+
+    def tagged(tag: str) -> str:
+        value = statement.value(tag)
+        if table is None:
+            return sql("tagged", value=value)
+        return sql("tagged_by", tags=table, value=value, t=t)
+
+    if query.tags is not None:
+        groups = [joined([tagged(tag) for tag in group], " AND ", "true") for group in query.tags]
+        yield joined(groups, " OR ", "false")
 
 
 def _prefix(statement: Statement, column: str, prefix: str) -> str:
@@ -356,7 +385,8 @@ def _test(statement: Statement, test: PropertyTest) -> str:
         check_text(key)
     document = "s.jsondata"
     if test.path == GEOMETRY_TYPE:
-        document, test = "s.geometry", msgspec.structs.replace(test, path=GEOMETRY_TYPE[1:])
+        document = geometry_or_null()
+        test = msgspec.structs.replace(test, path=GEOMETRY_TYPE[1:])
     named = json_path(test.path)
     if named is None:
         return _holds(statement, test, document)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import shapely
 
+from naksha.model.damage import BROKEN_GEOMETRY, UNREADABLE, decode_feature
 from naksha.model.features import NAMESPACE, PreparedFeatures
 from naksha.model.garbage import uncollected
 from naksha.sqlite.transaction import Box
@@ -88,6 +89,8 @@ class Old(NamedTuple):
     south: float | None
     east: float | None
     north: float | None
+    readable: int
+    """Whether clients can get its geometry."""
 
     @property
     def box(self) -> Box | None:
@@ -98,11 +101,19 @@ class Old(NamedTuple):
 
     def xyz(self) -> Xyz:
         """Its namespace."""
-        return _decode_xyz(self.jsondata).properties.xyz
+        try:
+            return _decode_xyz(self.jsondata).properties.xyz
+        except UNREADABLE:
+            return _decode_xyz(_encode(decode_feature(self.jsondata))).properties.xyz
+
+    def raw(self, geometry: str | None, jsondata: str | None = None) -> bytes:
+        """The whole feature: its stored geometry with its document, or a new one."""
+        return raw(geometry if self.readable else BROKEN_GEOMETRY, jsondata or self.jsondata)
 
     def content(self) -> dict[str, Any]:
-        """The document without its namespace."""
-        content: dict[str, Any] = _decode(self.jsondata)
+        """The document without its namespace. What is left of a damaged one keeps its mark, so that
+        writing it is a change."""
+        content = decode_feature(self.jsondata)
         del content["properties"][NAMESPACE]
         return content
 

@@ -12,7 +12,7 @@ from naksha.model.statistics import Figure, KeyCount, Statistics
 from naksha.spi.query_parts import union_of
 from naksha.sqlite.layers import Level
 from naksha.sqlite.sql import sql
-from naksha.sqlite.statements import Statement, sources_of
+from naksha.sqlite.statements import Statement, geometry_or_null, sources_of
 
 STATE_BYTES: Final = 1024
 """About as large as states are."""
@@ -55,7 +55,10 @@ def _rows(
     if step > 1:
         last = max(level.collection.next_i for level in levels)
         conditions = [sql("sampled", numbers=statement.numbers(range(step, last + 1, step)))]
-    sources = sources_of(statement, levels, Query(), None, "source_measured", *conditions)
+    slots = {"geometry": geometry_or_null()}
+    sources = sources_of(
+        statement, levels, Query(), None, "source_measured", *conditions, slots=slots
+    )
     # One more than is wanted tells whether there are more.
     text = sql(select, sources=sources, most=str(limits.STATISTICS_KEYS_MAX + 1))
     return connection.execute(text, statement.values).fetchall()

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from naksha.model.errors import ReadOnly
 from naksha.model.identity import StorageIdentity
 from naksha.model.names import check_storage_id, storage_id_from
 from naksha.model.uuids import STORAGE_NUMBER_MAX
@@ -27,6 +28,8 @@ from naksha.sqlite.files import BUSY_S, FORK_BUSY_S, fork_file, open_file
 from naksha.sqlite.layers import MAIN_ONLY, checked
 from naksha.sqlite.maintenance import expire, maintain
 from naksha.sqlite.readers import READERS_MAX, Readers
+from naksha.sqlite.rows import collection_of
+from naksha.sqlite.shell import add_view
 from naksha.sqlite.stage_files import StageFiles
 from naksha.sqlite.views import LOOK_S, OpenFile
 from naksha.sqlite.writer import Writer
@@ -80,7 +83,16 @@ class SqliteStorage(BulkStorage):
             loop.call_soon_threadsafe(news.tell, last)
 
         writer = Writer(connection, published, is_read_only=read_only)
-        readers = Readers(place, busy_s, readers_max, read_only=read_only)
+
+        async def complete() -> None:
+            if read_only:
+                raise ReadOnly(
+                    "The file has geometries that plain SQL wrote, and is read once a process has "
+                    "opened it without read_only"
+                )
+            await writer.task(lambda _: None)  # Every task of the writer begins with it.
+
+        readers = Readers(place, busy_s, readers_max, complete, read_only=read_only)
         file = OpenFile(identity, clock, readers, writer, news, StageFiles(place))
         storage = cls(place, file)
         try:
@@ -139,6 +151,10 @@ class SqliteStorage(BulkStorage):
 
     async def remove_meta(self, collection: str, id: str) -> bool:
         return await self._writer.task(lambda c: meta.remove(c, collection, id))
+
+    async def add_view(self, collection: str) -> None:
+        """Make a view that is named like a collection, for writers without the library."""
+        await self._writer.task(lambda c: add_view(c, collection_of(c, collection)))
 
     async def maintain(self, now_ms: int | None = None) -> None:
         if now_ms is None:

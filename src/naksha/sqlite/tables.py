@@ -1,4 +1,4 @@
-"""The tables of one collection, as the steps of a transaction write them.
+"""The rows of one collection, as the steps of a transaction write them.
 
 New rows are staged in a temporary table and then written with one statement per table: a statement
 that may be refused by a trigger keeps copies of the pages it touches, so one for each row would
@@ -8,7 +8,7 @@ copy the same pages over and over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from naksha.sqlite.rows import Collection
 from naksha.sqlite.sql import queries, sql
@@ -23,42 +23,45 @@ class Tables:
         self.transaction = transaction
         self.connection = transaction.connection
         self.collection = collection
-        self._slots = self.collection.tables | {
-            "columns": queries()["state_columns"],
-            "old_columns": queries()["old_columns"],
-        }
         transaction.check_order(collection.txn, collection.id)
 
+    def run_staged(self, name: str) -> None:
+        """Run a statement on the staged rows alone: their numbers name the collection."""
+        self.connection.execute(queries()[name])
+
     def run(self, name: str, *values: Any) -> None:
-        """Run a statement."""
-        self.connection.execute(sql(name, **self._slots), values)
+        """Run a statement on rows of the collection."""
+        self.connection.execute(queries()[name], (self.collection.t, *values))
 
     def many(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each row."""
         if rows:
-            self.connection.executemany(sql(name, **self._slots), rows)
+            self.connection.executemany(queries()[name], rows)
 
     def rows(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
         """All rows that a statement gives."""
-        return self.connection.execute(sql(name, **self._slots), values).fetchall()
+        return self.connection.execute(queries()[name], (self.collection.t, *values)).fetchall()
 
-    def value(self, name: str) -> Any:
-        """The one value that a statement gives."""
-        return self.connection.execute(sql(name, **self._slots)).fetchone()[0]
+    def next_n(self) -> int:
+        """The number for a new feature."""
+        number: int = self.rows("next_n")[0][0]
+        return number
 
     def old(self, name: str, ids: Iterable[str]) -> dict[str, Old]:
         """Rows of `heads` or `tombstones` by id; none may be of a later transaction."""
-        rows = self.connection.execute(sql(name, **self._slots), (as_json([*ids]),))
+        text = sql(name, readable=queries()["geometry_readable"])
+        rows = self.connection.execute(text, (self.collection.t, as_json([*ids])))
         found = {row[0]: Old(*row) for row in rows}
         if found:
             latest = max(old.txn for old in found.values())
             self.transaction.check_order(latest, self.collection.id)
         return found
 
-    def geometries(self, table: str, ids: Sequence[str]) -> dict[str, str | None]:
+    def geometries(
+        self, name: Literal["head_geometries", "tombstone_geometries"], ids: Sequence[str]
+    ) -> dict[str, str | None]:
         """The GeoJSON texts of some rows."""
-        text = sql("geometries", table=self.collection.tables[table])
-        return dict(self.connection.execute(text, (as_json(ids),)).fetchall())
+        return dict(self.rows(name, as_json(ids)))
 
     def signature(self) -> Signature:
         """Draws the number of the transaction, if it has none yet."""
@@ -85,7 +88,7 @@ class Tables:
     def update_heads(self) -> None:
         """Put what is staged in the place of the rows of HEAD."""
         for statement in ("update_heads", "update_heads_signed", "update_heads_moved"):
-            self.run(statement)
+            self.run_staged(statement)
 
     def retire_tombs(self) -> None:
         """Move the tombstones of what is staged to the history, as [deleted, now)."""

@@ -19,6 +19,8 @@ from naksha.sqlite.sql import queries
 
 Box = tuple[float, float, float, float]
 INT8_MAX: Final = limits.INT8_MAX
+TABLE_NUMBER_MAX: Final = 2**22 - 1
+"""The largest table number that the trees hold exactly, and half more of it."""
 
 
 @dataclass(slots=True)
@@ -181,6 +183,14 @@ class Transaction:
     def take_overlay(self) -> int:
         """The number for a new overlay."""
         return self._take_number("overlay")
+
+    def take_table(self) -> int:
+        """The table number of a new collection, or of what an overlay has of one. Done again, it
+        may be another: callers do not see it."""
+        number: int = self.connection.execute(queries()["take_table"]).fetchone()[0]
+        if number > TABLE_NUMBER_MAX:
+            raise LimitExceeded(f"The file had {TABLE_NUMBER_MAX} collections and takes no more")
+        return number
 
     def _take_number(self, what: Literal["collection", "overlay"]) -> int:
         if self._given_again == len(self._given):

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, TypeVar
 from naksha.model.errors import NakshaError, ReadOnly, Retryable, Unavailable
 from naksha.model.state import Outcome
 from naksha.sqlite.errors import of, translated
+from naksha.sqlite.shell import complete, is_incomplete
 from naksha.sqlite.sql import queries
 from naksha.sqlite.transaction import INT8_MAX, Counters, Transaction, publish
 
@@ -353,6 +354,8 @@ class Writer:
         self._is_open = True
         try:
             self._connection.execute(queries()["managed"], (1,))
+            if is_incomplete(self._connection):
+                complete(self._connection)
         except BaseException:
             self._roll_back_all()
             raise

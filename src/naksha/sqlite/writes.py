@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from naksha.model import merge
+from naksha.model.damage import decode_feature
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
 from naksha.model.garbage import uncollected
 from naksha.model.state import Outcome, State
@@ -99,9 +100,8 @@ def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> N
 
 def _feature(tables: Tables, old: Old) -> dict[str, Any]:
     """The whole feature of a row of HEAD."""
-    geometry = tables.geometries("head", [old.id])[old.id]
-    feature: dict[str, Any] = msgspec.json.decode(raw(geometry, old.jsondata))
-    return feature
+    geometry = tables.geometries("head_geometries", [old.id])[old.id]
+    return decode_feature(old.raw(geometry))
 
 
 class _Put:
@@ -122,6 +122,7 @@ class _Put:
         tags, crid = prepared.tags[position], prepared.crid[position]
         if (
             prepared.wkb[position] != old.geo
+            or not old.readable
             or (tags is not None and tags != xyz.tags)
             or (crid is not None and (crid or None) != xyz.crid)
             or not _is_same(prepared.json[position], old)
@@ -156,7 +157,7 @@ class _Put:
         author_json = as_json(author)
         # Neighbours are written together: cheaper for the trees, and for readers.
         order = sorted(self.new, key=lambda p: prepared.qrid[p] or "")
-        n = tables.value("next_n")
+        n = tables.next_n()
         for start in range(0, len(order), CHUNK):
             part = order[start : start + CHUNK]
             rows, tags = [], []
@@ -180,7 +181,7 @@ class _Put:
             tables.stage(rows)
             if tombs:
                 tables.retire_tombs()
-            tables.run("insert_heads")
+            tables.run_staged("insert_heads")
             tables.insert_boxes((r[0], r[6:10]) for r in rows if r[6] is not None)
             tables.many("insert_tag", tags)
         changes = t.changes_of(tables.collection.id)
@@ -239,7 +240,7 @@ class _Put:
         crid: str | None,
         xyz: str,
     ) -> Row:
-        """The columns of a state, in the order of `state_columns`."""
+        """The columns of a state, in the order of `naksha_stage`."""
         prepared, shapes = self.batch.prepared, self.shapes
         qrid = prepared.qrid[position]
         return (
@@ -298,7 +299,7 @@ def delete(
         outcomes |= _stage_following(tables, part, "DELETE", want, masks=masks)
         tables.retire_heads()
         tables.run("insert_tombs")
-        tables.run("delete_heads")
+        tables.run_staged("delete_heads")
         gone = [(old.n,) for old in part]
         tables.many("delete_box", gone)
         tables.many("delete_tags", gone)
@@ -317,10 +318,10 @@ def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool)
     olds = [tombs[id_] for id_ in ids]
     outcomes: dict[str, Outcome] = {}
     for start in range(0, len(olds), CHUNK):
-        part, n = olds[start : start + CHUNK], tables.value("next_n")
+        part, n = olds[start : start + CHUNK], tables.next_n()
         outcomes |= _stage_following(tables, part, "UPDATE", want, n)
         tables.retire_tombs()
-        tables.run("insert_heads")
+        tables.run_staged("insert_heads")
         tables.insert_boxes((k, old.box) for k, old in enumerate(part, n))
         tables.many(
             "insert_tag", [(tag, k) for k, old in enumerate(part, n) for tag in old.xyz().tags]
@@ -351,9 +352,9 @@ def _retained(tables: Tables, ids: Sequence[str], want: bool) -> dict[str, Outco
     outcomes = {id_: Outcome(id_, "RETAINED", None, None) for id_ in ids}
     if not ids:
         return outcomes
-    geometries = tables.geometries("del", ids) if want else {}
+    geometries = tables.geometries("tombstone_geometries", ids) if want else {}
     for id_, old in tables.old("tombstones", ids).items():
-        state = State(id_, raw(geometries[id_], old.jsondata)) if want else None
+        state = State(id_, old.raw(geometries[id_])) if want else None
         outcomes[id_] = Outcome(id_, "RETAINED", old.xyz().uuid, old.version, state)
     return outcomes
 
@@ -371,7 +372,8 @@ def _stage_following(
     other way round, then with new numbers for the features."""
     t, by = tables.transaction, tables.signature()
     geometries = tables.geometries(
-        "head" if action == "DELETE" else "del", [old.id for old in olds]
+        "head_geometries" if action == "DELETE" else "tombstone_geometries",
+        [old.id for old in olds],
     )
     first = t.take(tables.collection, len(olds))
     done = "DELETED" if action == "DELETE" else "RESTORED"
@@ -391,7 +393,7 @@ def _stage_following(
             i, old.id, old.geo, geometry, jsondata, *(old.box or _NO_BOX), by.txn, by.ord, version,
             action, author, by.app_id, by.now_ms, xyz.qrid, xyz.mrid,
         ))  # fmt: skip
-        state = State(old.id, raw(geometry, jsondata)) if want else None
+        state = State(old.id, old.raw(geometry, jsondata)) if want else None
         outcomes[old.id] = Outcome(old.id, done, f"{by.prefix}{i}", version, state)
     tables.stage(rows)
     return outcomes

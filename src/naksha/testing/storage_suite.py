@@ -1,6 +1,6 @@
 """The storage contract in executable form: one suite, run on every storage.
 
-A storage joins with four fixtures and one import:
+A storage joins with five fixtures and one import:
 
     from naksha.testing.storage_suite import *
 
@@ -14,13 +14,17 @@ A storage joins with four fixtures and one import:
     async def fork_storage() -> AsyncIterator[StorageForker]: ...
 
     @pytest.fixture
+    def damage_storage() -> StorageDamager: ...
+
+    @pytest.fixture
     def open_storage() -> Callable[[], Awaitable[Storage]]: ...
 
 `storage` is open and may be shared by many tests: each works in collections of its own, under
 names of its own. `make_storage` opens further instances on the same data, or a storage with new,
 empty data, with a clock that the test moves; it closes them when the test ends. `fork_storage`
-copies the data of a storage, forks the copy and opens it. `open_storage`
-is for tests with an event loop of their own: it opens a storage with empty data in that loop.
+copies the data of a storage, forks the copy and opens it. `damage_storage` damages a stored
+feature past all checks. `open_storage` is for tests with an event loop of their own: it opens a
+storage with empty data in that loop.
 
 What a storage cannot do yet is declared there as a strict xfail with its reason.
 """
@@ -37,6 +41,7 @@ _MODULES = (
     "chunks",
     "collections",
     "concurrency",
+    "damage",
     "forks",
     "found",
     "gates",
@@ -104,6 +109,7 @@ from naksha.testing.suite_concurrency import (  # noqa: E402
     TestOneWinner,
     TestWritersAtOnce,
 )
+from naksha.testing.suite_damage import StorageDamager, TestDamage  # noqa: E402
 from naksha.testing.suite_forks import StorageForker, TestForks  # noqa: E402
 from naksha.testing.suite_found import TestFound, TestParts, sortable  # noqa: E402
 from naksha.testing.suite_gates import (  # noqa: E402
@@ -229,6 +235,7 @@ from naksha.testing.suite_write import (  # noqa: E402
 )
 
 __all__ = [
+    "StorageDamager",
     "StorageForker",
     "StorageMaker",
     "TestAgainstTheOracle",
@@ -250,6 +257,7 @@ __all__ = [
     "TestCreateAgain",
     "TestCreatingCollections",
     "TestCursors",
+    "TestDamage",
     "TestDatedTransactions",
     "TestDays",
     "TestDelete",

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from naksha.model.collection import CollectionInfo
+from naksha.model.damage import may_overflow
 from naksha.model.errors import CollectionNotFound, Expired
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
@@ -61,7 +62,10 @@ class Made(msgspec.Struct, frozen=True, gc=False):
 
 def made(state: State) -> Made:
     """A state as it was when it was made: whatever came after it by the time that it was read."""
-    heading = _decode_heading(state.raw).properties.xyz
+    if may_overflow(state.raw):
+        # A subscriber that cannot parse it would get it again and again.
+        state.mend()
+    heading = state.decoded_by(_decode_heading).properties.xyz
     if heading.txn_next != "0":
         state = State(state.id, _opened(state.raw, heading.txn_next.encode()))
     return Made(state, heading.uuid, int(heading.txn), heading.action, heading.author)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -102,6 +103,10 @@ def _sqlite_sums(path: Path) -> dict[str, str]:
             except sqlite3.OperationalError:
                 continue  # a virtual table; what it is made of has tables of its own
             found[name] = _sum([repr(row) for row in rows])
+        spaces = connection.execute("SELECT id, t FROM naksha_collection").fetchall()
+        for (id, t), table in product(spaces, ("naksha_head", "naksha_del", "naksha_hst")):
+            rows = connection.execute(f"SELECT * FROM {table} WHERE t = ?", (t,)).fetchall()
+            found[f"{id} in {table}"] = _sum([repr(row) for row in rows])
         return found
     finally:
         connection.close()

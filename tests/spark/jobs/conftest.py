@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,14 @@ def town(
         close_all()
 
 
+@pytest.fixture
+def database_town(database_factory: DatabaseFactory, template: str) -> Iterator[Town]:
+    """The same in a database only, with all leaves, for what only PostgreSQL can do."""
+    with database_factory.fresh(template) as dsn:
+        yield _made(dsn, partitions=16)
+        close_all()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def location(
     request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
@@ -63,7 +72,7 @@ def file(tmp_path: Path) -> Iterator[str]:
     close_all()
 
 
-def _made(location: str) -> Town:
+def _made(location: str, **settings: Any) -> Town:
     made = Town(Place(location))
-    made.create_collection("places")
+    made.create_collection("places", **settings)
     return made

@@ -112,7 +112,7 @@ def test_it_is_kept_when_asked_for(spark: SparkSession, small_town: Town) -> Non
     found = computed(spark, small_town, keep=True)
     assert found.kept
     with sqlite3.connect(small_town.path) as connection:
-        ((text,),) = connection.execute("SELECT jsondata FROM places_meta").fetchall()
+        ((text,),) = connection.execute("SELECT jsondata FROM naksha_meta").fetchall()
     connection.close()
     stored = decode_partitioning(text)
     assert stored is not None

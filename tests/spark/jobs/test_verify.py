@@ -242,7 +242,7 @@ def history_of(town: Town) -> None:
 
 
 def overlay_of(town: Town) -> str:
-    """The table of what the branch has, in either storage."""
+    """The table of what the branch has, in PostgreSQL."""
 
     async def found(storage: Storage) -> str:
         (draft,) = await branches(storage)
@@ -252,14 +252,14 @@ def overlay_of(town: Town) -> str:
     return town.call(found)
 
 
-def broken_file(path: str, overlay: str) -> None:
+def broken_file(path: str) -> None:
     """As somebody would do it who holds the file in his hands."""
     connection = sqlite3.connect(path, isolation_level=None)
     execute = connection.execute
-    columns = [row[1] for row in execute("PRAGMA table_info(places_del)") if row[1] != "n"]
+    columns = [row[1] for row in execute("PRAGMA table_info(naksha_del)")]
     names = ", ".join(columns)
 
-    def json(id_: str, member: str, value: str, table: str = "places") -> None:
+    def json(id_: str, member: str, value: str, table: str = "naksha_head") -> None:
         where = f"""'$.properties."{XYZ}".{member}'"""
         execute(
             f"UPDATE {table} SET jsondata = json_set(jsondata, {where}, {value}) WHERE id = ?",
@@ -267,74 +267,75 @@ def broken_file(path: str, overlay: str) -> None:
         )
 
     execute("UPDATE naksha_shell SET managed = 1")
-    execute("UPDATE places_hst SET txn_next = txn - 1 WHERE id = 'ends early' AND version = 2")
-    execute("UPDATE places_hst SET txn_next = txn_next + 1 WHERE id = 'ends late' AND version = 1")
-    execute("DELETE FROM places_hst WHERE id = 'lost' AND version = 2")
-    execute("UPDATE places SET version = 9 WHERE id = 'jumps'")
+    execute("UPDATE naksha_hst SET txn_next = txn - 1 WHERE id = 'ends early' AND version = 2")
+    execute("UPDATE naksha_hst SET txn_next = txn_next + 1 WHERE id = 'ends late' AND version = 1")
+    execute("DELETE FROM naksha_hst WHERE id = 'lost' AND version = 2")
+    execute("UPDATE naksha_head SET version = 9 WHERE id = 'jumps'")
     json("jumps", "version", "9")
     json("follows another", "puuid", "'town:places:2020:1:1:1'")
-    tomb = "FROM places_hst WHERE id = 'buried alive' AND action = 'DELETE'"
-    execute(f"INSERT INTO places_del ({names}) SELECT {names} {tomb}")
+    tomb = "FROM naksha_hst WHERE id = 'buried alive' AND action = 'DELETE'"
+    execute(f"INSERT INTO naksha_del ({names}) SELECT {names} {tomb}")
     execute(f"DELETE {tomb}")
-    execute("DELETE FROM places_hst WHERE id = 'never lived'")
-    execute("UPDATE places SET action = 'DELETE' WHERE id = 'dead in head'")
+    execute("DELETE FROM naksha_hst WHERE id = 'never lived'")
+    execute("UPDATE naksha_head SET action = 'DELETE' WHERE id = 'dead in head'")
     json("dead in head", "action", "'DELETE'")
-    execute("UPDATE places SET qrid = '000', mrid = '000' WHERE id = 'elsewhere'")
+    execute("UPDATE naksha_head SET qrid = '000', mrid = '000' WHERE id = 'elsewhere'")
     json("elsewhere", "qrid", "'000'")
     json("elsewhere", "mrid", "'000'")
     json("born later", "createdAt", "4102444800000")
     uuid = f"""json_extract(jsondata, '$.properties."{XYZ}".uuid')"""
     json("misnamed", "uuid", f"replace({uuid}, ':places:', ':streets:')")
-    first = "(SELECT txn FROM places_hst WHERE id = '{}' AND version = 1)"
+    first = "(SELECT txn FROM naksha_hst WHERE id = '{}' AND version = 1)"
     execute(f"UPDATE naksha_tx SET created = 5 WHERE txn = {first.format('miscounted')}")
     execute(f"DELETE FROM naksha_tx WHERE txn = {first.format('unlogged')}")
-    execute("UPDATE places_del SET action = 'UPDATE' WHERE id = 'undead'")
-    json("undead", "action", "'UPDATE'", "places_del")
-    execute("UPDATE places SET geo = x'00' WHERE id = 'shapeless'")
-    execute("UPDATE places SET mrid = '111' WHERE id = 'elsewhere too'")
+    execute("UPDATE naksha_del SET action = 'UPDATE' WHERE id = 'undead'")
+    json("undead", "action", "'UPDATE'", "naksha_del")
+    execute("UPDATE naksha_head SET geo = x'00' WHERE id = 'shapeless'")
+    execute("UPDATE naksha_head SET mrid = '111' WHERE id = 'elsewhere too'")
     json("elsewhere too", "mrid", "'111'")
-    execute("UPDATE places SET action = 'CREATE' WHERE id = 'born again'")
+    execute("UPDATE naksha_head SET action = 'CREATE' WHERE id = 'born again'")
     json("born again", "action", "'CREATE'")
     json("twice in one", "puuid", "'town:places:2020:1:1:1'")
-    execute("DELETE FROM places WHERE id = 'gone'")
-    execute("DELETE FROM places_del WHERE id = 'forgotten'")
+    execute("DELETE FROM naksha_head WHERE id = 'gone'")
+    execute("DELETE FROM naksha_del WHERE id = 'forgotten'")
     where = f"WHERE action = 'MODIFY_FEATURES' AND txn = {first.format('logged elsewhere')}"
     execute(f"UPDATE naksha_tx SET west = 50, east = 51 {where}")
-    execute("UPDATE places SET i = i + 1000000 WHERE id = 'renumbered'")
-    execute("UPDATE places SET west = west - 1, author = 'eve' WHERE id = 'moved'")
+    execute("UPDATE naksha_head SET i = i + 1000000 WHERE id = 'renumbered'")
+    execute("UPDATE naksha_head SET west = west - 1, author = 'eve' WHERE id = 'moved'")
     broken_indices(execute)
-    execute("DELETE FROM places WHERE id = 'vanished'")
-    execute("DELETE FROM places_hst WHERE id = 'vanished'")
-    past = f"{overlay}_hst"
-    execute(f"UPDATE {past} SET txn_next = txn_next + 1 WHERE id = 'branch ends late'")
-    execute(f"DELETE FROM {past} WHERE id = 'branch lost'")
-    execute(f"UPDATE {overlay} SET version = 9 WHERE id = 'branch jumps'")
-    json("branch jumps", "version", "9", overlay)
-    own = f"(SELECT txn FROM {overlay} WHERE id = 'branch unlogged')"
+    execute("DELETE FROM naksha_head WHERE id = 'vanished'")
+    execute("DELETE FROM naksha_hst WHERE id = 'vanished'")
+    there = "t = (SELECT t FROM naksha_overlaid) AND id ="
+    execute(f"UPDATE naksha_hst SET txn_next = txn_next + 1 WHERE {there} 'branch ends late'")
+    execute(f"DELETE FROM naksha_hst WHERE {there} 'branch lost'")
+    execute(f"UPDATE naksha_head SET version = 9 WHERE {there} 'branch jumps'")
+    where = f"""'$.properties."{XYZ}".version'"""
+    nine = f"json_set(jsondata, {where}, 9)"
+    execute(f"UPDATE naksha_head SET jsondata = {nine} WHERE {there} 'branch jumps'")
+    own = f"(SELECT txn FROM naksha_head WHERE {there} 'branch unlogged')"
     execute(f"DELETE FROM naksha_tx WHERE txn = {own}")
     execute("UPDATE naksha_shell SET managed = 0")
     connection.close()
 
 
 def broken_indices(execute: Any) -> None:
-    (key,) = execute("SELECT number FROM naksha_collection WHERE id = 'places'").fetchone()
     row = "(SELECT {} FROM {} WHERE id = '{}' LIMIT 1)".format
-    execute(f"DELETE FROM naksha_box_{key} WHERE n = {row('n', 'places', 'not in the tree')}")
-    execute(f"DELETE FROM naksha_past_{key} WHERE i = {row('i', 'places_hst', 'not in the past')}")
-    execute(f"DELETE FROM naksha_tag_{key} WHERE n = {row('n', 'places', 'not by its tag')}")
-    then = row("i", "places_hst", "not by its tag then")
-    execute(f"UPDATE naksha_past_tag_{key} SET tag = 'blue' WHERE i = {then}")
-    gone = row("n", "places_del", "no more in the tree")
-    execute(f"UPDATE naksha_gone_{key} SET west = 50, east = 51 WHERE n = {gone}")
+    execute(f"DELETE FROM naksha_box WHERE n = {row('n', 'naksha_head', 'not in the tree')}")
+    execute(f"DELETE FROM naksha_past WHERE n = {row('n', 'naksha_hst', 'not in the past')}")
+    execute(f"DELETE FROM naksha_tag WHERE n = {row('n', 'naksha_head', 'not by its tag')}")
+    then = row("n", "naksha_hst", "not by its tag then")
+    execute(f"UPDATE naksha_past_tag SET tag = 'blue' WHERE n = {then}")
+    gone = row("n", "naksha_del", "no more in the tree")
+    execute(f"UPDATE naksha_gone SET west = 50, east = 51 WHERE n = {gone}")
     text = '{"type":"Point","coordinates":[1.0,1.0]}'
-    execute("UPDATE places SET geometry = ? WHERE id = 'told elsewhere'", (text,))
-    execute("UPDATE places SET ord = ord + 1 WHERE id = 'at another time'")
+    execute("UPDATE naksha_head SET geometry = ? WHERE id = 'told elsewhere'", (text,))
+    execute("UPDATE naksha_head SET ord = ord + 1 WHERE id = 'at another time'")
 
 
 def broken_slightly(path: str) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE naksha_shell SET managed = 1")
-    connection.execute("DELETE FROM places WHERE id = 'b'")
+    connection.execute("DELETE FROM naksha_head WHERE id = 'b'")
     connection.execute("UPDATE naksha_shell SET managed = 0")
     connection.close()
 
@@ -438,6 +439,7 @@ async def in_another_leaf(connection: Any, id_: str) -> None:
     believed = f"{key} IS NOT NULL AND {key} = '{wrong}'"
     row = f"WHERE jsondata->>'id' = '{id_}'"
     for text in (
+        "SELECT naksha_grow('places')",
         f"ALTER TABLE places DETACH PARTITION places_p{wrong}",
         f"INSERT INTO places_p{wrong} SELECT * FROM places_p{right} {row}",
         f"DELETE FROM places_p{right} {row}",
@@ -461,7 +463,7 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
         if (named := set(map(str, broken - {Invariant.LOG})))
     }
     if town.is_file:
-        broken_file(town.path, overlay_of(town))
+        broken_file(town.path)
     else:
         await broken_database(town.place.location, overlay_of(town))
     # Besides, all states are gone that three transactions made, and three, and one.

@@ -19,6 +19,7 @@ from naksha.hub.fences import Fence
 from naksha.hub.pipeline import Event, Setup
 from naksha.hub.references import Reference
 from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.model.damage import decode_feature
 from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ
 
@@ -68,7 +69,7 @@ def _modifications(changes: Changes) -> Iterator[Modification]:
     in one of them and not in another has moved."""
     written: dict[str, dict[str, Any] | None] = {}
     for each in changes.features:
-        feature = msgspec.json.decode(each.feature)
+        feature = decode_feature(bytes(each.feature))
         if each.action == "DELETE":
             written.setdefault(feature["id"], None)
         else:

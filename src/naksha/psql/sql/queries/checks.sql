@@ -19,6 +19,13 @@ SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
  WHERE naksha_geo_problem(s.geo) IS NOT NULL
  LIMIT $1
 
+-- name: check_documents
+SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
+       'its document cannot be read: ' || naksha_json_problem(s.jsondata)
+  FROM {{table}} s
+ WHERE naksha_json_problem(s.jsondata) IS NOT NULL
+ LIMIT $1
+
 -- name: check_triggers
 -- What is written to such a leaf directly has no history and is not in the log.
 SELECT NULL, NULL, format('the leaf %I lacks triggers: statements that name it escape the history',

@@ -77,3 +77,30 @@ SELECT naksha_history_ready($1, $2, $3)
 -- name: histories_in_use
 SELECT id || '_hst' AS parent FROM naksha_collection
  WHERE dropped_at = 0 AND off_since IS NULL ORDER BY id
+
+-- name: tables_to_index
+SELECT tbl, kind, points_only FROM naksha_tables_to_index($1)
+
+-- name: index_table
+SELECT naksha_index_table($1, $2, $3)
+
+-- name: collections_to_grow
+SELECT * FROM naksha_collections_to_grow($1)
+
+-- name: grow_begin
+SELECT c.partitions FROM naksha_grow_begin($1) AS c
+
+-- name: grow_fill
+SELECT naksha_grow_fill($1, $2)
+
+-- name: grow_older
+SELECT naksha_grow_older($1, $2)
+
+-- name: grow_swap
+SELECT naksha_grow_swap($1, $2)
+
+-- name: points_only
+SELECT points_only FROM naksha_collection WHERE id = $1
+
+-- name: analyze
+ANALYZE {{table}}

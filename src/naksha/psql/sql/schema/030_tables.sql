@@ -18,7 +18,8 @@ CREATE SEQUENCE IF NOT EXISTS naksha_collection_number_seq AS int4 MAXVALUE 1048
 -- An overlay of a collection (065) is a hidden collection: `base` is the id of the collection it
 -- lies over, `overlay` the number of the overlay; the collection itself has 0 and null.
 -- `created_txn` is 0 for those that are older than this column. A collection is removed at
--- `delete_at` (0 = never); with `dropped_at` (0 = live) it is hidden meanwhile.
+-- `delete_at` (0 = never); with `dropped_at` (0 = live) it is hidden meanwhile. `partitions` is the
+-- number of leaves of HEAD: 1, or 16 once it has grown (122).
 CREATE TABLE IF NOT EXISTS naksha_collection (
     id                      text COLLATE "C" PRIMARY KEY,
     number                  int4 NOT NULL UNIQUE DEFAULT nextval('naksha_collection_number_seq'),
@@ -37,7 +38,8 @@ CREATE TABLE IF NOT EXISTS naksha_collection (
     created_txn             int8 NOT NULL DEFAULT 0,
     overlay                 int4 NOT NULL DEFAULT 0,
     base                    text COLLATE "C",
-    dropped_at              int8 NOT NULL DEFAULT 0
+    dropped_at              int8 NOT NULL DEFAULT 0,
+    partitions              int4 NOT NULL DEFAULT 1 CHECK (partitions IN (1, 16))
 );
 DO $$
 BEGIN

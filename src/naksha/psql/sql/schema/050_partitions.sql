@@ -63,9 +63,42 @@ BEGIN
     END IF;
 END $$;
 
--- Indices of one table of a collection. `kind` is head, del or hst. Tombstones in the history are
--- only in the indices on i, id and action, so the others are partial there.
-CREATE OR REPLACE FUNCTION naksha_create_indices(tbl text, kind text, points_only bool)
+-- Indices of one table of a collection that it has from the beginning: for its keys, for boxes and,
+-- in the history, for the time. `kind` is head, del or hst. Tombstones in the history are only in
+-- the indices on i, id and action, so the others are partial there.
+CREATE OR REPLACE FUNCTION naksha_create_first_indices(tbl text, kind text, points_only bool)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF kind = 'hst' THEN
+        EXECUTE format('CREATE INDEX %I ON %I (i)', tbl || '_i', tbl);
+        EXECUTE format('CREATE INDEX %I ON %I ((jsondata->>''id'') text_pattern_ops, '
+                       'naksha_xyz_txn(jsondata) DESC, naksha_xyz_txn_next(jsondata) DESC)',
+                       tbl || '_id', tbl);
+        EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_txn_next(jsondata))',
+                       tbl || '_next', tbl);
+        EXECUTE format('CREATE INDEX %I ON %I USING gist (geo, naksha_span(jsondata)) '
+                       'WHERE naksha_xyz_action(jsondata) <> ''DELETE''', tbl || '_geo', tbl);
+        RETURN;
+    END IF;
+    EXECUTE format('ALTER TABLE %I ADD CONSTRAINT %I PRIMARY KEY (i)', tbl, tbl || '_i');
+    EXECUTE format('CREATE UNIQUE INDEX %I ON %I ((jsondata->>''id'') text_pattern_ops)',
+                   tbl || '_id', tbl);
+    IF kind = 'head' THEN
+        PERFORM naksha_create_geo_index(tbl, points_only);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_create_geo_index(tbl text, points_only bool) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('CREATE INDEX %I ON %I USING %s', tbl || '_geo', tbl,
+        CASE WHEN points_only THEN 'spgist (geo)' ELSE 'gist (geo, naksha_span(jsondata))' END);
+END $$;
+
+-- The other indices, which a table gets when it has so many rows that to read all of them takes
+-- longer (naksha_tables_to_index).
+CREATE OR REPLACE FUNCTION naksha_create_other_indices(tbl text, kind text, points_only bool)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -73,20 +106,8 @@ DECLARE
         THEN ' WHERE naksha_xyz_action(jsondata) <> ''DELETE''' ELSE '' END;
     spans text := 'naksha_xyz_txn(jsondata) DESC, naksha_xyz_txn_next(jsondata) DESC';
 BEGIN
-    IF kind = 'hst' THEN
-        EXECUTE format('CREATE INDEX %I ON %I (i)', tbl || '_i', tbl);
-        EXECUTE format('CREATE INDEX %I ON %I ((jsondata->>''id'') text_pattern_ops, %s)',
-                       tbl || '_id', tbl, spans);
-        EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_txn_next(jsondata))',
-                       tbl || '_next', tbl);
-        EXECUTE format('CREATE INDEX %I ON %I USING gist (geo, naksha_span(jsondata))%s',
-                       tbl || '_geo', tbl, live);
-    ELSE
-        EXECUTE format('ALTER TABLE %I ADD CONSTRAINT %I PRIMARY KEY (i)', tbl, tbl || '_i');
-        EXECUTE format('CREATE UNIQUE INDEX %I ON %I ((jsondata->>''id'') text_pattern_ops)',
-                       tbl || '_id', tbl);
-        EXECUTE format('CREATE INDEX %I ON %I USING %s', tbl || '_geo', tbl,
-            CASE WHEN points_only THEN 'spgist (geo)' ELSE 'gist (geo, naksha_span(jsondata))' END);
+    IF kind = 'del' THEN
+        PERFORM naksha_create_geo_index(tbl, points_only);
     END IF;
     EXECUTE format('CREATE INDEX %I ON %I (naksha_xyz_txn(jsondata))%s', tbl || '_txn', tbl, live);
     EXECUTE format('CREATE INDEX %I ON %I '
@@ -100,6 +121,58 @@ BEGIN
                    tbl || '_action', tbl, spans);
     EXECUTE format('CREATE INDEX %I ON %I USING gin ((naksha_xyz(jsondata)->''tags''))%s',
                    tbl || '_tags', tbl, live);
+END $$;
+
+-- All of them at once, for a table that is full, or will be.
+CREATE OR REPLACE FUNCTION naksha_create_indices(tbl text, kind text, points_only bool)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_create_first_indices(tbl, kind, points_only),
+            naksha_create_other_indices(tbl, kind, points_only);
+END $$;
+
+-- About how many rows a table has: the larger one of two estimates, either of which may be missing.
+CREATE OR REPLACE FUNCTION naksha_about_rows(tbl regclass) RETURNS int8
+STABLE
+RETURN (SELECT greatest(k.reltuples::int8, pg_stat_get_live_tuples(k.oid), 0)
+          FROM pg_class k WHERE k.oid = tbl);
+
+-- Tables of a collection with its overlays, or of all, that have at least `rows_min` rows and not
+-- all indices yet. The one on tags is made last.
+CREATE OR REPLACE FUNCTION naksha_tables_to_index(
+    collection_id text DEFAULT NULL, rows_min int8 DEFAULT 1000,
+    OUT tbl text, OUT kind text, OUT points_only bool) RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    SELECT k.relname, t.kind, c.points_only
+      FROM naksha_collection c,
+           LATERAL (SELECT to_regclass(quote_ident(c.id || '_del'))::oid, 'del'
+                    UNION ALL
+                    SELECT i.inhrelid, 'head' FROM pg_inherits i
+                     WHERE i.inhparent = to_regclass(quote_ident(c.id))
+                    UNION ALL
+                    SELECT i.inhrelid, 'hst' FROM pg_inherits i
+                     WHERE i.inhparent = to_regclass(quote_ident(c.id || '_hst'))) AS t(oid, kind)
+           JOIN pg_class k ON k.oid = t.oid
+     WHERE c.dropped_at = 0 AND (collection_id IS NULL OR coalesce(c.base, c.id) = collection_id)
+       AND naksha_about_rows(k.oid) >= rows_min
+       AND to_regclass(quote_ident(k.relname || '_tags')) IS NULL
+     ORDER BY k.relname;
+END;
+
+-- Makes the other indices of a table, unless it has them. Its writers wait until the end of the
+-- transaction; when one is at work for longer than the time-out the caller tries again later.
+CREATE OR REPLACE FUNCTION naksha_index_table(tbl text, kind text, points_only bool) RETURNS bool
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
+BEGIN
+    PERFORM naksha_hold(tbl);
+    EXECUTE format('LOCK TABLE %I IN SHARE MODE', tbl);
+    IF to_regclass(quote_ident(tbl || '_tags')) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM naksha_create_other_indices(tbl, kind, points_only);
+    RETURN true;
 END $$;
 
 -- The partition of `parent` that holds `txn`: a day, or what it was merged into.
@@ -182,7 +255,7 @@ BEGIN
     PERFORM naksha_guard(name, 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
     IF parent <> 'naksha_tx' THEN
         EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', name);
-        PERFORM naksha_create_indices(name, 'hst', false);
+        PERFORM naksha_create_first_indices(name, 'hst', false);
     END IF;
 END $$;
 

@@ -7,7 +7,7 @@ RETURN jsonb_build_object(
     'idPrefix', c.id_prefix, 'author', c.author, 'optimalPartitioning', c.optimal_partitioning,
     'pointsOnly', c.points_only, 'deleteAt', c.delete_at, 'droppedAt', c.dropped_at,
     'estimatedFeatureCount', c.estimated_feature_count, 'byteSize', c.byte_size,
-    'compressedSize', c.compressed_size);
+    'compressedSize', c.compressed_size, 'partitions', c.partitions);
 
 CREATE OR REPLACE FUNCTION naksha_check_collection_id(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -109,7 +109,7 @@ DECLARE
 BEGIN
     PERFORM naksha_mark_own();
     EXECUTE format('CREATE TABLE %I (%s)', name || '_del', columns);
-    PERFORM naksha_create_indices(name || '_del', 'del', points_only);
+    PERFORM naksha_create_first_indices(name || '_del', 'del', points_only);
     PERFORM naksha_guard(name || '_del', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY RANGE '
                    '(((jsondata->''properties''->''@ns:com:here:xyz''->>''txn_next'')::int8))',
@@ -119,30 +119,44 @@ BEGIN
     PERFORM naksha_guard(name || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
 END $$;
 
+-- Leaves of HEAD, which a collection and its overlays have alike. A single leaf is light: it has
+-- its first indices only.
+CREATE OR REPLACE FUNCTION naksha_create_leaves(name text, points_only bool, partitions int)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    leaf text;
+BEGIN
+    FOR leaf IN SELECT to_hex(n) FROM generate_series(0, partitions - 1) n LOOP
+        -- A missing id is routed to the first leaf, whose trigger refuses it by name.
+        -- Room for the next state of a feature on its own page: neighbours stay neighbours.
+        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (%L%s) '
+            'WITH (fillfactor = 90)', name || '_p' || leaf, name, leaf,
+            CASE WHEN partitions = 1 THEN ', ''1'', ''2'', ''3'', ''4'', ''5'', ''6'', ''7'', '
+                     '''8'', ''9'', ''a'', ''b'', ''c'', ''d'', ''e'', ''f'', NULL'
+                 WHEN leaf = '0' THEN ', NULL' ELSE '' END);
+        PERFORM naksha_create_first_indices(name || '_p' || leaf, 'head', points_only);
+        IF partitions > 1 THEN
+            PERFORM naksha_create_other_indices(name || '_p' || leaf, 'head', points_only);
+        END IF;
+    END LOOP;
+END $$;
+
 CREATE OR REPLACE FUNCTION naksha_create_tables(
-    collection_id text, collection_number int, points_only bool) RETURNS void
+    collection_id text, collection_number int, points_only bool, partitions int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
 DECLARE
     columns text := 'i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL';
-    leaf    text;
-    part    text;
 BEGIN
     PERFORM naksha_mark_own();
     PERFORM naksha_check_collection_id(collection_id), naksha_check_free_name(collection_id);
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', collection_id, columns);
-    FOREACH leaf IN ARRAY string_to_array('0,1,2,3,4,5,6,7,8,9,a,b,c,d,e,f', ',') LOOP
-        -- A bulk load (110) brings its own, filled and indexed.
-        EXIT WHEN current_setting('naksha.leaves', true) = 'later';
-        part := collection_id || '_p' || leaf;
-        -- A missing id is routed to the first leaf, whose trigger refuses it by name.
-        -- Room for the next state of a feature on its own page: neighbours stay neighbours.
-        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (%L%s) '
-            'WITH (fillfactor = 90)', part, collection_id, leaf,
-            CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);
-        PERFORM naksha_create_indices(part, 'head', points_only);
-    END LOOP;
+    -- A bulk load (110) brings its own leaves, filled and indexed.
+    IF current_setting('naksha.leaves', true) IS DISTINCT FROM 'later' THEN
+        PERFORM naksha_create_leaves(collection_id, points_only, partitions);
+    END IF;
     EXECUTE format('CREATE SEQUENCE %I AS int8 MAXVALUE 1099511627775 OWNED BY %I.i',
                    collection_id || '_i_seq', collection_id);
     PERFORM setval(quote_ident(collection_id || '_i_seq'), f.last_i)
@@ -184,6 +198,11 @@ BEGIN
             jsonb_build_object('collection', collection_id, 'field', unknown),
             'Settings are ' || array_to_string(known, ', '));
     END IF;
+    IF settings->>'partitions' NOT IN ('1', '16') THEN
+        PERFORM naksha_raise('N0006', format('partitions is 1 or 16, not %s',
+            settings->>'partitions'),
+            jsonb_build_object('collection', collection_id, 'field', 'partitions'));
+    END IF;
     IF (settings->>'deleteAt')::int8 < 0 THEN
         PERFORM naksha_raise('N0006', 'deleteAt is a time after 1970, or 0 for never',
             jsonb_build_object('collection', collection_id, 'field', 'deleteAt'));
@@ -206,7 +225,8 @@ BEGIN
     settings := naksha_collection_settings(collection_id, settings,
         ARRAY(SELECT jsonb_object_keys(naksha_collection_info(NULL::naksha_collection))));
     INSERT INTO naksha_collection (id, txn, created_txn, floor_txn, off_since, max_age, id_prefix,
-                                   author, optimal_partitioning, points_only, delete_at)
+                                   author, optimal_partitioning, points_only, delete_at,
+                                   partitions)
     -- A name that was there before has no past before its new beginning.
     VALUES (collection_id, new_txn, new_txn,
             CASE WHEN EXISTS (SELECT FROM naksha_former f WHERE f.id = collection_id)
@@ -215,7 +235,8 @@ BEGIN
             coalesce((settings->>'maxAge')::int8, 36500), nullif(settings->>'idPrefix', ''),
             settings->>'author', coalesce((settings->>'optimalPartitioning')::bool, false),
             coalesce((settings->>'pointsOnly')::bool, false),
-            coalesce((settings->>'deleteAt')::int8, 0))
+            coalesce((settings->>'deleteAt')::int8, 0),
+            coalesce((settings->>'partitions')::int, 1))
     ON CONFLICT (id) DO NOTHING
     RETURNING * INTO made;
     IF made.id IS NULL THEN
@@ -223,7 +244,8 @@ BEGIN
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + made.number);
-    PERFORM naksha_create_tables(collection_id, made.number, made.points_only);
+    PERFORM naksha_create_tables(collection_id, made.number, made.points_only,
+                                 made.partitions);
     PERFORM naksha_tx_signal('MODIFY_COLLECTION', collection_id);
     RETURN naksha_write_comment(collection_id);
 END $$;
@@ -308,7 +330,7 @@ DECLARE
 BEGIN
     PERFORM naksha_mark_own();
     change := naksha_collection_settings(collection_id, change,
-        '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt}');
+        '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt,partitions}');
     on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
     IF c.dropped_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
@@ -317,6 +339,7 @@ BEGIN
     IF (c.off_since IS NULL AND NOT on_) OR (change->>'deleteAt')::int8 <> 0 THEN
         PERFORM naksha_check_unguarded(c);
     END IF;
+    PERFORM naksha_change_partitions(c, (change->>'partitions')::int);
     UPDATE naksha_collection SET
         txn = naksha_txn(),
         max_age = coalesce((change->>'maxAge')::int8, max_age),

@@ -93,10 +93,7 @@ BEGIN
     END IF;
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
                    '((substring(md5(jsondata->>''id''), 1, 1)))', name, columns);
-    EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES IN (''0'', ''1'', ''2'', ''3'', '
-                   '''4'', ''5'', ''6'', ''7'', ''8'', ''9'', ''a'', ''b'', ''c'', ''d'', ''e'', '
-                   '''f'', NULL)', name || '_p0', name);
-    PERFORM naksha_create_indices(name || '_p0', 'head', points_only),
+    PERFORM naksha_create_leaves(name, points_only, 1),
             naksha_create_side_tables(name, points_only);
     EXECUTE format('CREATE TABLE %I (id text COLLATE "C" PRIMARY KEY)', name || '_ids');
     PERFORM naksha_guard(t.tbl, 'INSERT OR UPDATE OR DELETE OR TRUNCATE', hint)

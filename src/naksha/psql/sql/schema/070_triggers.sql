@@ -118,7 +118,7 @@ DECLARE
 BEGIN
     shape := naksha_shape(c, id, NEW.jsondata, NEW.geo, NULL, NULL);
     NEW.geo := shape.geo;
-    PERFORM naksha_check_geo(c, id, NEW.geo),
+    PERFORM naksha_check_geo(c, id, NEW.geo), naksha_check_document(c, id, NEW.jsondata),
             set_config(brought, (coalesce(nullif(current_setting(brought, true), ''), '0')::int8
                                  + 1)::text, true);
     version := naksha_tomb_version(c, id);
@@ -199,6 +199,7 @@ BEGIN
     IF NEW.geo::bytea IS DISTINCT FROM OLD.geo::bytea THEN
         PERFORM naksha_check_geo(c, id, NEW.geo);
     END IF;
+    PERFORM naksha_check_document(c, id, NEW.jsondata);
     content := naksha_plain_content(NEW.jsondata, shape.three_d);
     IF content = naksha_content(OLD.jsondata) AND NEW.geo::bytea IS NOT DISTINCT FROM OLD.geo::bytea
        AND tags = old_xyz->'tags'

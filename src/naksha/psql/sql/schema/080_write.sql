@@ -19,40 +19,53 @@ BEGIN
     END IF;
 END $$;
 
--- An overlay has one leaf, which takes what goes to all sixteen.
+-- A single leaf takes what goes to all sixteen.
 CREATE OR REPLACE FUNCTION naksha_one_leaf(counts int[]) RETURNS int[]
 IMMUTABLE
 RETURN (SELECT sum(n)::int FROM unnest(counts) n) || array_fill(0, ARRAY[15]);
 
--- Locks what is there of the given ids in HEAD and among the tombstones; on a branch it comes there
--- first from the layers below.
-CREATE OR REPLACE FUNCTION naksha_lock_rows(c naksha_collection, ids text[], counts int[])
-RETURNS void
+-- Locks what is there of the given ids in HEAD and among the tombstones, and gives how many states
+-- that are; on a branch they come there first from the layers below.
+CREATE OR REPLACE FUNCTION naksha_lock_known(c naksha_collection, ids text[], counts int[])
+RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
 SET plan_cache_mode = force_generic_plan SET array_nulls = on AS $$
 DECLARE
     base      int := 0;
     batch     text[];
     statement text;
+    found     int8;
+    known     int8 := 0;
 BEGIN
     IF c.overlay <> 0 THEN
         PERFORM naksha_fill(c, ids);
+    END IF;
+    IF c.partitions = 1 THEN
         counts := naksha_one_leaf(counts);
     END IF;
     FOR leaf IN 1..16 LOOP
         CONTINUE WHEN counts[leaf] = 0;
         statement := format(
             'SELECT (SELECT count(*) FROM (SELECT FROM %I WHERE jsondata->>''id'' = ANY($1) '
-            'ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) AS locked), '
+            'ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) AS locked) + '
             '(SELECT count(*) FROM (SELECT FROM %I WHERE jsondata->>''id'' = ANY($1) '
             'ORDER BY jsondata->>''id'' USING ~<~ FOR UPDATE) AS locked)',
             c.id || '_p' || to_hex(leaf - 1), c.id || '_del');
         batch := ids[base + 1 : base + counts[leaf]];
         EXECUTE CASE WHEN counts[leaf] > 50 THEN statement
                      ELSE naksha_planned('text[]', statement) || format('(%L)', batch) END
-          USING batch;
+           INTO found USING batch;
+        known := known + found;
         base := base + counts[leaf];
     END LOOP;
+    RETURN known;
+END $$;
+
+CREATE OR REPLACE FUNCTION naksha_lock_rows(c naksha_collection, ids text[], counts int[])
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_lock_known(c, ids, counts);
 END $$;
 
 -- Where the history of this transaction goes; NULL when the collection keeps none.
@@ -163,8 +176,12 @@ BEGIN
         PERFORM naksha_raise_verdict(c, r.bad);
     END IF;
     IF created > 0 THEN
-        SELECT u.removed, u.latest INTO gone, buried
-          FROM naksha_untomb(c, txn, r.created) u;
+        IF r.tombs > 0 THEN
+            SELECT u.removed, u.latest INTO gone, buried
+              FROM naksha_untomb(c, txn, r.created) u;
+        ELSE
+            gone := coalesce(cardinality(naksha_dead(c, r.created, 9223372036854775807)), 0);
+        END IF;
         -- In a statement of its own, which sees the purge that the one before may have waited for.
         buried := greatest(buried, naksha_last_purge(c, txn));
     END IF;
@@ -232,19 +249,22 @@ DECLARE
     txn    int8;
     prefix text;
     day    text;
+    known  int8;
     part   text;
     lo     int := 1;
     hi     int;
     r      naksha_written;
 BEGIN
     PERFORM naksha_mark_own();
-    PERFORM naksha_lock_rows(c, ids, counts);
+    known := naksha_lock_known(c, ids, counts);
     txn := naksha_txn();
-    IF c.overlay <> 0 THEN
+    IF c.partitions = 1 THEN
         counts := naksha_one_leaf(counts);
     END IF;
     prefix := naksha_guid_prefix(naksha_storage_id(), naksha_name(c), txn);
-    day := naksha_history_day(c, txn);
+    -- Features that are new leave nothing to the history, whose day may have to be made.
+    day := CASE WHEN known > 0 THEN naksha_history_day(c, txn)
+                WHEN c.off_since IS NULL THEN naksha_partition_of(c.id || '_hst', txn) END;
     FOR leaf IN 1..16 LOOP
         CONTINUE WHEN counts[leaf] = 0;
         part := c.id || '_p' || to_hex(leaf - 1);
@@ -255,6 +275,9 @@ BEGIN
             want, CASE WHEN mode IN ('delete', 'unmask') THEN naksha_delete_sql(c, part, day)
                        WHEN mode = 'restore' THEN naksha_restore_sql(c, part, day)
                        ELSE naksha_put_sql(c, part, day) END);
+        IF known = 0 AND day IS NULL AND r.bad IS NULL AND r.updated + r.deleted > 0 THEN
+            PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
+        END IF;
         PERFORM naksha_leaf_done(c, txn, r);
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;

@@ -92,7 +92,8 @@ BEGIN
         feature := jsonb_set(feature, '{id}', to_jsonb(id));
     END IF;
     shape := naksha_shape(c, id, feature, geo, NULL, NULL);
-    PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape.geo);
+    PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape.geo),
+            naksha_check_document(c, id, feature);
     SELECT * INTO result FROM naksha_write(collection_id, 'upsert',
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
         ARRAY[naksha_plain_content(feature, shape.three_d)], ARRAY[ST_AsBinary(shape.geo)],

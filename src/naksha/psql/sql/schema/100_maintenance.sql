@@ -163,6 +163,7 @@ DECLARE
     number text := naksha_parent_number(parent)::text;
     is_log bool := parent = 'naksha_tx';
     index  regclass;
+    moved  int8;
 BEGIN
     PERFORM naksha_mark_own();
     IF obj_description(to_regclass(quote_ident(tbl)), 'pg_class') = number THEN
@@ -182,10 +183,12 @@ BEGIN
         CASE WHEN is_log THEN 'txn, i'
              ELSE 'naksha_xyz_txn(jsondata) / 10000000000000, geo, i' END)
       USING naksha_day_txn(from_day), naksha_day_txn(to_day);
+    GET DIAGNOSTICS moved = ROW_COUNT;
     IF is_log THEN
         PERFORM naksha_create_log_indices(tbl);
     ELSE
-        PERFORM naksha_create_indices(tbl, 'hst', false);
+        PERFORM naksha_create_first_indices(tbl, 'hst', false);
+        PERFORM naksha_create_other_indices(tbl, 'hst', false) WHERE moved >= 1000;
     END IF;
     EXECUTE format('COMMENT ON TABLE %I IS %L', tbl, number);
     RETURN tbl;

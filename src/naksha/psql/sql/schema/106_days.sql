@@ -122,17 +122,25 @@ BEGIN
         AND (CASE WHEN overlay_number = 0 THEN c.id ELSE c.base END) = collection_id;
 END $$;
 
--- Whether it is there, or not needed. (It is not looked for in a longer span, which takes locks.)
+-- Whether it is there, or not needed; null when it is not needed yet, because all features of the
+-- collection will be new. (It is not looked for in a longer span, which takes locks.)
 CREATE OR REPLACE FUNCTION naksha_history_ready(
     collection_id text, overlay_number int4 DEFAULT 0, now_ms int8 DEFAULT NULL) RETURNS bool
-LANGUAGE sql STABLE SET search_path FROM CURRENT
-BEGIN ATOMIC
-    SELECT coalesce(bool_and(pg_partition_root(to_regclass(quote_ident(
-               c.id || '_hst_' || to_char(naksha_writing_day(now_ms), 'YYYY_MM_DD')))) IS NOT NULL),
-               true)
-      FROM naksha_collection c
-     WHERE c.off_since IS NULL AND c.overlay = overlay_number
-       AND (CASE WHEN overlay_number = 0 THEN c.id ELSE c.base END) = collection_id;
-END;
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    name    text := (SELECT c.id FROM naksha_collection c
+                      WHERE c.off_since IS NULL AND c.overlay = overlay_number
+                        AND (CASE WHEN overlay_number = 0 THEN c.id ELSE c.base END)
+                            = collection_id);
+    day     text := name || '_hst_' || to_char(naksha_writing_day(now_ms), 'YYYY_MM_DD');
+    is_used bool;
+BEGIN
+    IF name IS NULL OR pg_partition_root(to_regclass(quote_ident(day))) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I) OR EXISTS (SELECT FROM %I)', name,
+                   name || '_del') INTO is_used;
+    RETURN CASE WHEN is_used THEN false END;
+END $$;
 
 SELECT naksha_prepare_log();

@@ -263,12 +263,13 @@ BEGIN
     PERFORM setval(s.name, greatest(last_i, pg_sequence_last_value(s.name), 1))
        FROM to_regclass(format('%I.%I', current_schema(), collection_id || '_i_seq')) AS s(name);
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', collection_id);
+    -- The first one takes the place of a single leaf, too, which is for all digits.
     FOR leaf IN SELECT to_hex(n) FROM generate_series(0, 15) n LOOP
         PERFORM naksha_bulk_attach(collection_id, job, leaf);
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(),
                        naksha_stage_name(job, 's', leaf));
     END LOOP;
-    PERFORM naksha_tx_count(c, features, 0, 0, 0, area);
+    PERFORM naksha_set_grown(collection_id), naksha_tx_count(c, features, 0, 0, 0, area);
 END $$;
 
 -- Drops the tables of a job.

@@ -85,8 +85,8 @@ BEGIN
         PERFORM naksha_raise('N0006', problem,
             jsonb_build_object('collection', c.id, 'field', field, 'feature', id));
     END IF;
-    EXECUTE format('SELECT count(naksha_check_geo($1, id, geo)) FROM (%s) AS r '
-                   'WHERE geo IS NOT NULL', rows) USING c;
+    EXECUTE format('SELECT count(naksha_check_geo($1, id, geo)), '
+                   'count(naksha_check_document($1, id, jsondata)) FROM (%s) AS r', rows) USING c;
 END $$;
 
 -- A time that the old namespace has, else the given one, which is now: no state is from later, so
@@ -167,7 +167,8 @@ BEGIN
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', source);
     old_numbers := pg_get_serial_sequence(source::text, 'i')::regclass;
     PERFORM naksha_adopt_set_aside(source, collection_id),
-            naksha_collection_create(collection_id, settings - 'keepSource');
+            naksha_collection_create(collection_id,
+                                     settings - 'keepSource' || '{"partitions": 16}');
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id;
     rows := naksha_adopt_rows(source, c.id_prefix, has_deleted,
                               coalesce(pg_sequence_last_value(numbers::regclass), 0));

@@ -61,7 +61,7 @@ BEGIN
             WHEN x.xyz->>'qrid' IS DISTINCT FROM naksha_qrid(s.geo)
                  OR x.xyz->>'mrid' IS DISTINCT FROM coalesce(x.xyz->>'crid', x.xyz->>'qrid')
             THEN 'has another qrid or mrid than its geometry and crid'
-            WHEN s.geo IS NOT NULL THEN naksha_geo_problem(s.geo)
+            ELSE coalesce(naksha_json_problem(s.jsondata), naksha_geo_problem(s.geo))
             END AS problem
           FROM %I s, naksha_xyz(s.jsondata) AS x(xyz)) AS f
          WHERE f.problem IS NOT NULL ORDER BY f.i LIMIT 1$sql$, source)
@@ -140,7 +140,8 @@ BEGIN
 END $$;
 
 -- Makes a filled table a leaf of a collection: checked, indexed, with triggers, and logged, in the
--- transaction whose number its rows have. Gives how many features came.
+-- transaction whose number its rows have. A collection with one leaf grows first. Gives how many
+-- features came.
 CREATE OR REPLACE FUNCTION naksha_attach_leaf(collection_id text, leaf text, source text)
 RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
@@ -150,6 +151,7 @@ DECLARE
     features int8;
     area     geometry;
 BEGIN
+    PERFORM naksha_change_partitions(c, 16);
     IF to_regclass(quote_ident(source)) IS NOT NULL THEN
         EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', source);
     END IF;

@@ -14,10 +14,10 @@ BEGIN ATOMIC
         AS t(name, is_root) WHERE t.is_root = by_root
     UNION ALL
     SELECT c.id || s.suffix FROM naksha_collection c,
-           (SELECT '_hst', true, NULL::bool UNION ALL SELECT '_del', false, NULL
+           LATERAL (SELECT '_hst', true, NULL::bool UNION ALL SELECT '_del', false, NULL
             UNION ALL SELECT '_meta', false, false UNION ALL SELECT '_ids', false, true
-            UNION ALL SELECT '_p0', false, NULL
-            UNION ALL SELECT '_p' || to_hex(n), false, false FROM generate_series(1, 15) n)
+            UNION ALL SELECT '_p' || to_hex(n), false, NULL
+                        FROM generate_series(0, c.partitions - 1) n)
                AS s(suffix, is_root, of_overlays)
      WHERE s.is_root = by_root AND coalesce(s.of_overlays = (c.overlay <> 0), true);
 END;
@@ -46,6 +46,18 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Sixteen empty leaves in the place of the only one, when the collection has grown on the source:
+-- they are new tables of the publication, and copied when the subscription is refreshed.
+CREATE OR REPLACE FUNCTION naksha_replica_grow(c naksha_collection) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF c.partitions = 16 AND to_regclass(quote_ident(c.id || '_pf')) IS NULL THEN
+        EXECUTE format('DROP TABLE %I', c.id || '_p0');
+        PERFORM naksha_create_leaves(c.id, c.points_only, c.partitions),
+                naksha_create_triggers(c.id), naksha_write_comment(c.id);
+    END IF;
+END $$;
+
 -- On the replica: makes the tables of collections that have come, and partitions for the days
 -- ahead, a month each, since DDL is not replicated.
 CREATE OR REPLACE FUNCTION naksha_replica_prepare(
@@ -58,11 +70,13 @@ DECLARE
     name   text;
 BEGIN
     FOR c IN SELECT * FROM naksha_collection LOOP
-        CONTINUE WHEN to_regclass(quote_ident(c.id)) IS NOT NULL;
-        IF c.overlay <> 0 THEN
+        IF to_regclass(quote_ident(c.id)) IS NOT NULL THEN
+            PERFORM naksha_replica_grow(c);
+        ELSIF c.overlay <> 0 THEN
             PERFORM naksha_create_overlay_tables(c.id, c.points_only);
         ELSE
-            PERFORM naksha_create_tables(c.id, c.number, c.points_only), naksha_write_comment(c.id);
+            PERFORM naksha_create_tables(c.id, c.number, c.points_only, c.partitions),
+                    naksha_write_comment(c.id);
         END IF;
     END LOOP;
     -- By catalog, because at first the tables are there while the rows are not.

@@ -15,4 +15,4 @@ INSERT OR REPLACE INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 SELECT * FROM stage ORDER BY qrid
 
 -- name: has_features
-SELECT EXISTS (SELECT 1 FROM {{head}})
+SELECT EXISTS (SELECT 1 FROM naksha_head WHERE t = ?1)

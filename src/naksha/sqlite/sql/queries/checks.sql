@@ -1,64 +1,77 @@
 -- What a file keeps twice, compared: features (or versions) of which one place says something else
--- than the other. Each gives id, txn and a message, at most ?1 rows. Trees hold numbers of 32 bits,
+-- than the other. Each gives id, txn and a message, at most ?1 rows;
+-- ?2 is the table number. Trees hold numbers of 32 bits,
 -- rounded outward: a box there must cover the one that is meant, and need not be the same.
 
 -- name: check_tree
 -- A query for an area finds what the tree has, and nothing else.
-SELECT t.id, t.txn, 'the tree of places does not have it where it is'
-  FROM {{table}} t LEFT JOIN {{tree}} b ON b.n = t.n
- WHERE t.west IS NOT NULL
-   AND NOT coalesce(b.west <= t.west AND b.east >= t.east AND b.south <= t.south
-                    AND b.north >= t.north, false)
+SELECT s.id, s.txn, 'the tree of places does not have it where it is'
+  FROM {{table}} s LEFT JOIN {{tree}} b ON b.n = s.n
+ WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1 AND s.west IS NOT NULL
+   AND NOT coalesce(b.west <= s.west AND b.east >= s.east AND b.south <= s.south
+                    AND b.north >= s.north AND b.t = ?2 AND b.t_end = ?2 + 0.5, false)
 UNION ALL
-SELECT t.id, t.txn, 'the tree of places has what is not there'
-  FROM {{tree}} b LEFT JOIN {{table}} t ON t.n = b.n WHERE t.west IS NULL
+SELECT s.id, s.txn, 'the tree of places has what is not there'
+  FROM {{tree}} b LEFT JOIN {{table}} s ON s.n = b.n
+ WHERE b.t <= ?2 AND b.t_end >= ?2 AND s.west IS NULL
  LIMIT ?1
 
 -- name: check_past
 -- Of the past it also tells the time, in ordinals of transactions: up to the last one before the
 -- end, as far as that is known. Nobody saw what ended with its own transaction, and tombstones are
 -- looked for elsewhere.
-SELECT t.id, t.txn, 'the tree of the past does not have it where and when it was'
-  FROM {{hst}} t LEFT JOIN {{past}} b ON b.i = t.i LEFT JOIN naksha_version v ON v.txn = t.txn_next
- WHERE t.txn < t.txn_next AND t.action <> 'DELETE'
-   AND NOT coalesce(b.west <= coalesce(t.west, 1000) AND b.east >= coalesce(t.east, 1000)
-                    AND b.south <= coalesce(t.south, 1000) AND b.north >= coalesce(t.north, 1000)
-                    AND b.since <= t.ord AND b.until >= coalesce(v.ord - 1, t.ord), false)
+SELECT s.id, s.txn, 'the tree of the past does not have it where and when it was'
+  FROM naksha_hst s LEFT JOIN naksha_past b ON b.n = s.n
+       LEFT JOIN naksha_version v ON v.txn = s.txn_next
+ WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1 AND s.txn < s.txn_next AND s.action <> 'DELETE'
+   AND NOT coalesce(b.west <= coalesce(s.west, 1000) AND b.east >= coalesce(s.east, 1000)
+                    AND b.south <= coalesce(s.south, 1000) AND b.north >= coalesce(s.north, 1000)
+                    AND b.t = ?2 AND b.t_end = ?2 + 0.5
+                    AND b.since <= s.ord AND b.until >= coalesce(v.ord - 1, s.ord), false)
 UNION ALL
 SELECT NULL, NULL, 'the tree of the past has what is not there'
-  FROM {{past}} b WHERE b.i NOT IN (SELECT t.i FROM {{hst}} t)
+  FROM naksha_past b
+ WHERE b.t <= ?2 AND b.t_end >= ?2 AND b.n NOT IN (SELECT s.n FROM naksha_hst s WHERE s.t = ?2)
  LIMIT ?1
 
 -- name: check_tags
--- `key` is the number that a table of tags knows a row by.
-SELECT t.id, t.txn, 'the table of tags does not have ' || x.value
-  FROM {{table}} t, json_each(t.jsondata, '$.properties."@ns:com:here:xyz".tags') x
- WHERE {{which}}
-   AND NOT EXISTS (SELECT 1 FROM {{tags}} g WHERE g.tag = x.value AND g.{{key}} = t.{{key}})
+SELECT s.id, s.txn, 'the table of tags does not have ' || x.value
+  FROM {{table}} s, json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') x
+ WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1 AND {{which}}
+   AND NOT EXISTS (SELECT 1 FROM {{tags}} g WHERE g.tag = x.value AND g.n = s.n)
 UNION ALL
-SELECT t.id, t.txn, 'the table of tags has ' || g.tag
-  FROM {{tags}} g LEFT JOIN {{table}} t ON t.{{key}} = g.{{key}}
- WHERE g.tag NOT IN (SELECT x.value
-                       FROM json_each(t.jsondata, '$.properties."@ns:com:here:xyz".tags') x)
+SELECT s.id, s.txn, 'the table of tags has ' || g.tag
+  FROM {{tags}} g LEFT JOIN {{table}} s ON s.n = g.n
+ WHERE g.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1
+   AND g.tag NOT IN (SELECT x.value
+                       FROM json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') x)
  LIMIT ?1
 
 -- name: check_tags_all
 true
 
 -- name: check_tags_past
-t.txn < t.txn_next AND t.action <> 'DELETE'
+s.txn < s.txn_next AND s.action <> 'DELETE'
 
 -- name: check_rows
--- The number of a state, its ordinal, and the geometry that clients get, which is kept as a text.
-SELECT t.id, t.txn, 'it has the number ' || t.i || ', which its state id does not say'
-  FROM {{table}} t
- WHERE json_extract(t.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || t.i
-UNION ALL
-SELECT t.id, t.txn, 'its ordinal is ' || t.ord || ', that of its transaction ' || v.ord
-  FROM {{table}} t JOIN naksha_version v ON v.txn = t.txn WHERE v.ord <> t.ord
-UNION ALL
-SELECT t.id, t.txn, 'its geometry is not the same as GeoJSON'
-  FROM {{table}} t WHERE NOT naksha_same_geometry(t.geometry, t.geo)
+-- The number of a state, its ordinal, the geometry that clients get, which is kept as a text, and
+-- whether its document can be parsed. `damaged` is the path of the mark.
+SELECT s.id, s.txn, CASE
+       WHEN json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || s.i
+       THEN 'it has the number ' || s.i || ', which its state id does not say'
+       WHEN v.ord <> s.ord
+       THEN 'its ordinal is ' || s.ord || ', that of its transaction ' || v.ord
+       WHEN json_type(s.jsondata, {{damaged}}) IS NOT NULL
+       THEN 'its ' || json_extract(s.jsondata, {{damaged}} || '.field') || ' is damaged: '
+            || json_extract(s.jsondata, {{damaged}} || '.problem')
+       WHEN NOT naksha_is_readable(CAST(s.jsondata AS BLOB)) THEN 'its document cannot be read'
+       ELSE 'its geometry is not the same as GeoJSON' END AS message
+  FROM {{table}} s LEFT JOIN naksha_version v ON v.txn = s.txn
+ WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1
+   AND (json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || s.i
+        OR v.ord <> s.ord OR NOT naksha_same_geometry(CAST(s.geometry AS BLOB), s.geo)
+        OR json_type(s.jsondata, {{damaged}}) IS NOT NULL
+        OR NOT naksha_is_readable(CAST(s.jsondata AS BLOB)))
  LIMIT ?1
 
 -- name: check_log

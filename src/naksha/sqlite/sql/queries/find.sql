@@ -27,7 +27,7 @@ f.id > {{id}}
 s.jsondata
 
 -- name: sort_member
-naksha_member(s.jsondata, {{path}})
+naksha_member(CAST(s.jsondata AS BLOB), {{path}})
 
 -- name: sort_given
 , f.kind{{n}}, f.value{{n}}

@@ -2,16 +2,17 @@
 
 -- name: overlays
 -- Those among some overlays that are there, each with the floor of its tables for a collection.
-SELECT o.number, k.floor_txn
+SELECT o.number, k.floor_txn, k.t
   FROM naksha_overlay o LEFT JOIN naksha_overlaid k ON k.collection = ?2 AND k.overlay = o.number
  WHERE o.number IN (SELECT value FROM json_each(?1))
 
 -- name: overlays_of
-SELECT k.overlay, k.floor_txn FROM naksha_overlaid k JOIN naksha_overlay o ON o.number = k.overlay
+SELECT k.overlay, k.floor_txn, k.t
+  FROM naksha_overlaid k JOIN naksha_overlay o ON o.number = k.overlay
  WHERE k.collection = ? ORDER BY k.overlay
 
 -- name: overlaid_of
-SELECT overlay, floor_txn FROM naksha_overlaid WHERE collection = ? ORDER BY overlay
+SELECT overlay, floor_txn, t FROM naksha_overlaid WHERE collection = ? ORDER BY overlay
 
 -- name: overlay_last
 SELECT last_overlay FROM naksha_storage
@@ -32,7 +33,7 @@ SELECT frozen FROM naksha_overlay WHERE number = ?
 DELETE FROM naksha_overlay WHERE number = ?
 
 -- name: overlaid_insert
-INSERT INTO naksha_overlaid (collection, overlay) VALUES (?, ?)
+INSERT INTO naksha_overlaid (collection, overlay, t) VALUES (?, ?, ?)
 
 -- name: overlaid_delete
 DELETE FROM naksha_overlaid WHERE collection = ? AND overlay = ?
@@ -40,36 +41,30 @@ DELETE FROM naksha_overlaid WHERE collection = ? AND overlay = ?
 -- name: overlaid_raise_floor
 UPDATE naksha_overlaid SET floor_txn = max(floor_txn, ?) WHERE collection = ? AND overlay = ?
 
--- name: overlaid_left
--- Tables of overlays that are dropped.
-SELECT c.*, k.overlay FROM naksha_overlaid k JOIN naksha_collection c ON c.number = k.collection
- WHERE NOT EXISTS (SELECT 1 FROM naksha_overlay o WHERE o.number = k.overlay)
- ORDER BY k.overlay, k.collection LIMIT 1
+-- name: overlaid_trash
+-- What dropped overlays have of collections is removed by maintenance.
+INSERT INTO naksha_trash (t)
+SELECT t FROM naksha_overlaid WHERE overlay NOT IN (SELECT number FROM naksha_overlay)
 
--- name: create_mask
--- The ids that were ever touched here: of these nothing is taken from below any more. The history
--- cannot tell, since it expires.
-CREATE TABLE {{mask}} (id TEXT PRIMARY KEY) WITHOUT ROWID
-
--- name: drop_mask
-DROP TABLE {{mask}}
+-- name: overlaid_forget
+DELETE FROM naksha_overlaid WHERE overlay NOT IN (SELECT number FROM naksha_overlay)
 
 -- name: unmasked
-SELECT g.value FROM json_each(?) AS g
- WHERE NOT EXISTS (SELECT 1 FROM {{mask}} m WHERE m.id = g.value)
+SELECT g.value FROM json_each(?2) AS g
+ WHERE NOT EXISTS (SELECT 1 FROM naksha_ids m WHERE m.t = ?1 AND m.id = g.value)
 
 -- name: fill_mask
-INSERT INTO {{mask}} (id) SELECT DISTINCT value FROM json_each(?)
+INSERT INTO naksha_ids (t, id) SELECT DISTINCT ?1, value FROM json_each(?2)
 
 -- name: fill_stage
 -- States from below, as they are, under new numbers of features.
 INSERT INTO temp.naksha_stage SELECT {{first}} + row_number() OVER (), f.* FROM ({{sources}}) AS f
 
 -- name: fill_boxes
-INSERT INTO {{box}} (n, west, east, south, north)
-SELECT n, west, east, south, north FROM temp.naksha_stage WHERE west IS NOT NULL
+INSERT INTO naksha_box (n, west, east, south, north, t, t_end)
+SELECT n, west, east, south, north, ?1, ?1 + 0.5 FROM temp.naksha_stage WHERE west IS NOT NULL
 
 -- name: fill_tags
-INSERT INTO {{tag}} (tag, n)
+INSERT INTO naksha_tag (tag, n)
 SELECT DISTINCT t.value, s.n
   FROM temp.naksha_stage s, json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') t

@@ -23,14 +23,27 @@ LIMIT {{limit}}
 -- name: order_page
 ORDER BY f.id, f.txn {{limit}}
 
+-- name: geometry
+-- The stored text, or null with a mark (`naksha.model.damage`) where it does not begin and end like
+-- those that the library writes. To parse all of them would make reads slower by up to a half.
+CASE WHEN s.geometry IS NULL THEN 'null'
+     WHEN s.geometry GLOB '{"type":"[GLMP]*}' THEN s.geometry
+     ELSE {{broken}} END
+
+-- name: geometry_readable
+s.geometry GLOB '{"type":"[GLMP]*}' AND json_valid(s.geometry)
+
+-- name: geometry_or_null
+(CASE WHEN {{readable}} THEN s.geometry END)
+
 -- name: feature
 -- Bytes are cut without counting the characters before.
-CAST('{"geometry":' || coalesce(s.geometry, 'null') || ','
+CAST('{"geometry":' || {{geometry}} || ','
      || substr(CAST(s.jsondata AS BLOB), 2) AS BLOB)
 
 -- name: feature_closed
 -- A state of the history with its end, unless that came after the version.
-CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
+CAST('{"geometry":' || {{geometry}} || ',' || substr(
     CASE WHEN s.txn_next <= {{at}} THEN json_set(s.jsondata,
         '$.properties."@ns:com:here:xyz".txn_next', CAST(s.txn_next AS TEXT))
     ELSE s.jsondata END, 2) AS BLOB)
@@ -40,11 +53,11 @@ CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(
 -- no object begins before that, it is found without taking the document apart. `place` and what it
 -- is looked for in are bytes; X'7B' is an opening brace.
 CASE WHEN instr(substr({{bytes}}, 2, instr({{bytes}}, {{place}}) - 2), X'7B') = 0
-     THEN CAST('{"geometry":' || coalesce(s.geometry, 'null') || ','
+     THEN CAST('{"geometry":' || {{geometry}} || ','
                || substr({{bytes}}, 2, instr({{bytes}}, {{place}}) + length({{place}}) - 2)
                || {{splice}}
                || substr({{bytes}}, instr({{bytes}}, {{place}}) + length({{place}})) AS BLOB)
-     ELSE CAST('{"geometry":' || coalesce(s.geometry, 'null') || ',' || substr(json_set(
+     ELSE CAST('{"geometry":' || {{geometry}} || ',' || substr(json_set(
         {{document}}, '$.properties."@ns:com:here:xyz".space', {{space}}), 2) AS BLOB) END
 
 -- name: bytes
@@ -53,10 +66,17 @@ CAST({{document}} AS BLOB)
 -- name: from_table
 {{table}} AS s
 
+-- name: within
+-- All rows of a collection, as they lie in the table.
+s.n BETWEEN {{t}} << 40 AND (({{t}} + 1) << 40) - 1
+
+-- name: of_table
+-- Rows of a collection through an index.
+s.t = {{t}}
+
 -- name: from_box
 -- First the tree, which holds boxes of float32 rounded outward, then the rows.
 {{tree}} AS b CROSS JOIN {{table}} AS s ON s.n = b.n
-
 
 -- name: true
 true
@@ -66,25 +86,27 @@ true
 +s.txn <= {{at}}
 
 -- name: live_hst_at
-s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
+-- Not through the index on txn: what came before a version is half of the history, or more.
++s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 
 -- name: live_past_at
 -- The tree knows transactions by their count; what it gives is tested exactly. In a list the states
 -- are sorted, so that the table is read from its beginning to its end.
-s.i IN (SELECT b.i FROM {{past}} b WHERE b.since <= {{ord}} AND b.until >= {{ord}}{{box}})
+s.n IN (SELECT b.n FROM naksha_past b
+         WHERE b.since <= {{ord}} AND b.until >= {{ord}} AND {{tree}}{{box}})
 AND +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
 
 -- name: ord_at
 (SELECT ord FROM naksha_version WHERE txn <= {{at}} ORDER BY txn DESC LIMIT 1)
 
 -- name: dead_hst_at
-s.action = 'DELETE' AND s.txn <= {{at}} AND s.txn_next > {{at}}
+s.action = 'DELETE' AND +s.txn <= {{at}} AND s.txn_next > {{at}}
 
 -- name: all_hst
 s.txn < s.txn_next
 
 -- name: all_hst_at
-s.txn < s.txn_next AND s.txn <= {{at}}
+s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: replaced
 -- Valid at a transaction, not any more: through the index on what ended them.
@@ -95,13 +117,6 @@ s.action <> 'DELETE'
 
 -- name: hst_dead
 +s.action = 'DELETE'
-
--- name: all_page
-s.txn < s.txn_next
-
--- name: all_page_at
--- Not through the index on txn: a page goes along the ids.
-s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: all_live
 -- Those of the history that the trees know; which of them, is asked of the trees.
@@ -117,7 +132,7 @@ s.action = 'DELETE' AND +s.txn < s.txn_next
 s.action = 'DELETE' AND +s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: in_past
-s.i IN (SELECT b.i FROM {{past}} b WHERE {{box}})
+s.n IN (SELECT b.n FROM naksha_past b WHERE {{tree}} AND {{box}})
 
 -- name: after_cursor
 s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
@@ -127,7 +142,10 @@ s.id IN (SELECT value FROM json_each({{ids}}))
 
 -- name: part
 -- The index on ids has all that this needs: of other parts no document is read.
-naksha_id_hash(s.id) BETWEEN {{first}} AND {{last}}
+naksha_id_hash(CAST(s.id AS BLOB)) BETWEEN {{first}} AND {{last}}
+
+-- name: tree_table
+b.t <= {{t}} AND b.t_end >= {{t}}
 
 -- name: tree_box
 b.west <= {{east}} AND b.east >= {{west}} AND b.south <= {{north}} AND b.north >= {{south}}
@@ -135,14 +153,9 @@ b.west <= {{east}} AND b.east >= {{west}} AND b.south <= {{north}} AND b.north >
 -- name: box
 s.west <= {{east}} AND s.east >= {{west}} AND s.south <= {{north}} AND s.north >= {{south}}
 
--- name: tagged_head
-s.n IN (SELECT n FROM {{tag}} WHERE tag = {{value}})
-
--- name: tagged_hst
-s.i IN (SELECT i FROM {{past_tag}} WHERE tag = {{value}})
-
--- name: tagged_del
-s.n IN (SELECT n FROM {{gone_tag}} WHERE tag = {{value}})
+-- name: tagged_by
+s.n IN (SELECT n FROM {{tags}} WHERE tag = {{value}}
+           AND n BETWEEN {{t}} << 40 AND (({{t}} + 1) << 40) - 1)
 
 -- name: tagged
 EXISTS (SELECT 1 FROM json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tags') t
@@ -196,25 +209,26 @@ json_type({{document}}, {{path}}) = 'null'
  AND json_extract({{document}}, {{path}}) {{operator}} {{value}})
 
 -- name: test_holds
-naksha_holds(coalesce({{document}}, 'null'), {{test}})
-
+-- Functions of ours get bytes: a text that is not UTF-8 could not be given to them.
+naksha_holds(CAST(coalesce({{document}}, 'null') AS BLOB), {{test}})
 
 -- name: unmasked_id
-NOT EXISTS (SELECT 1 FROM {{mask}} AS m WHERE m.id = s.id)
+NOT EXISTS (SELECT 1 FROM naksha_ids AS m WHERE m.t = {{mask}} AND m.id = s.id)
 
 -- name: ended_at
 s.txn_next <= {{at}}
 
 -- name: source_row
--- A state as it lies in its table, in the order of `state_columns`.
+-- A state as it lies in its table, in the order of `naksha_stage`.
 SELECT s.i, s.id, s.geo, s.geometry, s.jsondata, s.west, s.south, s.east, s.north, s.txn, s.ord,
        s.version, s.action, s.author, s.app_id, s.updated_at, s.qrid, s.mrid
   FROM {{from_}} WHERE {{conditions}}
 
 -- name: state_by_i
-SELECT s.id, {{feature}} FROM {{head}} AS s WHERE s.i = ?1 AND s.txn <= ?2
+-- ?1 is the table number, ?2 the number of the state, ?3 the transaction that it is read at.
+SELECT s.id, {{feature}} FROM naksha_head AS s WHERE s.t = ?1 AND s.i = ?2 AND s.txn <= ?3
 UNION ALL
-SELECT s.id, {{feature}} FROM {{del}} AS s WHERE s.i = ?1 AND s.txn <= ?2
+SELECT s.id, {{feature}} FROM naksha_del AS s WHERE s.n = (?1 << 40) + ?2 AND s.txn <= ?3
 UNION ALL
-SELECT s.id, {{closed}} FROM {{hst}} AS s WHERE s.i = ?1 AND s.txn <= ?2
+SELECT s.id, {{closed}} FROM naksha_hst AS s WHERE s.n = (?1 << 40) + ?2 AND s.txn <= ?3
 LIMIT 1

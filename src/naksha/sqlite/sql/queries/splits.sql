@@ -1,16 +1,17 @@
 -- name: split_ids
 -- Every so many ids, in their order.
-SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) AS k FROM {{table}}) WHERE k % ? = 0
+SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) AS k FROM {{table}} WHERE t = ?)
+ WHERE k % ? = 0
 
 -- name: split_ends
 SELECT DISTINCT txn_next FROM (
-    SELECT txn_next, row_number() OVER (ORDER BY txn_next) AS k FROM {{hst}}
-     WHERE txn_next > ? AND txn_next <= ?) WHERE k % ? = 0 ORDER BY 1
+    SELECT txn_next, row_number() OVER (ORDER BY txn_next) AS k FROM naksha_hst
+     WHERE t = ? AND txn_next > ? AND txn_next <= ?) WHERE k % ? = 0 ORDER BY 1
 
 -- name: split_few
 -- Whether some transactions made no more states than so many.
-SELECT count(*) <= ?3 FROM (
-    SELECT 1 FROM {{table}} WHERE txn >= ?1 AND txn < ?2 LIMIT ?3 + 1)
+SELECT count(*) <= ?4 FROM (
+    SELECT 1 FROM {{table}} WHERE t = ?1 AND txn >= ?2 AND txn < ?3 LIMIT ?4 + 1)
 
 -- name: split_source
 SELECT {{columns}} FROM (

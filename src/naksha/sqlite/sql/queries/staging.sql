@@ -78,12 +78,13 @@ SELECT id FROM temp.naksha_absent WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: unstaged
 INSERT INTO temp.naksha_absent
-SELECT id FROM {{head}} WHERE id NOT IN (SELECT id FROM temp.naksha_staged)
+SELECT id FROM naksha_head WHERE t = ?1 AND id NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_of_keys
 INSERT INTO temp.naksha_absent
-SELECT id FROM {{head}}
- WHERE naksha_key(jsondata, ?) IN (SELECT value FROM temp.naksha_staged_key)
+SELECT id FROM naksha_head
+ WHERE n BETWEEN ?1 << 40 AND ((?1 + 1) << 40) - 1
+   AND naksha_key(CAST(jsondata AS BLOB), ?2) IN (SELECT value FROM temp.naksha_staged_key)
    AND id NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_among
@@ -97,9 +98,6 @@ INSERT INTO temp.naksha_absent
 SELECT value ->> 0 FROM json_each(?)
  WHERE value ->> 1 IN (SELECT value FROM temp.naksha_staged_key)
    AND value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)
-
--- name: has_past
-SELECT EXISTS (SELECT 1 FROM {{hst}}) OR EXISTS (SELECT 1 FROM {{del}})
 
 -- name: jobs_forget
 DELETE FROM naksha_kept WHERE kind = ? AND json_extract(value, '$.at') <= ?

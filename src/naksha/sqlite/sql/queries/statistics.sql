@@ -1,7 +1,7 @@
 -- Statistics of a collection; see naksha.sqlite.statistics.
 
 -- name: source_measured
-SELECT {{document}} AS document, s.geometry, s.west, s.south, s.east, s.north
+SELECT {{document}} AS document, {{geometry}} AS geometry, s.west, s.south, s.east, s.north
   FROM {{from_}} WHERE {{conditions}}
 
 -- name: sampled

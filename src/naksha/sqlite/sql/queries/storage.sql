@@ -108,16 +108,19 @@ SELECT last_collection FROM naksha_storage
 -- name: collection_number_set
 UPDATE naksha_storage SET last_collection = max(last_collection, ?)
 
+-- name: take_table
+UPDATE naksha_storage SET last_table = last_table + 1 RETURNING last_table
+
 -- name: next_i_set
 UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE number = ?
 
 -- name: collection_insert
 -- A name that was there before goes on numbering, and has no past before its new beginning.
 INSERT INTO naksha_collection (id, number, txn, off_since, next_i, floor_txn, max_age, id_prefix,
-                               author, optimal_partitioning, points_only, delete_at, created)
+                               author, optimal_partitioning, points_only, delete_at, created, t)
 VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?1), 1),
         CASE WHEN EXISTS (SELECT 1 FROM naksha_removed WHERE id = ?1) THEN ?3 ELSE 0 END,
-        ?5, ?6, ?7, ?8, ?9, ?10, ?3)
+        ?5, ?6, ?7, ?8, ?9, ?10, ?3, ?11)
 
 -- name: collection_change
 UPDATE naksha_collection
@@ -192,6 +195,13 @@ SELECT seq_number, txn, seq_ts FROM naksha_version WHERE txn >= ? ORDER BY txn L
 SELECT seq_number, txn, seq_ts FROM naksha_version WHERE seq_ts <= ?
  ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
 
+-- name: guard_drop
+DROP TRIGGER IF EXISTS {{trigger}}
 
--- name: table_exists
-SELECT 1 FROM sqlite_master WHERE name = ?
+-- name: guard
+-- Direct writes to what only the storage may write are refused.
+CREATE TRIGGER {{trigger}} BEFORE {{operation}} ON {{table}}
+WHEN (SELECT managed FROM naksha_shell) = 0
+BEGIN
+    SELECT RAISE(ABORT, {{message}});
+END

@@ -1,2 +1,1 @@
--- The tables of tombstones have the indices that HEAD has. They are of the collections: those of a
--- file that has some already are made by `naksha.sqlite.files`, out of `queries/collection.sql`.
+-- This step made indices of the tables of each collection; `naksha.sqlite.upgrade` moves those.

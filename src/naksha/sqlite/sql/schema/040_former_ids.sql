@@ -1,4 +1,3 @@
 -- The ids and numbers that the storage had before it was forked, oldest first: JSON, see
--- `naksha.model.identity`. The triggers of collections know them; `naksha.sqlite.files` makes those
--- of an older file again.
+-- `naksha.model.identity`.
 ALTER TABLE naksha_storage ADD COLUMN former TEXT NOT NULL DEFAULT '[]';

@@ -1,6 +1,5 @@
 -- A dropped collection has a mark of its own; `delete_at` of a live one schedules its removal.
--- Until now every collection with a time to delete it was dropped. The triggers of collections
--- test the mark: `naksha.sqlite.files` makes those of an older file again.
+-- Until now every collection with a time to delete it was dropped.
 
 ALTER TABLE naksha_collection ADD COLUMN dropped_at INTEGER NOT NULL DEFAULT 0;
 UPDATE naksha_shell SET managed = 1;

@@ -1,2 +1,1 @@
--- The triggers of collections refuse an explicit `n = -1`, which took the place of another feature.
--- They are made by `naksha.sqlite.files`, out of `queries/triggers.sql`.
+-- This step made triggers of the tables that each collection had; see 080_feature_view.sql.
