@@ -89,10 +89,12 @@ class Lanes:
     async def close(self) -> None:
         """End the connections. A cancelled statement is waited for: what it made would come after
         everything was dropped."""
-        for connection in self._connections:
-            try:
-                await connection.close(timeout=CLOSE_S)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        try:
+            for connection in self._connections:
+                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+                    await connection.close(timeout=CLOSE_S)
+        finally:
+            for connection in self._connections:
                 connection.terminate()
 
     async def each(self, work: Callable[[Direct, int], Awaitable[Any]]) -> list[Any]:
