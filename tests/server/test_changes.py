@@ -109,6 +109,17 @@ def test_signals_are_asked_for_by_the_names_of_the_document(client: httpx.Client
             assert told(items) == ids
 
 
+def test_all_changes_of_features_are_described_as_without_a_filter(client: httpx.Client) -> None:
+    space = new_space(client)
+    put(client, space, point("a"))
+    delete(client, space, "a")
+    assert client.delete(f"{space}/deleted?id=a").is_success
+    everything = feed(client, space, since="0")["items"]
+    written = feed(client, space, since="0", action="TxModifyFeatures")["items"]
+    assert written == [item for item in everything if not item["collections"][0].get("changed")]
+    assert len(written) == 3
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

@@ -129,13 +129,16 @@ class TestDrafts:
                 "properties": {
                     "required": ["name"],
                     "dependencies": {"speed": ["unit"]},
-                    "properties": {"name": {"$ref": "#/definitions/name"}},
+                    "properties": {
+                        "name": {"$ref": "#/definitions/name"},
+                        "lanes": {"items": [{"type": "integer"}], "additionalItems": False},
+                    },
                 }
             },
         }
         await hub.space("roads", ("validation", {"schema": schema}), STORED)
-        await hub.put("roads", feature("a", name="A", speed=50, unit="km/h"))
-        for wrong in ({}, {"name": 1}, {"name": "B", "speed": 50}):
+        await hub.put("roads", feature("a", name="A", speed=50, unit="km/h", lanes=[2]))
+        for wrong in ({}, {"name": 1}, {"name": "B", "speed": 50}, {"name": "B", "lanes": [2, 3]}):
             with pytest.raises(InvalidArgument, match="rules of this space"):
                 await hub.put("roads", feature("b", **wrong))
 

@@ -145,6 +145,7 @@ async def test_a_purge_that_was_interrupted_goes_on(
         with pytest.raises(Unavailable):
             await run(hub)
     assert await pins(storage) == [OTHER]
+    assert (await hub.hub.catalog.realms.get("default")).is_released
     await finish(hub)
 
 
