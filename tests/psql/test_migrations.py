@@ -544,9 +544,10 @@ async def test_an_older_release_refuses_a_newer_schema_and_leaves_it_as_it_is(
     real = schema_files()
     older = [*real, ("999_older.sql", "CREATE FUNCTION naksha_older() RETURNS int RETURN 1")]
     monkeypatch.setattr(installer, "schema_files", lambda: older)
-    with pytest.raises(NotSupported, match="newer Naksha") as caught:
-        await PsqlStorage.open(database)
-    assert str(installer.SCHEMA_VERSION + 1) in str(caught.value)
+    for read_only in (False, True):
+        with pytest.raises(NotSupported, match="newer Naksha") as caught:
+            await PsqlStorage.open(database, read_only=read_only)
+        assert str(installer.SCHEMA_VERSION + 1) in str(caught.value)
     assert await catalog(database) == before
     monkeypatch.setattr(installer, "SCHEMA_VERSION", installer.SCHEMA_VERSION + 1)
     await set_up(database, [])
