@@ -237,8 +237,8 @@ async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
 
 
 def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
-    """A connector with parameters of a space. The right to use it is no right to change it: they
-    add to what it says, and lead to no other storage or space."""
+    """A connector with parameters of a space. The right to use a connector does not include the
+    right to change it: parameters add properties, and name no other storage or space."""
     replaced = sorted(connector.properties.keys() & params.keys())
     if replaced:
         raise InvalidArgument(

@@ -40,7 +40,7 @@ _SHAPE: Final = bytes(
 )
 """Digits and exponents of a text, blanks for the rest."""
 _LARGE: Final = (b"0e000", b"0" * 309)
-"""What a number beyond all doubles has at least, but other texts may have as well."""
+"""Digits that every number out of range of a double contains; other texts may, too."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 

@@ -103,7 +103,7 @@ class _Growing:
         return True
 
     async def _wait_for_older(self) -> None:
-        """Long transactions would be in the way in the end; nobody has to wait for us yet."""
+        """Wait for long transactions, which would block the swap, before any writer has to wait."""
         connection = await self._server.connect()
         try:
             await self._older_ended(connection)

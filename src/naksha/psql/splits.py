@@ -192,7 +192,7 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
 
 
 async def _of_head(connection: Connection, collection: str, whole: Part) -> Iterator[Part]:
-    """Who wants to see all there is checks the leaves, too, and has each by itself."""
+    """The splits of HEAD. A plan with hidden states has each leaf as a split of its own."""
     if whole.hidden:
         return _by_leaves(whole, None if whole.partitions > 1 else 0, HEAD_SPLIT_BYTES)
     size = await _size(connection, collection)
