@@ -441,3 +441,41 @@ async def test_a_feature_created_between_lock_and_write_is_not_written_over(
     await settled(storage)
     await check_intervals(watcher, "roads")
     assert await watcher.fetchval("SELECT count(*) FROM roads_del") == 0
+
+
+async def test_a_tombstone_replaced_before_the_write_is_not_continued(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    """The late writer locks the feature, which is deleted meanwhile, and waits for another one.
+    Before it has drawn its number, the feature is restored and deleted again."""
+    await storage.run(lambda s: s.create("roads", [point("k"), point("z")]), "app")
+    holder, watcher = await connect(), await connect()
+
+    async def waiting() -> int:
+        count: int = await watcher.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        )
+        return count
+
+    async def late_one_waits() -> bool:
+        return await waiting() == 1
+
+    async with storage.write("remover") as remover:
+        await remover.delete("roads", ["k"])
+        await begin(holder)
+        await holder.execute("SELECT FROM roads WHERE jsondata->>'id' = 'z' FOR UPDATE")
+        late = asyncio.create_task(
+            storage.run(lambda s: s.upsert("roads", [point("k", by=1), point("z", by=1)]), "late")
+        )
+        await until(late_one_waits)
+    await until(late_one_waits)
+    async with storage.write("again") as again:
+        await again.restore("roads", ["k"])
+        await again.delete("roads", ["k"])
+        await holder.execute("COMMIT")
+        await until(late_one_waits)
+    await late
+    await settled(storage)
+    await check_intervals(watcher, "roads")
+    versions = [state.version for state in (await intervals(watcher, "roads"))["k"]]
+    assert max(versions) == 5

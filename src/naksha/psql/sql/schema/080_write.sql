@@ -10,11 +10,11 @@ BEGIN
         CREATE TYPE naksha_outcome AS (
             id text, action text, uuid text, version int8, feature bytea);
     END IF;
-    -- What one statement did to its leaf. `created` are ids, `tombs` the number of tombstones
-    -- that they had; `bad` is the reason why all of it must not be.
+    -- Result of one statement on its leaf. `created` are ids, `tombs` the sorted numbers `i` of
+    -- their tombstones, null for none; `bad` is the reason to roll back.
     IF to_regtype('naksha_written') IS NULL THEN
         CREATE TYPE naksha_written AS (
-            outcomes naksha_outcome[], created text[], updated int8, deleted int8, tombs int8,
+            outcomes naksha_outcome[], created text[], updated int8, deleted int8, tombs int8[],
             latest int8, area geometry, bad jsonb);
     END IF;
 END $$;
@@ -79,9 +79,10 @@ IMMUTABLE
 RETURN coalesce(', kept AS (INSERT INTO ' || quote_ident(day) || ' ' || states || ')', '');
 
 -- Takes the tombstones of re-created features out of the deletion table; with history they go
--- there as [deleted, re-created). Gives their number and the latest transaction among them.
+-- there as [deleted, re-created). Returns their sorted numbers `i`, null for none, and the latest
+-- transaction among them.
 CREATE OR REPLACE FUNCTION naksha_untomb(
-    c naksha_collection, txn int8, ids text[], OUT removed int8, OUT latest int8)
+    c naksha_collection, txn int8, ids text[], OUT removed int8[], OUT latest int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
 SET array_nulls = on AS $$
@@ -94,7 +95,8 @@ BEGIN
     END IF;
     statement := format(
         'WITH gone AS (DELETE FROM %I WHERE jsondata->>''id'' = ANY($1) RETURNING i, geo, jsondata)'
-        '%s SELECT count(*), max(naksha_xyz_txn(jsondata)) FROM gone', c.id || '_del',
+        '%s SELECT array_agg(i ORDER BY i), max(naksha_xyz_txn(jsondata)) FROM gone',
+        c.id || '_del',
         naksha_kept_sql(naksha_history_day(c, txn), 'SELECT i, geo, naksha_closed(jsondata, $2) '
                         'FROM gone WHERE naksha_xyz_txn(jsondata) < $2'));
     EXECUTE CASE WHEN cardinality(ids) > 50 THEN statement
@@ -169,23 +171,25 @@ RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     created int8 := coalesce(cardinality(r.created), 0);
-    gone    int8 := 0;
+    gone    int8[];
     buried  int8;
 BEGIN
     IF r.bad IS NOT NULL THEN
         PERFORM naksha_raise_verdict(c, r.bad);
     END IF;
     IF created > 0 THEN
-        IF r.tombs > 0 THEN
+        -- With a new snapshot: while the statement waited to insert, another transaction may have
+        -- restored the feature and deleted it again, so that its tombstone is not the one seen.
+        IF r.tombs IS NOT NULL THEN
             SELECT u.removed, u.latest INTO gone, buried
               FROM naksha_untomb(c, txn, r.created) u;
-        ELSE
-            gone := coalesce(cardinality(naksha_dead(c, r.created, 9223372036854775807)), 0);
+        ELSIF naksha_dead(c, r.created, 9223372036854775807) IS NOT NULL THEN
+            PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
         END IF;
         -- In a statement of its own, which sees the purge that the one before may have waited for.
         buried := greatest(buried, naksha_last_purge(c, txn));
     END IF;
-    IF gone <> r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
+    IF gone IS DISTINCT FROM r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
         PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
     END IF;
     IF created + r.updated + r.deleted > 0 OR r.area IS NOT NULL THEN

@@ -14,11 +14,11 @@ RETURN format($sql$WITH input AS (
     SELECT jsondata->>'id' AS id, i, geo, jsondata, naksha_xyz(jsondata) AS xyz
       FROM %1$I WHERE jsondata->>'id' = ANY($7)
 ), tomb AS (
-    SELECT jsondata->>'id' AS id, naksha_xyz(jsondata) AS xyz
+    SELECT jsondata->>'id' AS id, i, naksha_xyz(jsondata) AS xyz
       FROM %2$I WHERE jsondata->>'id' = ANY($7)
 ), judged AS (
     SELECT n.*, o.i AS old_i, o.geo AS old_geo, o.jsondata AS old_json, o.xyz AS old_xyz,
-           t.xyz AS tomb_xyz,
+           t.i AS tomb_i, t.xyz AS tomb_xyz,
            CASE WHEN n.lock IS NOT NULL AND n.lock IS DISTINCT FROM o.i THEN 'CONFLICT'
                 WHEN o.i IS NULL AND $15 = 'update' THEN 'MISSING'
                 WHEN o.i IS NULL THEN 'CREATED'
@@ -35,7 +35,7 @@ RETURN format($sql$WITH input AS (
     SELECT *, nextval(%3$L) AS i
       FROM (SELECT * FROM judged WHERE verdict IN ('CREATED', 'UPDATED') ORDER BY qrid) AS near
 ), states AS (
-    SELECT id, i, geo, verdict, old_i, old_geo, old_json, old_xyz, tomb_xyz,
+    SELECT id, i, geo, verdict, old_i, old_geo, old_json, old_xyz, tomb_i, tomb_xyz,
            naksha_with_xyz(content, CASE verdict
                WHEN 'UPDATED' THEN naksha_next_xyz(old_xyz, $2 || i, muuid, $1, $5, $6, $3, $4,
                    coalesce(tags, old_xyz->'tags'), nullif(coalesce(crid, old_xyz->>'crid'), ''),
@@ -60,7 +60,7 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
                 CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome) FROM told),
        array_agg(id) FILTER (WHERE old_i IS NULL),
        count(*) FILTER (WHERE old_i IS NOT NULL AND old_xyz->>'txn' <> $1::text),
-       0, count(tomb_xyz),
+       0, array_agg(tomb_i ORDER BY tomb_i) FILTER (WHERE tomb_i IS NOT NULL),
        max(greatest((old_xyz->>'txn')::int8, (tomb_xyz->>'txn')::int8)),
        ST_SetSRID(ST_Collect(ST_Extent(geo)::geometry, ST_Extent(old_geo)::geometry), 4326),
        coalesce((SELECT jsonb_build_object('verdict', verdict, 'feature', id, 'head',

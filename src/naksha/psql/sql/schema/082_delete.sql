@@ -22,7 +22,7 @@ SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
           FROM tombs)
        || (SELECT array_agg((id, 'RETAINED', NULL, NULL, NULL)::naksha_outcome) FROM judged
             WHERE i IS NULL AND NOT bad),
-       NULL, 0, count(*), 0, max((old_xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
+       NULL, 0, count(*), NULL, max((old_xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
        coalesce((SELECT jsonb_build_object('feature', id, 'verdict', 'CONFLICT', 'head',
                    convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb)
           FROM judged WHERE bad ORDER BY id LIMIT 1),
@@ -47,7 +47,7 @@ RETURN format($sql$WITH tomb AS (
 SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
                   (naksha_xyz(jsondata)->>'version')::int8,
                   CASE WHEN $17 THEN naksha_feature(geo, jsondata) END)::naksha_outcome),
-       NULL, count(*), 0, 0, max((xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
+       NULL, count(*), 0, NULL, max((xyz->>'txn')::int8), ST_SetSRID(ST_Extent(geo), 4326),
        coalesce((SELECT jsonb_build_object('feature', n, 'verdict', 'MISSING') FROM unnest($7) n
           WHERE n NOT IN (SELECT id FROM states) ORDER BY n LIMIT 1),
           CASE WHEN (SELECT count(*) FROM added) <> count(*)
@@ -100,7 +100,7 @@ BEGIN
     IF dead IS NOT NULL THEN
         SELECT * INTO gone FROM naksha_untomb(c, naksha_txn(), dead);
         PERFORM naksha_check_order(greatest(gone.latest, c.txn), naksha_name(c));
-        PERFORM naksha_tx_count(c, 0, 0, 0, gone.removed, NULL);
+        PERFORM naksha_tx_count(c, 0, 0, 0, cardinality(gone.removed), NULL);
     END IF;
     RETURN QUERY SELECT n, CASE WHEN n = ANY(dead) THEN 'PURGED' ELSE 'RETAINED' END,
                         NULL::text, NULL::int8, NULL::bytea FROM unnest(ids) n;
