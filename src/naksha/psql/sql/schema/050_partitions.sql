@@ -19,8 +19,10 @@ CREATE OR REPLACE FUNCTION naksha_trigger_when() RETURNS text
 IMMUTABLE
 RETURN 'current_setting(''naksha.depth'', true) IS DISTINCT FROM pg_trigger_depth()::text';
 
+-- Without enable_seqscan = off, a session that planned this with few triggers reads all of them for
+-- every new table.
 CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text, hint text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 BEGIN
     IF EXISTS (SELECT FROM pg_trigger WHERE tgname = 'naksha_guard'
                   AND tgrelid = to_regclass(quote_ident(tbl))) THEN
