@@ -13,6 +13,7 @@ from naksha.model.errors import LimitExceeded
 from naksha.model.query import GEOMETRY_TYPE, Bbox, Intersects, Op, Query, Spatial, States, id_hash
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
+from naksha.model.txn import DAY_FACTOR
 from naksha.psql.sql import ident, sql
 from naksha.spi.cursor import Cursor
 from naksha.spi.query_parts import (
@@ -237,10 +238,10 @@ def layer_tables(
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
     every = query.states is States.ALL
     for suffix, condition in _tables(query, at, hidden):
-        if suffix != "_hst" or at is None:
+        if suffix != "_hst" or layer.at is None or at is None:
             yield LayerTable(suffix, "", at, [condition, *masks])
         elif not every:
-            yield LayerTable(suffix, "_open", at, [condition, *masks])
+            yield LayerTable(suffix, "_open", at, [condition, _from_day(layer.at), *masks])
         elif masks:
             unmasked = joined([sql("ended", at=at), " AND ".join(masks)], " OR ", "true")
             yield LayerTable(suffix, "_at", at, [condition, unmasked])
@@ -248,9 +249,17 @@ def layer_tables(
             yield LayerTable(suffix, "_at", at, [condition])
 
 
+def _from_day(txn: int) -> str:
+    """The condition that a state ended on the day of a transaction or later, as text: so partitions
+    of earlier days are left out when the statement is planned, not each time it runs."""
+    return sql("from_day", first=str(txn - txn % DAY_FACTOR))
+
+
 def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[str]:
     """The conditions on states that ended; no layer above has any of these."""
+    assert query.replaced_since is not None
     yield sql("replaced", since=statement.value(query.replaced_since, "int8"))
+    yield _from_day(query.replaced_since)
     if at is not None:
         yield sql("ended", at=at)
     if query.states is not States.ALL:

@@ -88,6 +88,9 @@ naksha_xyz_txn(jsondata) <= {{at}}
 naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 AND naksha_xyz_action(jsondata) <> 'DELETE'
 
+-- name: from_day
+naksha_xyz_txn_next(jsondata) >= {{first}}
+
 -- name: begun_hst_at
 -- The same for those that began after a transaction: these are found by their beginning.
 naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
