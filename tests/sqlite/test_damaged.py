@@ -81,6 +81,28 @@ async def test_a_geometry_broken_in_the_middle_stops_only_itself(
     assert content(await roads.get("bad")) == point("bad", text="good")
 
 
+@pytest.mark.parametrize("kind", ["geometry", "middle"])
+async def test_plain_sql_writes_over_a_broken_geometry(
+    storage: SqliteStorage, path: Path, kind: str
+) -> None:
+    roads = Handle(storage, "roads")
+    ids = ["changed", "moved", "deleted"]
+    await roads.create(*(point(id_, text="good") for id_ in ids))
+    for id_ in ids:
+        await damage(path, "roads", id_, kind)
+    moved = json.dumps(point("moved", 3, 4)["geometry"])
+    shell(
+        path,
+        """UPDATE feature SET properties = '{"n": 1}' WHERE id = 'changed'""",
+        f"UPDATE feature SET geometry = '{moved}' WHERE id = 'moved'",
+        "DELETE FROM feature WHERE id = 'deleted'",
+    )
+    assert content(await roads.get("changed")) == point("changed", n=1) | {"geometry": None}
+    assert content(await roads.get("moved")) == point("moved", 3, 4, text="good")
+    everywhere = Query(spatial=Bbox(-180, -90, 180, 90), limit=9)
+    assert ids_of(await roads.states(everywhere)) == ["moved"]
+
+
 async def test_an_id_that_is_not_utf8_stops_nothing(storage: SqliteStorage, path: Path) -> None:
     roads = Handle(storage, "roads")
     await roads.create(point("a", text="good"), point("bad", text="good"))

@@ -9,6 +9,7 @@ from typing import Final
 
 from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
 from naksha.model.identity import StorageIdentity, check_fork, parse_identity
+from naksha.sqlite.decoding import Connection
 from naksha.sqlite.errors import is_busy, translated
 from naksha.sqlite.functions import add_functions
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
@@ -73,9 +74,8 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         isolation_level=None,
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
+        factory=Connection,
     )
-    # SQLite keeps texts that are not UTF-8; one of them must not stop a reader.
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     try:
         for pragma in _PRAGMAS:
             connection.execute(queries()[pragma])

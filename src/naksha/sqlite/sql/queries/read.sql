@@ -26,8 +26,8 @@ ORDER BY f.id, f.txn {{limit}}
 -- name: geometry
 -- The stored text, or null with a mark (`naksha.model.damage`) where it does not begin and end like
 -- those that the library writes. To parse all of them would make reads slower by up to a half.
-CASE WHEN s.geometry IS NULL THEN 'null'
-     WHEN s.geometry GLOB '{"type":"[GLMP]*}' THEN s.geometry
+CASE WHEN s.geometry GLOB '{"type":"[GLMP]*}' THEN s.geometry
+     WHEN s.geometry IS NULL THEN 'null'
      ELSE {{broken}} END
 
 -- name: geometry_readable

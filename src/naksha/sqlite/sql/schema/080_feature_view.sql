@@ -301,12 +301,14 @@ BEGIN
     THEN RAISE(ABORT, 'The collection has points only')
     END;
     -- An update that says what HEAD says already writes no state.
+    -- A stored geometry that is not JSON cannot be written again; the new state has none.
     INSERT INTO naksha_write
         (collection, t, action, id, jsondata, geometry, is_moved, tags, crid, as_of)
     SELECT NEW.collection, NEW.t, NEW.action, NEW.id, y.document, y.geometry,
            y.geometry IS NOT y.old_geometry, y.tags, y.crid, NEW.as_of
       FROM (SELECT CASE NEW.action WHEN 'DELETE' THEN h.jsondata ELSE NEW.jsondata END AS document,
-                   CASE WHEN NEW.geometry IS NULL THEN json(h.geometry)
+                   CASE WHEN NEW.geometry IS NULL
+                        THEN CASE WHEN json_valid(h.geometry) THEN json(h.geometry) END
                         WHEN json_type(NEW.geometry) <> 'null' THEN json(NEW.geometry)
                     END AS geometry,
                    CASE WHEN NEW.tags IS NULL
@@ -315,7 +317,8 @@ BEGIN
                    CASE WHEN NEW.crid_type IS NULL
                         THEN json_extract(h.jsondata, '$.properties."@ns:com:here:xyz".crid')
                         ELSE NEW.crid END AS crid,
-                   json(h.geometry) AS old_geometry, h.jsondata AS old
+                   CASE WHEN json_valid(h.geometry) THEN json(h.geometry) ELSE h.geometry
+                    END AS old_geometry, h.jsondata AS old
               FROM (SELECT 1) LEFT JOIN naksha_head h ON h.t = NEW.t AND h.id = NEW.id) AS y
      WHERE NEW.action <> 'UPDATE' OR y.geometry IS NOT y.old_geometry
         OR json_remove(y.document, '$.properties."@ns:com:here:xyz"')
