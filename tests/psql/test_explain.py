@@ -233,6 +233,23 @@ async def test_a_version_prunes_the_days_before_it(filled: Direct, txn: int) -> 
     assert once_for_all.sequential == set()
 
 
+async def test_a_plan_of_a_version_makes_features_above_its_partitions(
+    filled: Direct, txn: int
+) -> None:
+    """The expression is long; a copy for every partition takes time to plan and memory to keep."""
+    asked = Query(spatial=Bbox(1, 1, 3, 3))
+    text, values = statements.states("roads", asked, txn)
+    await filled.execute(f"PREPARE whole AS {text}")
+    await filled.execute("SET plan_cache_mode = force_generic_plan")
+    try:
+        arguments = ", ".join(map(literal, values))
+        rows = await filled.fetch(f"EXPLAIN (VERBOSE) EXECUTE whole({arguments})")
+    finally:
+        await filled.execute("RESET plan_cache_mode")
+        await filled.execute("DEALLOCATE whole")
+    assert sum("st_asgeojson" in line[0] for line in rows) == 1
+
+
 async def test_a_state_id_prunes_the_days_before_its_own(filled: Direct) -> None:
     """The date in it is when the state began, and no state ends before."""
     uuid = await filled.fetchval(

@@ -93,8 +93,9 @@ def layered_states(
     statement = Statement()
     # One more than is wanted tells whether there are more.
     limit = None if query.limit is None else query.limit + 1
-    sources, order = rows_of(statement, layers, query, _given(query), cursor=cursor, limit=limit)
-    return _select(statement, query, sources, order), statement.values
+    given = _given(layers, query)
+    sources, order = rows_of(statement, layers, query, given, cursor=cursor, limit=limit)
+    return _select(statement, query, given, sources, order), statement.values
 
 
 def some_states(
@@ -104,9 +105,10 @@ def some_states(
     there is the collection `if_there`."""
     statement = Statement()
     conditions = [] if if_there is None else [there(statement, if_there)]
-    sources, _ = rows_of(statement, layers, query, _given(query), *conditions)
+    given = _given(layers, query)
+    sources, _ = rows_of(statement, layers, query, given, *conditions)
     cut = "" if limit is None else sql("cut", limit=statement.value(limit, "int8"))
-    return _select(statement, query, sources, cut), statement.values
+    return _select(statement, query, given, sources, cut), statement.values
 
 
 def there(statement: Statement, collection: str) -> str:
@@ -114,14 +116,18 @@ def there(statement: Statement, collection: str) -> str:
     return sql("there", id=statement.value(collection, "text"))
 
 
-def _given(query: Query) -> str:
-    """What a source gives of each state: the space goes into those only that are given out."""
-    return "feature" if query.space is None else "row"
+def _given(layers: Sequence[Source], query: Query) -> str:
+    """What a source gives of each state: a row where features are made of what all sources give. At
+    a version there are many partitions, and the space goes into those only that are given out."""
+    is_whole_past = query.limit is None and any(layer.at is not None for layer in layers)
+    return "row" if is_whole_past or query.space is not None else "feature"
 
 
-def _select(statement: Statement, query: Query, sources: str, order: str) -> str:
-    if query.space is None:
+def _select(statement: Statement, query: Query, given: str, sources: str, order: str) -> str:
+    if given == "feature":
         return sql("select_states", sources=sources, order=order)
+    if query.space is None:
+        return sql("select_states_at", sources=sources, order=order, document=sql("document"))
     check_text(query.space)
     space = json_text(query.space)
     return sql(

@@ -3,6 +3,13 @@
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
 
+-- name: select_states_at
+-- Of sources that give rows. The text of a feature is made above them: a plan has that expression
+-- once then, not for every partition.
+SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ','
+                        || right({{document}}, -1), 'UTF8') AS feature
+  FROM ({{sources}}) AS s {{order}}
+
 -- name: select_states_in_space
 -- The same with the space's name in the namespace: its key and its opening brace are where the name
 -- goes in. Somebody's content may have such a key too; then more than one place was found, and the
