@@ -16,7 +16,7 @@ from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage, maintenance
 from naksha.psql.maintainer import Maintainer
-from naksha.psql.maintenance import StepBackoff
+from naksha.psql.maintenance import Round, RoundMemory, StepBackoff
 from tests.psql.aging import Aging, aging_storage, ms
 from tests.psql.support import connect_to, until
 
@@ -426,10 +426,52 @@ async def test_in_the_background_other_steps_go_on_beside_a_failing_one(aging: A
     await aging.plain.execute("CREATE VIEW seen AS SELECT * FROM bridges")
     await aging.storage.run(lambda s: s.drop_collection("bridges"), "app")
     aging.clock.day += timedelta(days=1)
-    backoff = StepBackoff()
+    memory = RoundMemory()
     with pytest.raises(InUse):
-        await aging.storage._maintain(None, backoff)
+        await aging.storage._maintain(None, memory)
     await aging.write()
-    await aging.storage._maintain(None, backoff)  # The step that failed is not due yet.
+    await aging.storage._maintain(None, memory)  # The step that failed is not due yet.
     info = await aging.storage.collection("roads")
     assert info.byte_size > 0
+
+
+async def test_a_round_leaves_collections_alone_that_nothing_is_due_for(
+    aging: Aging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step locks the row of the collection, and computes statistics of all its features."""
+    await aging.create("bridges")
+    steps: list[str] = []
+    attempt = Round._try
+
+    async def spy(self: Round, what: str, step: maintenance.Step) -> None:
+        steps.append(what)
+        await attempt(self, what, step)
+
+    monkeypatch.setattr(Round, "_try", spy)
+    memory = RoundMemory()
+
+    async def done() -> list[str]:
+        """The steps of a round that are about a collection."""
+        steps.clear()
+        await aging.storage._maintain(None, memory)
+        return [step for step in steps if step.endswith((" roads", " bridges"))]
+
+    refreshed: list[str] = []
+
+    async def written() -> bool:
+        refreshed.extend(await done())
+        return "statistics of roads" in refreshed
+
+    async def quiet() -> bool:
+        return await done() == []
+
+    assert {"statistics of bridges", "statistics of roads"} <= set(await done())
+    await until(quiet)
+    await aging.write()
+    await aging.write()
+    # A history that is in use today gets tomorrow's partition.
+    refreshed += await done()
+    assert "preparing roads" in refreshed
+    await until(written)
+    assert set(refreshed) == {"preparing roads", "statistics of roads"}
+    await until(quiet)

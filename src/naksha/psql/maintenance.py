@@ -76,18 +76,27 @@ class StepBackoff:
         self._failed.pop(step, None)
 
 
+class RoundMemory:
+    """What the rounds of a maintainer know of the rounds before."""
+
+    def __init__(self) -> None:
+        self.backoff: Final = StepBackoff()
+        self.refreshed: Final[dict[str, str]] = {}
+        """What the server had counted for a collection when its statistics were refreshed."""
+
+
 async def maintain(
-    connection: Connection, now_ms: int | None, backoff: StepBackoff | None = None
+    connection: Connection, now_ms: int | None, memory: RoundMemory | None = None
 ) -> None:
-    """Do all that is due, when no other maintainer is at work. Without `backoff` that includes the
-    steps that failed just before.
+    """Do all that is due, when no other maintainer is at work. Without `memory` that includes the
+    steps that failed just before, and the statistics of all collections.
 
     Raises:
         NakshaError: Some steps failed, which are named; all others are done.
     """
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
-        await Round(connection, now, backoff).run()
+        await Round(connection, now, memory).run()
 
 
 async def expire(connection: Connection, collection: str, cutoff: int) -> None:
@@ -119,11 +128,11 @@ class Round:
     """One round on one connection, which holds the maintainer's lock."""
 
     def __init__(
-        self, connection: Connection, now_ms: int, backoff: StepBackoff | None = None
+        self, connection: Connection, now_ms: int, memory: RoundMemory | None = None
     ) -> None:
         self._run = connection
         self._now_ms = now_ms
-        self._backoff = backoff or StepBackoff()
+        self._memory = memory or RoundMemory()
         self._failures: list[tuple[str, NakshaError]] = []
 
     async def run(self) -> None:
@@ -131,7 +140,7 @@ class Round:
         await self._try("sweep of loads", self._sweep_loads)
         for row in await self._run.fetch(queries()["tables_to_mend"]):
             await self._try(f"triggers of {row['tbl']}", partial(self._mend, row["tbl"]))
-        for collection in await self._run.fetch(queries()["maintain_collections"]):
+        for collection in await self._run.fetch(queries()["maintain_collections"], self._now_ms):
             await self._collection(collection)
         await self._try("missing indices", self._index)
         await self._try("expiry of the log", self._expire_log)
@@ -147,17 +156,20 @@ class Round:
         if collection["dropped_at"]:
             await self._try(f"removal of {name}", lambda: self._destroy(name))
             return
-        history = name + "_hst"
-        await self._try(f"expiry of {name}", lambda: self._expire(name))
-        await self._try(f"merge of {name}", lambda: self._merge(history, collection["max_age"]))
-        await self._try(f"statistics of {name}", lambda: self._refresh(name))
-        if collection["history"]:
+        history, written = name + "_hst", collection["written"]
+        if collection["expires"]:
+            await self._try(f"expiry of {name}", lambda: self._expire(name))
+        if collection["merges"]:
+            await self._try(f"merge of {name}", lambda: self._merge(history, collection["max_age"]))
+        if written is None or self._memory.refreshed.get(name) != written:
+            await self._try(f"statistics of {name}", lambda: self._refresh(name, written))
+        if collection["prepares"]:
             await self._try(f"preparing {name}", lambda: self._prepare(history))
 
     async def _try(self, what: str, step: Step) -> None:
         """Do a step, unless it failed a short while ago. When another transaction is in the way it
         is left to the next round; any other failure is reported at the end of this one."""
-        if not self._backoff.is_due(what):
+        if not self._memory.backoff.is_due(what):
             return
         try:
             await step()
@@ -166,10 +178,10 @@ class Round:
         except asyncpg.PostgresError as error:
             if self._run.is_closed():
                 raise
-            self._backoff.failed(what)
+            self._memory.backoff.failed(what)
             self._failures.append((what, of(error)))
         else:
-            self._backoff.done(what)
+            self._memory.backoff.done(what)
 
     async def _mend(self, table: str) -> None:
         await self._run.execute(queries()["mend_triggers"], table)
@@ -262,8 +274,10 @@ class Round:
                 return
             await asyncio.sleep(PAUSE_S * (1 + _random.random()))
 
-    async def _refresh(self, name: str) -> None:
+    async def _refresh(self, name: str, written: str | None) -> None:
         await self._run.fetchval(queries()["refresh_statistics"], name)
+        if written is not None:
+            self._memory.refreshed[name] = written
 
     async def _prepare(self, parent: str) -> None:
         await self._run.fetchval(queries()["prepare_tomorrow"], parent, self._now_ms)

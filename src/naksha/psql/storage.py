@@ -40,7 +40,7 @@ from naksha.psql.install import (
 )
 from naksha.psql.layers import NO_BRANCH, check_layers
 from naksha.psql.maintainer import Maintainer
-from naksha.psql.maintenance import StepBackoff, expire, maintain
+from naksha.psql.maintenance import RoundMemory, expire, maintain
 from naksha.psql.partitioner import Partitioner, refresh_outdated
 from naksha.psql.partitioning import Partitionings
 from naksha.psql.poolers import connect_checked
@@ -181,7 +181,7 @@ class PsqlStorage(BulkStorage, Applying):
 
     def _start_background(self, maintain_every_s: float | None, partition_s: float | None) -> None:
         if maintain_every_s is not None and self._access.maintains:
-            work = partial(self._maintain, None, StepBackoff())
+            work = partial(self._maintain, None, RoundMemory())
             self._background.append(Maintainer(work, maintain_every_s))
         elif maintain_every_s is not None:
             _log.warning("Storage %s is not maintained: %s", self.id, _OWNER_MAINTAINS)
@@ -368,7 +368,7 @@ class PsqlStorage(BulkStorage, Applying):
         self._check_maintains()
         await self._maintain(now_ms, None)
 
-    async def _maintain(self, now_ms: int | None, backoff: StepBackoff | None) -> None:
+    async def _maintain(self, now_ms: int | None, memory: RoundMemory | None) -> None:
         if now_ms is None:
             now_ms = self._now_ms()
         await drop_due(self, now_ms or time.time_ns() // 1_000_000)
@@ -376,7 +376,7 @@ class PsqlStorage(BulkStorage, Applying):
         try:
             with translated():
                 async with acquired(self._connections) as connection:
-                    await maintain(connection, now_ms, backoff)
+                    await maintain(connection, now_ms, memory)
             await grow_due(self._servers.primary)
         finally:
             await refresh_outdated(self._partitionings, self._connect)

@@ -8,7 +8,33 @@ SELECT coalesce($1, naksha_epoch_ms(clock_timestamp()))
 SELECT set_config('statement_timeout', $1, false)
 
 -- name: maintain_collections
-SELECT id, dropped_at, max_age, off_since IS NULL AS history FROM naksha_collection ORDER BY id
+-- All collections, and which steps may have something to do for each. A step is a transaction of its
+-- own that takes locks, and mostly there is nothing to do. `written` changes when HEAD was written
+-- to since; it is null where the server does not count that.
+SELECT c.id, c.dropped_at, c.max_age, h.expires,
+       h.merges OR c.id || '_hst' = ANY(n.unmerged) AS merges,
+       h.prepares AND c.off_since IS NULL AS prepares,
+       CASE WHEN current_setting('track_counts')::bool THEN w.written END AS written
+  FROM (SELECT naksha_settled() AS settled, naksha_day_txn(naksha_utc_day($1)) AS today,
+               naksha_day_txn(naksha_utc_day($1) + 1) AS tomorrow,
+               ARRAY(SELECT DISTINCT m.parent[1]
+                       FROM pg_class k, regexp_match(k.relname, '^(.+_hst)_new_') AS m(parent)
+                      WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
+                        AND k.relkind = 'r' AND NOT k.relispartition) AS unmerged OFFSET 0) AS n,
+       naksha_collection c,
+       LATERAL (SELECT count(*) FILTER (WHERE p.hi <= n.settled) > 1 AS merges,
+                       count(*) FILTER (WHERE p.hi <= naksha_cutoff($1, c.max_age)) > 0 AS expires,
+                       count(*) FILTER (WHERE p.lo <= n.today AND n.today < p.hi) > 0
+                       AND count(*) FILTER (WHERE p.lo <= n.tomorrow AND n.tomorrow < p.hi) = 0
+                       AS prepares
+                  FROM naksha_partitions(c.id || '_hst') p) AS h,
+       LATERAL (SELECT concat_ws(' ', sum(k.oid::int8), sum(k.reltuples),
+                                 sum(pg_stat_get_tuples_inserted(k.oid)),
+                                 sum(pg_stat_get_tuples_updated(k.oid)),
+                                 sum(pg_stat_get_tuples_deleted(k.oid))) AS written
+                  FROM pg_inherits i JOIN pg_class k ON k.oid = i.inhrelid
+                 WHERE i.inhparent = to_regclass(quote_ident(c.id))) AS w
+ ORDER BY c.id
 
 -- name: log_keep_days
 SELECT tx_log_days FROM naksha_storage

@@ -414,7 +414,8 @@ EXCEPTION WHEN dependent_objects_still_exist OR lock_not_available THEN
     RETURN false;
 END $$;
 
--- Merged tables of `parent` that did not come in and are of no use any more.
+-- Merged tables of `parent` that did not come in and are of no use any more. The bounds let the
+-- index on names find them.
 CREATE OR REPLACE FUNCTION naksha_sweep_merges(parent text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -423,6 +424,8 @@ BEGIN
     FOR name IN SELECT k.relname FROM pg_class k
                  WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                    AND k.relkind = 'r'
+                   AND k.relname >= (parent || '_new_')::name
+                   AND k.relname < (parent || '_new`')::name
                    AND NOT k.relispartition AND starts_with(k.relname, parent || '_new_')
                    AND naksha_is_ours(k.oid) LOOP
         EXECUTE format('DROP TABLE %I', name);
