@@ -154,15 +154,51 @@ async def test_replaced_states_are_found_by_what_ended_them(
     assert "_hst_next (t=? AND txn_next>" in step
 
 
-async def test_states_that_began_since_are_found_by_their_beginning(
+@pytest.mark.parametrize(
+    ("query", "tables"),
+    [
+        (Query(txn_from=1), ["head", "hst"]),
+        (Query(txn_from=1, states=States.ALL), ["head", "del", "hst"]),
+        (Query(updated_from=1_930_392_000_000, states=States.ALL), ["head", "del", "hst"]),
+    ],
+    ids=["live", "all", "updated"],
+)
+async def test_states_between_two_versions_are_a_range_of_the_index(
+    filled: tuple[Path, int], query: Query, tables: list[str]
+) -> None:
+    """What came after the second version is not read."""
+    path, txn = filled
+    found = [step for step in plan_of(path, query, txn) if step.startswith("SEARCH s ")]
+    assert found == [
+        f"SEARCH s USING INDEX naksha_{table}_txn (t=? AND txn>? AND txn<?)" for table in tables
+    ]
+
+
+async def test_states_that_began_before_a_given_end_are_read_to_that_end(
     filled: tuple[Path, int],
 ) -> None:
+    """The index is read to the nearer end, not to the version."""
     path, txn = filled
-    plan = plan_of(path, Query(txn_from=txn), txn)
-    found = [step for step in plan if step.startswith("SEARCH s USING INDEX")]
-    assert ["_head_txn (t=? AND txn>" in found[0], "_hst_txn (t=? AND txn>" in found[1]] == [
-        True
-    ] * 2
+    connection = connect(path)
+    levels = readable(connection, MAIN_ONLY, collection_of(connection, "roads"), txn)
+    connection.close()
+    text, _ = statements.states(levels, Query(txn_from=1, txn_to=2))
+    assert re.findall(r"(?<!\+)s\.txn <=? \?\d+", text) == re.findall(r"s\.txn < \?\d+", text)
+
+
+async def test_a_box_of_a_version_is_read_as_the_tree_gives_it(filled: tuple[Path, int]) -> None:
+    """Without a list of all states first; the tree compares the box before the rest."""
+    path, txn = filled
+    plan = plan_of(path, Query(spatial=Bbox(0, 0, 1, 1)), txn)
+    assert [step for step in plan if "naksha_version" not in step and "SCALAR" not in step] == [
+        "COMPOUND QUERY",
+        "LEFT-MOST SUBQUERY",
+        "SCAN b VIRTUAL TABLE INDEX 2:B0D1B2D3B4D5",
+        "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
+        "UNION ALL",
+        "SCAN b VIRTUAL TABLE INDEX 2:B0D1B2D3B6D7B4D5",
+        "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
+    ]
 
 
 @pytest.mark.parametrize(

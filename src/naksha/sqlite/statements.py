@@ -144,10 +144,11 @@ def sources_of(
             shown = _shown(closed, version, space)
             # What has ended is in no layer above.
             masked = [] if replaced else list(_masks(statement, level, closed, version))
+            until = _until(query, version, since)
             for box in boxes or NOWHERE:
                 from_, first = _from(statement, query, table, box, place)
                 tags = tags_of(statement, place.t, query, table.tags)
-                every = "\n   AND ".join([first, *filters, *tags, *masked])
+                every = "\n   AND ".join([first, *until, *filters, *tags, *masked])
                 parts.append(sql(source, from_=from_, conditions=every, **shown, **slots))
     # Boxes on both sides of the date line may meet the same feature.
     return ("\nUNION\n" if len(boxes) > 1 else "\nUNION ALL\n").join(parts)
@@ -213,27 +214,26 @@ def _from(
 ) -> tuple[str, str]:
     """The table, or a tree that leads to it, and the condition that goes with that."""
     edges = {} if box is None else statement.edges(box)
-    picked, from_ = query.ids is not None, f"naksha_{table.name}"
-    in_tree = sql("tree_table", t=place.t)
-    if table.tree in ("box", "gone") and box is not None and not picked:
-        parts = [table.condition, in_tree, sql("tree_box", **edges), sql("box", **edges)]
-        return sql("from_box", tree=f"naksha_{table.tree}", table=from_), " AND ".join(parts)
-    in_past = table.tree == "past" and not picked
-    if in_past and query.states is States.LIVE and (box is not None or is_unselective(query)):
-        at, tree_box = str(place.version), ""
-        if box is not None:
-            tree_box = " AND " + sql("tree_box", **edges)
-        slots = {"at": at, "ord": sql("ord_at", at=at), "tree": in_tree, "box": tree_box}
-        parts = [sql("live_past_at", **slots)]
-    elif in_past and box is not None:
-        found = sql("in_past", tree=in_tree, box=sql("tree_box", **edges))
-        parts = [found, table.condition]
-    else:
-        whole = not table.indexed and not picked and is_unselective(query)
-        parts = [sql("within" if whole else "of_table", t=place.t), table.condition]
+    tree, from_ = table.tree if query.ids is None else None, f"naksha_{table.name}"
+    in_tree, condition = [sql("tree_table", t=place.t)], table.condition
+    live_past = tree == "past" and query.states is States.LIVE
+    live_past = live_past and (box is not None or is_unselective(query))
+    if live_past:
+        at = str(place.version)
+        in_tree.insert(0, sql("tree_at", ord=sql("ord_at", at=at)))
+        condition = sql("live_past_at", at=at)
     if box is not None:
-        parts.append(sql("box", **edges))
-    return sql("from_table", table=from_), " AND ".join(parts)
+        in_tree.insert(0, sql("tree_box", **edges))
+        condition = f"{condition} AND {sql('box', **edges)}"
+        if tree is not None:
+            parts = [*in_tree, condition]
+            return sql("from_box", tree=f"naksha_{tree}", table=from_), " AND ".join(parts)
+    if live_past:
+        first = sql("in_past", tree=" AND ".join(in_tree))
+    else:
+        whole = not table.indexed and query.ids is None and is_unselective(query)
+        first = sql("within" if whole else "of_table", t=place.t)
+    return sql("from_table", table=from_), f"{first} AND {condition}"
 
 
 def is_unselective(query: Query) -> bool:
@@ -285,6 +285,15 @@ def _since(statement: Statement, query: Query) -> list[str]:
     if query.updated_from is None or narrowed:
         return []
     return [sql("txn_from", value=statement.value(first_txn_at(query.updated_from)))]
+
+
+def _until(query: Query, at: str | None, since: list[str]) -> list[str]:
+    """The end of the range of transactions that a query has only the beginning of: what came after
+    the version is not read. A page goes along the ids."""
+    begins = query.txn_from is not None and query.limit is None and query.replaced_since is None
+    if at is None or query.txn_to is not None or not (since or begins):
+        return []
+    return [sql("txn_until", at=at)]
 
 
 def _tables(

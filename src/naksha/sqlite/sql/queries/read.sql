@@ -37,16 +37,16 @@ s.geometry GLOB '{"type":"[GLMP]*}' AND json_valid(s.geometry)
 (CASE WHEN {{readable}} THEN s.geometry END)
 
 -- name: feature
--- Bytes are cut without counting the characters before.
-CAST('{"geometry":' || {{geometry}} || ','
-     || substr(CAST(s.jsondata AS BLOB), 2) AS BLOB)
+-- Bytes are cut without counting the characters before. SQLite copies a text at each `||`; the
+-- parentheses save the copy of the geometry with the comma.
+CAST('{"geometry":' || {{geometry}} || (',' || substr(CAST(s.jsondata AS BLOB), 2)) AS BLOB)
 
 -- name: feature_closed
 -- A state of the history with its end, unless that came after the version.
-CAST('{"geometry":' || {{geometry}} || ',' || substr(
+CAST('{"geometry":' || {{geometry}} || (',' || substr(
     CASE WHEN s.txn_next <= {{at}} THEN json_set(s.jsondata,
         '$.properties."@ns:com:here:xyz".txn_next', CAST(s.txn_next AS TEXT))
-    ELSE s.jsondata END, 2) AS BLOB)
+    ELSE s.jsondata END, 2)) AS BLOB)
 
 -- name: feature_in_space
 -- The same two with the space's name in the namespace. We write it as the first property, and where
@@ -90,11 +90,11 @@ true
 +s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 
 -- name: live_past_at
--- The tree knows transactions by their count; what it gives is tested exactly. In a list the states
--- are sorted, so that the table is read from its beginning to its end.
-s.n IN (SELECT b.n FROM naksha_past b
-         WHERE b.since <= {{ord}} AND b.until >= {{ord}} AND {{tree}}{{box}})
-AND +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
+-- The tree knows transactions by their count; what it gives is tested exactly.
++s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
+
+-- name: tree_at
+b.since <= {{ord}} AND b.until >= {{ord}}
 
 -- name: ord_at
 (SELECT ord FROM naksha_version WHERE txn <= {{at}} ORDER BY txn DESC LIMIT 1)
@@ -132,7 +132,8 @@ s.action = 'DELETE' AND +s.txn < s.txn_next
 s.action = 'DELETE' AND +s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: in_past
-s.n IN (SELECT b.n FROM naksha_past b WHERE {{tree}} AND {{box}})
+-- In a list the states are sorted, so that the table is read from its beginning to its end.
+s.n IN (SELECT b.n FROM naksha_past b WHERE {{tree}})
 
 -- name: after_cursor
 s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
@@ -145,6 +146,7 @@ s.id IN (SELECT value FROM json_each({{ids}}))
 naksha_id_hash(CAST(s.id AS BLOB)) BETWEEN {{first}} AND {{last}}
 
 -- name: tree_table
+-- The tree tests conditions in their order: first those that most of its boxes fail.
 b.t <= {{t}} AND b.t_end >= {{t}}
 
 -- name: tree_box
@@ -184,6 +186,10 @@ s.txn >= {{value}}
 
 -- name: txn_to
 s.txn < {{value}}
+
+-- name: txn_until
+-- Ends the range of the index on txn that `txn_from` begins.
+s.txn <= {{at}}
 
 -- name: test_exists
 json_type({{document}}, {{path}}) IS NOT NULL
