@@ -147,7 +147,7 @@ class HostedEvent(Event):
             raise decode_error(answer.error)
         if not bytes(answer.response):
             raise InvalidArgument("There is no response", field="response")
-        return decode_response(answer.response, response_type(request))
+        return decode_response(answer.response, response_type(type(request)))
 
 
 class _Hosted(NamedTuple):

@@ -19,7 +19,7 @@ class GetMeta(Request[dict[str, Any]], frozen=True, kw_only=True, tag="GetMeta")
     id: str
 
 
-class _Managing(Request[Any], frozen=True, kw_only=True):
+class _Managing(Request[Any], frozen=True, kw_only=True, tag=""):
     """Meta features belong to the space as a whole, so the right to manage it is needed."""
 
     changes: ClassVar[bool] = True

@@ -23,8 +23,8 @@ R = TypeVar("R")
 
 
 Observe = Callable[[str, bool], None]
-"""Told of every event that a handler is done with: the class of the handler, and whether it has
-failed."""
+"""Told of every event that a handler is done with: the name of the handler in metrics, and whether
+it has failed."""
 
 
 def unobserved(handler: str, has_failed: bool) -> None:
@@ -37,6 +37,12 @@ class Handler(Protocol):
 
     async def process(self, event: Event) -> Any:
         """The answer to the event's request: what `send_upstream` gave, or one of its own."""
+
+
+def metric_name(handler: Handler) -> str:
+    """The name of a handler in metrics: the `metric_name` of its class, or else its class name."""
+    kind = type(handler)
+    return str(vars(kind).get("metric_name", kind.__name__))
 
 
 class Surroundings(Protocol):
@@ -185,5 +191,5 @@ class Event:
             failed.handler = stage.name
             raise failed from error
         finally:
-            self._pipeline.observe(type(stage.handler).__name__, has_failed)
+            self._pipeline.observe(metric_name(stage.handler), has_failed)
         return answer

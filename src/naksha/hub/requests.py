@@ -37,7 +37,8 @@ MASKS: Final = Not(Test(("properties", XYZ, "masks"), Op.EQ, False))
 
 
 class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="request"):
-    """Any request. `ref` says on which branch and at which version (`naksha.versioning.refs`)."""
+    """Any request. Its tag is its name on the wire; the tag of a class that is only a base of
+    others is empty. `ref` says on which branch and at which version (`naksha.versioning.refs`)."""
 
     changes: ClassVar[bool] = False
     """Whether something is different afterwards."""

@@ -29,7 +29,7 @@ from naksha.versioning import Policy, Tag
 _WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
 
 
-class _Managing(Request[Any], frozen=True, kw_only=True):
+class _Managing(Request[Any], frozen=True, kw_only=True, tag=""):
     """Whoever names versions manages the space."""
 
     changes: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class _Managing(Request[Any], frozen=True, kw_only=True):
         return (Right.READ_FEATURES, Right.MANAGE_SPACES)
 
 
-class _Rewriting(Request[Rewritten], frozen=True, kw_only=True):
+class _Rewriting(Request[Rewritten], frozen=True, kw_only=True, tag=""):
     """Whoever goes back, or merges, may do anything to any feature."""
 
     changes: ClassVar[bool] = True

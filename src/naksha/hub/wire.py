@@ -134,17 +134,17 @@ def _any_request() -> Any:
 
 
 def _tagged(kind: type[Any]) -> Iterator[type[Any]]:
-    """All classes below one that a request can be of, not those that they have in common."""
+    """All classes below one that a request can be of: those with a name on the wire."""
     for one in kind.__subclasses__():
-        if not one.__name__.startswith("_"):
+        if one.__struct_config__.tag:
             yield one
         yield from _tagged(one)
 
 
-def response_type(request: Request[Any]) -> Any:
-    """What a request is answered with."""
-    for kind in type(request).__mro__:
-        for base in getattr(kind, "__orig_bases__", ()):
+def response_type(kind: type[Request[Any]]) -> Any:
+    """What requests of a class are answered with."""
+    for one in kind.__mro__:
+        for base in getattr(one, "__orig_bases__", ()):
             if get_origin(base) is Request:
                 return get_args(base)[0]
     raise AssertionError("every request says what it is answered with")

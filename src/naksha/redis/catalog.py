@@ -42,13 +42,17 @@ FETCH_MAX: Final = 100
 
 
 class _Realm(NamedTuple):
-    """The keys of a realm."""
+    """The keys of a realm, each named after what it holds (see `_KINDS`)."""
 
     pointers: str
     names: str
     heads: str
     values: str
     keys: str
+
+
+_KINDS: Final = ("pointers", "names", "heads", "values", "keys")
+"""The parts of the keys in Redis, in the order of the fields of `_Realm`."""
 
 
 class RedisCatalog:
@@ -276,7 +280,7 @@ class RedisCatalog:
         return await self._server.call(lambda session: session.execute(*words))
 
     def _keys(self, realm: str) -> _Realm:
-        return _Realm(*(f"{self._prefix}:{kind}:{realm}" for kind in _Realm._fields))
+        return _Realm(*(f"{self._prefix}:{kind}:{realm}" for kind in _KINDS))
 
     def _object_keys(self, realm: str) -> list[str]:
         place = self._keys(realm)

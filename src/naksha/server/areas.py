@@ -118,7 +118,7 @@ class Area:
         """XYZ has a right for it, except where everybody may read."""
         space = await self.asked.realm.registry.get(Space, self.asked.space_id)
         if not space.shared:
-            name = resources.capability(f"{type(options).__name__.lower()}Clustering")
+            name = resources.capability(options.capability)
             self.asked.context.actor.rights.check(Right.USE_CAPABILITIES, name)
 
     async def _total(self) -> int:

@@ -19,7 +19,8 @@ from naksha.spi.storage import Storage
 FILE: Final = "_versions"
 """In the directory of a segment: Parquet, but not by its name, so that who reads all files of such
 names finds states only."""
-_SCHEMA: Final = pa.schema([(name, pa.int64()) for name in Version.__struct_fields__])
+_COLUMNS: Final = ("seq_number", "txn", "published_ms")
+_SCHEMA: Final = pa.schema([(name, pa.int64()) for name in _COLUMNS])
 _EVERYWHERE: Final = LogFilter(overlays=None)
 
 

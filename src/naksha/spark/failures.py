@@ -12,14 +12,14 @@ from typing import Final
 import msgspec
 
 from naksha.model import errors
-from naksha.model.errors import NakshaError
-from naksha.spi.jobs import Failed
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.spi.jobs import Failed, errors_by_code
 
 MARK: Final = "naksha-error:"
 """What a note begins with."""
 _NOTE: Final = re.compile(re.escape(MARK) + r" (\{.*\})$", re.MULTILINE)
 _RAISED: Final = re.compile(
-    r"^\s*naksha\.model\.errors\.(?P<name>\w+): (?P<said>.+)$", re.MULTILINE
+    rf"^\s*{re.escape(NakshaError.__module__)}\.(?P<name>\w+): (?P<said>.+)$", re.MULTILINE
 )
 _UNREADABLE: Final = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(\S+)\.\s"
@@ -32,7 +32,7 @@ _WHERE: Final = re.compile(rf"^(.*) \(((?:{_PART.pattern})+)\)$")
 
 
 class _Failure(msgspec.Struct, omit_defaults=True):
-    kind: str
+    code: str
     message: str
     field: str | None = None
     feature_id: str | None = None
@@ -43,7 +43,7 @@ class _Failure(msgspec.Struct, omit_defaults=True):
 def note(error: NakshaError) -> str:
     """One line that `failure_in` understands."""
     failure = _Failure(
-        type(error).__name__,
+        error.code,
         error.message,
         error.field,
         error.feature_id,
@@ -71,10 +71,7 @@ def failure_in(text: str) -> NakshaError | None:
     failure = _noted(text) or _raised(text) or _unreadable(text)
     if failure is None:
         return None
-    kind = getattr(errors, failure.kind, NakshaError)
-    if not (isinstance(kind, type) and issubclass(kind, NakshaError)):
-        kind = NakshaError
-    error = kind(
+    error = errors_by_code().get(failure.code, NakshaError)(
         failure.message,
         field=failure.field,
         feature_id=failure.feature_id,
@@ -115,20 +112,21 @@ def _unreadable(text: str) -> _Failure | None:
     found = _UNREADABLE.search(text)
     if found is None:
         return None
-    return _Failure("InvalidArgument", f"{found[1]} cannot be read, it is damaged", "files")
+    return _Failure(InvalidArgument.code, f"{found[1]} cannot be read, it is damaged", "files")
 
 
 def _raised(text: str) -> _Failure | None:
     found = _RAISED.findall(text)
     if not found:
         return None
-    kind, said = found[-1]
+    name, said = found[-1]
+    code = getattr(getattr(errors, name, NakshaError), "code", NakshaError.code)
     where = _WHERE.match(said.strip())
     if where is None:
-        return _Failure(kind, said.strip())
+        return _Failure(code, said.strip())
     told = {name: literal_eval(value) for name, value in _PART.findall(where[2])}
     return _Failure(
-        kind,
+        code,
         where[1],
         told.get("field"),
         told.get("feature"),

@@ -160,7 +160,7 @@ def _infinite(field: StructField) -> Column | None:
 
 def _refused(field: Column, reason: str, columns: Sequence[str]) -> Column:
     """Ends the write, as an error that a task raises does."""
-    said = {"kind": InvalidArgument.__name__, "message": reason}
+    said = {"code": InvalidArgument.code, "message": reason}
     told = [f.lit(value).alias(name) for name, value in said.items()]
     told.append(field.alias("field"))
     if "id" in columns:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from naksha.model import errors, limits
+from naksha.model import limits
 from naksha.model.errors import NakshaError
 
 MODULE: Final = "naksha.spark"
@@ -75,7 +75,7 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
 
     def error(self) -> NakshaError:
         """The error that it was, as far as it was told."""
-        kind = _by_code(NakshaError).get(self.code, NakshaError)
+        kind = errors_by_code().get(self.code, NakshaError)
         made = kind.__new__(kind)
         NakshaError.__init__(
             made,
@@ -114,9 +114,10 @@ class JobKind(msgspec.Struct, frozen=True, rename="camel"):
     """The JSON Schema of its specification."""
 
 
-def _by_code(kind: type[NakshaError]) -> dict[str, type[NakshaError]]:
+def errors_by_code(kind: type[NakshaError] = NakshaError) -> dict[str, type[NakshaError]]:
+    """The errors of Naksha itself, by their codes."""
     found = {kind.code: kind}
     for child in kind.__subclasses__():
-        if child.__module__ == errors.__name__:
-            found |= _by_code(child)
+        if child.__module__ == NakshaError.__module__:
+            found |= errors_by_code(child)
     return found

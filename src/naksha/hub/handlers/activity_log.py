@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -35,6 +35,8 @@ _KINDS: Final = ("add", "remove", "replace")
 
 class ActivityLogHandler:
     """Reads the states of a space."""
+
+    metric_name: ClassVar[str] = "ActivityLogHandler"
 
     def __init__(self, setup: Setup) -> None:
         space_id = setup.connector.properties.get("spaceId")

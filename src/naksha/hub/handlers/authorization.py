@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -28,6 +28,8 @@ NOTHING: Final = Scope(())
 
 class Authorization:
     """Checks the rights that a request needs."""
+
+    metric_name: ClassVar[str] = "Authorization"
 
     def __init__(self, space: Space, features: Resource) -> None:
         self._space = space.resource()

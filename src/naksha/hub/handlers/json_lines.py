@@ -14,7 +14,7 @@ import fcntl
 import os
 import time
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final
 
 import msgspec
 
@@ -32,6 +32,8 @@ _LOCK_PAUSE_SECONDS: Final = 0.02
 
 class JsonLinesHandler:
     """Appends what it gets."""
+
+    metric_name: ClassVar[str] = "JsonLinesHandler"
 
     def __init__(self, setup: Setup) -> None:
         files = setup.hub.files

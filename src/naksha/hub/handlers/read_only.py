@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from naksha.hub.pipeline import Event, Setup
 from naksha.model.errors import ReadOnly
@@ -10,6 +10,8 @@ from naksha.model.errors import ReadOnly
 
 class ReadOnlyHandler:
     """Refuses whatever changes the space, whoever asks."""
+
+    metric_name: ClassVar[str] = "ReadOnlyHandler"
 
     def __init__(self, setup: Setup) -> None:
         self._space_id = setup.space.id

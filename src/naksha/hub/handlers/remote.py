@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -50,6 +50,8 @@ _decode: Final = msgspec.json.Decoder(Reply).decode
 
 class RemoteHandler:
     """Lets somebody else handle events."""
+
+    metric_name: ClassVar[str] = "RemoteHandler"
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id
@@ -163,7 +165,7 @@ class RemoteHandler:
 
     def _response(self, raw: msgspec.Raw, request: Request[Any]) -> Any:
         try:
-            return decode_response(raw, response_type(request))
+            return decode_response(raw, response_type(type(request)))
         except InvalidArgument as error:
             raise self._nonsense("does not answer what was asked", error) from error
 

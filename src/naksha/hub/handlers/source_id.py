@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -35,6 +35,8 @@ Groups = tuple[tuple[str, ...], ...]
 
 class SourceIdHandler:
     """Keeps the tag, and uses it."""
+
+    metric_name: ClassVar[str] = "SourceIdHandler"
 
     def __init__(self, setup: Setup) -> None:
         """It has nothing to configure."""

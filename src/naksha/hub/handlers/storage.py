@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -50,6 +50,8 @@ Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[S
 
 class StorageHandler:
     """Answers everything about one collection."""
+
+    metric_name: ClassVar[str] = "StorageHandler"
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

@@ -13,7 +13,7 @@ is deleted.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ from naksha.model.tags import normalise_tag, normalise_tags
 
 class TagFilterHandler:
     """Changes tags on write, and asks for tags on read."""
+
+    metric_name: ClassVar[str] = "TagFilterHandler"
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

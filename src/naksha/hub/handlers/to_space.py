@@ -10,7 +10,7 @@ comes late or twice is not written.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -29,6 +29,8 @@ _KEPT: Final = ("tags", "crid")
 
 class ToSpaceHandler:
     """Writes what it gets."""
+
+    metric_name: ClassVar[str] = "ToSpaceHandler"
 
     def __init__(self, setup: Setup) -> None:
         self._space_id = _space_id(setup.connector.properties)

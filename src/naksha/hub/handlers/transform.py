@@ -12,7 +12,7 @@ features and stores nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -46,6 +46,8 @@ it is stored."""
 
 class TransformHandler:
     """Applies its steps."""
+
+    metric_name: ClassVar[str] = "TransformHandler"
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

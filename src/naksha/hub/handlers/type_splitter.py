@@ -14,7 +14,7 @@ rights. Without `otherwise` a feature of another type is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
@@ -77,6 +77,8 @@ class Config(NamedTuple):
 
 class TypeSplitterHandler:
     """Answers for all collections, or spaces, of all types."""
+
+    metric_name: ClassVar[str] = "TypeSplitterHandler"
 
     def __init__(self, setup: Setup) -> None:
         config = config_of(setup.connector.properties)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -56,6 +56,8 @@ Found = dict[str | None, list[Violation]]
 
 class ValidationHandler:
     """Looks at everything that is written."""
+
+    metric_name: ClassVar[str] = "ValidationHandler"
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -80,6 +80,8 @@ class ViewType(StrEnum):
 
 class ViewHandler:
     """Answers for all of its layers."""
+
+    metric_name: ClassVar[str] = "ViewHandler"
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

@@ -12,7 +12,7 @@ part, gets everything exactly once.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from naksha.hub.calls import Caller
 from naksha.hub.delivering import DeliverChanges
@@ -25,6 +25,8 @@ HEADER: Final = "Naksha-Delivery"
 
 class WebhookHandler:
     """Posts what it gets."""
+
+    metric_name: ClassVar[str] = "WebhookHandler"
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -38,6 +38,9 @@ class CountMode(StrEnum):
 class Hexbin(msgspec.Struct, frozen=True):
     """`clustering=hexbin`: features counted in hexagons of H3."""
 
+    capability: ClassVar[str] = "hexbinClustering"
+    """The name that rights matrices give it."""
+
     resolution: int | None = None
     relative: int = 0
     property: str | None = None
@@ -49,6 +52,9 @@ class Hexbin(msgspec.Struct, frozen=True):
 
 class Quadbin(msgspec.Struct, frozen=True):
     """`clustering=quadbin`: features counted in tiles."""
+
+    capability: ClassVar[str] = "quadbinClustering"
+    """The name that rights matrices give it."""
 
     relative: int = 0
     resolution: int | None = None

@@ -1,0 +1,1 @@
+"""What a former release has written is read as it was."""

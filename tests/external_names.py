@@ -1,0 +1,334 @@
+"""The names that others know of this release, taken from the running code.
+
+    python -m tests.external_names          writes tests/data/external_names.json again
+
+`COLLECTED` has a function for each kind of names. A name is never that of a module or a class:
+these may change whenever they like. All imports are here, so that a move changes one place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from importlib.metadata import entry_points
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import typer
+from prometheus_client.metrics import MetricWrapperBase
+
+import naksha
+from naksha.catalog import cache, objects, peer_wire, transfer_format
+from naksha.cli.main import app as cli
+from naksha.hub import copying, handlers, registered, remote, resources, rights, tokens, wire
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.handlers.view_cursor import ViewCursor
+from naksha.hub.language.clustering import Hexbin, Quadbin
+from naksha.hub.requests import Request
+from naksha.hub.sorting import After
+from naksha.model import collection, errors, identity, outcomes, query, statistics, version
+from naksha.redis.catalog import RedisCatalog
+from naksha.server import metrics, sources
+from naksha.server.app import create_app
+from naksha.server.logs import RequestLine
+from naksha.server.settings import Settings
+from naksha.spark import archived_versions, archives, read_options, streaming, write_options
+from naksha.spark.jobs import publishing, registry
+from naksha.spark.jobs.loading.spec import Mapping
+from naksha.spark.main import main as run_spark
+from naksha.spark.source import NakshaSource
+from naksha.spi import arrow, cursor, jobs, locations, partitioning, staging
+from naksha.versioning import refs
+from naksha.versioning.records import Branch, StoredConflict, Tag
+from tests import external_shapes, external_sql
+
+DATA: Final = Path(__file__).parent / "data" / "external_names.json"
+Names = dict[str, Any]
+PROGRAMS: Final = ("naksha.hub.remote", "naksha.spark")
+"""Modules that users run by name."""
+PUBLIC: Final = ("naksha", "naksha.spark", "naksha.hub.remote", "naksha.testing", "pyspark_naksha")
+"""Modules that users import."""
+
+
+def load_everything() -> None:
+    """Import the whole package: object types and requests register themselves."""
+    for module in pkgutil.walk_packages(naksha.__path__, "naksha."):
+        if not module.name.startswith("naksha.testing") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+# ---- Rights, settings, metrics -------------------------------------------------------------------
+
+
+def rights_names() -> Names:
+    """What a rights matrix may say."""
+    made = {
+        "space": resources.space(""),
+        "connector": resources.connector(""),
+        "storage": resources.storage(""),
+        "collection": resources.collection("", storage_id=""),
+        "subscription": resources.subscription(""),
+        "job": resources.job(""),
+        "role": resources.role(""),
+        "feature": resources.feature(resources.features(resources.space("")), ""),
+    }
+    return {
+        "actions": {name: right.value for name, right in rights.ACTIONS.items()},
+        "aliases of attributes": dict(rights.ALIASES),
+        "attributes": {name: sorted(one.attributes) for name, one in made.items()},
+        "capabilities": sorted(kind.capability for kind in (Hexbin, Quadbin)),
+        "claims": [*tokens.APP_CLAIMS, *tokens.AUTHOR_CLAIMS],
+        "kinds of resources": sorted(resources.Kind),
+        "sections": {
+            name: {right.value: [str(one) for one in implied] for right, implied in found.items()}
+            for name, found in rights.SECTIONS.items()
+        },
+    }
+
+
+def settings_names() -> Names:
+    """Keys of the file of settings, with their flag and variable."""
+    known = {one.name: f"{one.flag} {one.variable}" for one in sources.settings_known()}
+    return {
+        "settings": known,
+        "the file itself": f"--{sources.CONFIG} {sources.PREFIX}{sources.CONFIG.upper()}",
+        "other variables": [remote.SECRET_VARIABLE],
+    }
+
+
+def metrics_names() -> Names:
+    """Metrics with their type and labels, and the values of labels that code decides."""
+    made = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
+    known = {}
+    for one in made:
+        (family,) = one.describe()
+        known[family.name] = [family.type, *one._labelnames]
+    classes: dict[str, Any] = {
+        name: registered.handler_class(name)
+        for name in registered.handler_names()
+        if registered.handler_class(name).__module__.startswith(handlers.__name__)
+    }
+    return {
+        "metrics": known,
+        "label handler": {name: one.metric_name for name, one in classes.items()}
+        | {"(in front of all)": Authorization.metric_name},
+        "label what": list(cache.CacheCounts._fields),
+    }
+
+
+# ---- What is sent and stored ---------------------------------------------------------------------
+
+
+def shape_roots() -> dict[str, Any]:
+    """Structs that others see or that are kept, by what they are."""
+    load_everything()
+    kept = {
+        f"catalog object {name}": one.struct
+        for name, one in objects._BY_ID.items()
+        if not name.startswith("test-")
+    }
+    requests = {f"request {one.__struct_config__.tag}": one for one in wire._tagged(Request)}
+    specs = {f"job {name}": registry.find_job(name).spec for name in registry.job_names()}
+    reports = {
+        f"report of {name}": external_shapes.returned_by(registry.find_job(name).run)
+        for name in registry.job_names()
+    }
+    return {**kept, **requests, **specs, **reports, **_named_roots()}
+
+
+def _named_roots() -> dict[str, Any]:
+    return {
+        "archive manifest": archives.Manifest,
+        "archive export list": publishing._Made,
+        "catalog move between servers": peer_wire.Batch,
+        "catalog transfer header": transfer_format.Header,
+        "catalog transfer object": transfer_format.ObjectRecord,
+        "catalog transfer pointer": transfer_format.PointerRecord,
+        "catalog transfer trailer": transfer_format.Trailer,
+        "collection": collection.CollectionInfo,
+        "collection change": collection.CollectionChange,
+        "copy order": copying.CopyOrder,
+        "copy report": copying.CopyReport,
+        "cursor of a search": After,
+        "cursor of a storage": cursor.Cursor,
+        "cursor of a view": ViewCursor,
+        "former identity of a storage": identity.FormerIdentity,
+        "job kind": jobs.JobKind,
+        **{f"job line {one.__struct_config__.tag}": one for one in jobs.Line.__args__},
+        "job mapping": Mapping,
+        "log line of a request": RequestLine,
+        "partitioning": partitioning.Partitioning,
+        "partitioning as kept": partitioning._Stored,
+        **{
+            f"query {one.__struct_config__.tag}": one
+            for one in (query.Test, query.And, query.Or, query.Not)
+        },
+        "query": query.Query,
+        **{
+            f"version {one.__struct_config__.tag}": one
+            for one in (version.Head, version.AtSeq, version.AtTxn, version.AtTime)
+        },
+        **{
+            f"version reference {one.__struct_config__.tag}": one
+            for one in (refs.Named, refs.AtUuid, refs.One, refs.Range, refs.Everything)
+        },
+        "remote error": wire.WireError,
+        "remote event": wire.WireEvent,
+        "remote features": wire._WireFeatures,
+        "remote reply": wire.Reply,
+        "staged job as kept": staging._Target,
+        "staged write": staging.StagedWrite,
+        "statistics": statistics.Statistics,
+        "stored branch": Branch,
+        "stored conflict": StoredConflict,
+        "stored tag": Tag,
+    }
+
+
+def json_names() -> Names:
+    """The members of all of them; and what requests are answered with."""
+    roots = shape_roots()
+    known = {kind: name for name, kind in roots.items()}
+    found = {name: external_shapes.members(kind, known) for name, kind in roots.items()}
+    for one in wire._tagged(Request):
+        answer = external_shapes.members(wire.response_type(one), known)
+        found[f"response to {one.__struct_config__.tag}"] = answer
+    return found
+
+
+# ---- SQL, entry points, errors -------------------------------------------------------------------
+
+
+def sql_names() -> Names:
+    """Functions with their signatures, and tables and views with their columns."""
+    realm = RedisCatalog(None, "naksha")._keys("{realm}")  # type: ignore[arg-type] # no server
+    return {**external_sql.collected(), "keys in Redis": list(realm)}
+
+
+def entry_point_names() -> Names:
+    """What is found by name, and where users begin."""
+    found = {
+        group: sorted(one.name for one in entry_points(group=group))
+        for group in entry_points().groups
+        if group.startswith("naksha.")
+    }
+    scripts = [one.name for one in entry_points(group="console_scripts") if one.dist is not None]
+    return {
+        **found,
+        "aliases of locations": dict(locations.ALIASES),
+        "commands": sorted(name for name in scripts if name == "naksha"),
+        "modules that are imported": sorted(
+            name for name in PUBLIC if importlib.util.find_spec(name)
+        ),
+        "modules that are run": sorted(name for name in PROGRAMS if importlib.util.find_spec(name)),
+    }
+
+
+def error_names() -> Names:
+    """Codes with their HTTP status and exit code, and who else is told them."""
+    classes = {kind.code: kind for kind in external_shapes.below(errors.NakshaError)}
+    return {
+        code: {
+            "http": outcomes.outward(kind).http_status,
+            "exit": outcomes.outward(kind).exit_code,
+            "remote handlers": code in wire.TELLABLE,
+        }
+        for code, kind in classes.items()
+        if kind.__module__ == errors.NakshaError.__module__
+    }
+
+
+# ---- Commands, the data source, REST -------------------------------------------------------------
+
+
+def cli_names() -> Names:
+    """Commands with their options and arguments."""
+    programs = {
+        "python -m naksha.hub.remote": _flags(remote.main),
+        "python -m naksha.spark run": _flags(run_spark, "run"),
+    }
+    return {**dict(_commands(typer.main.get_command(cli), "naksha")), **programs}
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    options = []
+    for one in command.params:
+        names = "/".join((*one.opts, *one.secondary_opts))
+        variable = f" {one.envvar}" if getattr(one, "envvar", None) else ""
+        needed = " required" if one.required else ""
+        kind = "" if one.param_type_name == "option" else " argument"
+        options.append(f"{names}{kind}{needed}{variable}")
+    yield path, sorted(options)
+    if hasattr(command, "list_commands"):
+        context: Any = None
+        for name in command.list_commands(context):
+            yield from _commands(command.get_command(context, name), f"{path} {name}")
+
+
+def _flags(main: Callable[[list[str]], object], *command: str) -> list[str]:
+    """The flags that `--help` names."""
+    said = StringIO()
+    with redirect_stdout(said), suppress(SystemExit):
+        main([*command, "--help"])
+    return external_shapes.flags_in(said.getvalue())
+
+
+def spark_names() -> Names:
+    """The data source: options, columns, offsets; and the files of an archive."""
+    offset = streaming._offset(version.Version(1, 2, 3))
+    return {
+        "archive columns": list(archives.KEPT),
+        "archive columns of versions": archived_versions._SCHEMA.names,
+        "archive files": [archives.MANIFEST, archives.LOCK, archived_versions.FILE],
+        "columns": arrow.COLUMNS.names,
+        "name": NakshaSource.name(),
+        "offset": sorted(offset),
+        "options of a read": [*read_options.READ, read_options.COLUMNS],
+        "options of a stream": list(read_options.STREAM),
+        "options of a write": list(write_options.WRITE),
+        "write modes": sorted(staging.WriteMode),
+    }
+
+
+def rest_names() -> Names:
+    """Paths with their parameters, and what bodies and answers have in them."""
+    return external_shapes.rest(create_app(Settings()).openapi())
+
+
+COLLECTED: Final[dict[str, Callable[[], Names]]] = {
+    "cli": cli_names,
+    "entry points": entry_point_names,
+    "errors": error_names,
+    "json": json_names,
+    "metrics": metrics_names,
+    "rest": rest_names,
+    "rights": rights_names,
+    "settings": settings_names,
+    "spark": spark_names,
+    "sql": sql_names,
+}
+
+
+def snapshot() -> Names:
+    """All of it, as JSON has it."""
+    found: Names = msgspec.to_builtins({name: collect() for name, collect in COLLECTED.items()})
+    return found
+
+
+def main() -> None:
+    """Write the file again."""
+    argparse.ArgumentParser(prog="python -m tests.external_names", description=__doc__).parse_args()
+    DATA.parent.mkdir(exist_ok=True)
+    text = msgspec.json.format(msgspec.json.encode(snapshot(), order="sorted"), indent=1)
+    DATA.write_bytes(text + b"\n")
+    sys.stdout.write(f"{DATA} has {len(text):,} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
