@@ -225,7 +225,7 @@ async def realm(tmp_path: Path) -> AsyncIterator[RealmHub]:
 
 @pytest.fixture
 def visited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of the spaces that are read from the catalog or its cache."""
+    """The ids of the spaces and connectors that are read from the catalog or its cache."""
     ids: list[str] = []
     fetch_many = Persistence.fetch_many
 
@@ -233,7 +233,9 @@ def visited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         self: Persistence, refs: Sequence[ObjectRef | None], kind: type[Any]
     ) -> list[Object[Any] | None]:
         found = await fetch_many(self, refs, kind)
-        ids.extend(one.value.id for one in found if one and isinstance(one.value, Space))
+        ids.extend(
+            one.value.id for one in found if one and isinstance(one.value, Space | Connector)
+        )
         return found
 
     monkeypatch.setattr(Persistence, "fetch_many", counted)
@@ -263,10 +265,12 @@ async def test_a_change_of_one_space_does_not_read_the_others(
 ) -> None:
     await realm.registry.create(Connector(id="c", class_name="storage"), ADMIN)
     for number in range(30):
-        await realm.registry.create(Space(id=f"other{number}"), ADMIN)
+        other = Connector(id=f"other{number}", class_name="storage")
+        await realm.registry.create(other, ADMIN)
+        await realm.registry.create(Space(id=other.id, event_handler_ids=(other.id,)), ADMIN)
     await create_space(realm, Space(id="mine", event_handler_ids=("c",)), ADMIN)
     await create_space(realm, Space(id="gone"), ADMIN)
     await remove_space(realm, "gone", ADMIN)  # The first removal of a process reads everything.
     visited.clear()
     await work(realm)
-    assert {*visited} <= {"mine", "new"}
+    assert {*visited} <= {"mine", "new", "c"}
