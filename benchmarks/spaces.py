@@ -29,7 +29,7 @@ TAKES = ("storage",)
 SPACES: Final = "/hub/spaces"
 FEATURES: Final = 100
 SAMPLES: Final = 20
-"""Spaces that are created, written to, read and deleted in each hub."""
+"""Spaces that are created, written to, read, changed and deleted in each hub."""
 WARM_UPS: Final = 2
 """Samples at the beginning of each step that do not count."""
 STARTS: Final = 5
@@ -38,7 +38,7 @@ LISTED: Final = 100
 """Spaces of the smaller hub while the lists are measured."""
 CONNECTIONS: Final = 4
 GROWTH_MAX: Final = 1.5
-STEPS: Final = ("start", "list", "create", "write", "read", "delete")
+STEPS: Final = ("start", "list", "create", "write", "read", "change", "delete")
 Seconds = dict[str, list[float]]
 
 
@@ -122,6 +122,10 @@ async def _measure(few: Hub, many: Hub, count: int) -> None:
     )
     await alternate(lambda hub, id: hub.request("GET", f"{SPACES}/{id}/search"), SAMPLES)
     await alternate(lambda hub, id: hub.timed("read", "GET", f"{SPACES}/{id}/search"), SAMPLES)
+    changed = {"title": "changed"}
+    await alternate(
+        lambda hub, id: hub.timed("change", "PATCH", f"{SPACES}/{id}", changed), SAMPLES
+    )
     await alternate(lambda hub, _: _start(hub), STARTS + WARM_UPS)
     await alternate(lambda hub, id: hub.timed("delete", "DELETE", f"{SPACES}/{id}"), SAMPLES)
     await few.fill("filled", LISTED)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naksha.catalog.entities import LIST_PAGE, Edit, Entities
-from naksha.catalog.objects import object_type
+from naksha.catalog.entities import LIST_PAGE, Edit, Entities, EntitiesCommit
+from naksha.catalog.objects import Object, object_type
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Conflict, Expired, InvalidArgument, StorageCorrupt
 from naksha.testing.suite_catalog_commits import persistence_on
@@ -134,6 +134,27 @@ async def test_what_is_not_kept_any_more_is_not_absent(entities: Entities) -> No
     await entities._persistence.delete([snapshot.commit.ref])
     with pytest.raises(StorageCorrupt, match="points to object"):
         await entities.now()
+
+
+async def test_the_commits_of_a_snapshot_come_newest_first(entities: Entities) -> None:
+    """As far back as they are kept."""
+
+    async def listed() -> list[Object[EntitiesCommit]]:
+        snapshot = await entities.now()
+        return [commit async for commit in snapshot.commits()]
+
+    assert await listed() == []
+    for number in range(50):
+        place = Place(str(number))
+
+        async def change(edit: Edit, place: Place = place) -> None:
+            edit.put("place/a", place)
+
+        await entities.commit(change)
+    commits = await listed()
+    assert [commit.value.seq for commit in commits] == [*range(50, 0, -1)]
+    await entities._persistence.delete([commits[30].ref])
+    assert await listed() == commits[:30]
 
 
 @pytest.mark.parametrize("key", ["\ud800", "x" * 501])

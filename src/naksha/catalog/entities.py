@@ -15,7 +15,7 @@ the log of the entities.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
@@ -23,7 +23,7 @@ import msgspec
 from naksha.catalog.commits import Attempt, Commit, head_of
 from naksha.catalog.committer import Committer
 from naksha.catalog.index import EMPTY_CONTAINER, Index, IndexContainer
-from naksha.catalog.objects import Object, ObjectRef, object_type
+from naksha.catalog.objects import Object, ObjectRef, object_type, type_id_of
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
 from naksha.model.errors import Expired, InvalidArgument
@@ -65,6 +65,9 @@ class EntitiesCommit(Commit, frozen=True, kw_only=True, omit_defaults=True):
     app_id: str = ""
 
 
+_COMMIT: Final = type_id_of(EntitiesCommit)
+
+
 class Snapshot:
     """All entities as one commit left them."""
 
@@ -72,6 +75,24 @@ class Snapshot:
         self.commit = commit
         self._reader = reader
         self._index = index
+
+    @property
+    def changed_keys(self) -> Collection[str]:
+        """The keys that an edit has changed since the commit; none of a snapshot."""
+        return ()
+
+    async def commits(self) -> AsyncIterator[Object[EntitiesCommit]]:
+        """The commits that led here, newest first, as far as they are kept."""
+        found, batch = [self.commit], 1
+        while found:
+            tail: Sequence[int] = ()
+            for commit in found:
+                if commit is None:
+                    return
+                yield commit
+                tail = commit.value.tail
+            refs = [ObjectRef(_COMMIT, id) for id in tail[:batch]]
+            found, batch = await self._reader.fetch_many(refs, EntitiesCommit), 2 * batch
 
     async def ref(self, key: str) -> ObjectRef | None:
         """The object that an entity is."""
@@ -146,6 +167,10 @@ class Edit(Snapshot):
         self._attempt.take_back(key)
         self._index.change(_bytes(key), None)
         self._changed[key] = b""
+
+    @property
+    def changed_keys(self) -> Collection[str]:
+        return self._changed.keys()
 
     async def propose(self, message: str, author: str, app_id: str) -> Index:
         """Make a commit of all that was changed; of nothing, none. The index as it is then."""

@@ -17,7 +17,6 @@ from naksha.hub.handlers.read_only import ReadOnlyHandler
 from naksha.hub.handlers.storage import StorageHandler
 from naksha.hub.objects import Space, StorageObject
 from naksha.hub.reach import ServingRealm, pipeline_of, reads_all, scope_in
-from naksha.hub.references import spaces_with_storage
 from naksha.hub.requests import ReadFeatures
 from naksha.hub.rights import Right
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound, Unavailable
@@ -78,7 +77,7 @@ async def find_state(
         except NotFound:
             continue
         collection = Guid.parse(state.uuid).collection_id
-        async for space in _spaces_of(realm, thing.id, collection):
+        for space in await _spaces_of(realm, thing.id, collection):
             shown = await _shown(realm, space, storage, state, context)
             if shown is not None:
                 found.append(_Sighting(thing.id, storage, not _is_present(ref, storage), shown))
@@ -221,11 +220,11 @@ def _transaction_number(id: str) -> int | Uuid:
 # ---- Who may see it ------------------------------------------------------------------------------
 
 
-async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> AsyncIterator[Space]:
+async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> list[Space]:
     """The spaces that are stored in a collection."""
-    async for space, places in spaces_with_storage(await realm.registry.snapshot()):
-        if any(each.place == (storage_id, collection) for each in places):
-            yield space
+    registry = realm.registry
+    snapshot = await registry.snapshot()
+    return await registry.references.spaces_stored_in(snapshot, storage_id, collection)
 
 
 async def _shown(
@@ -271,12 +270,10 @@ async def _readable(
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)
     }
     found: dict[str, list[str]] = {}
-    async for space, places in spaces_with_storage(await realm.registry.snapshot()):
-        for each in places:
-            id = each.collection.id
-            is_touched = each.storage_id == storage_id and id in touched
+    for id in touched:
+        for space in await _spaces_of(realm, storage_id, id):
             # What a transaction did is about all features.
-            if is_touched and await reads_all(realm, space.id, context.actor.rights):
+            if await reads_all(realm, space.id, context.actor.rights):
                 found.setdefault(id, []).append(space.id)
     return found
 

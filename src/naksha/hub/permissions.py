@@ -20,6 +20,7 @@ from naksha.hub.objects import (
     StorageObject,
     key_of,
 )
+from naksha.hub.reference_index import ReferenceIndex, owned_by
 from naksha.hub.references import KINDS, Reference, names_of, stored_by, stored_in
 from naksha.hub.rights import Right, forbidden
 from naksha.hub.subscription_objects import Subscription
@@ -68,7 +69,11 @@ def check_remade(old: HubObject, new: HubObject, actor: Actor) -> None:
 
 
 async def check_made(
-    edit: Edit, made: HubObject, actor: Actor, old: HubObject | None = None
+    edit: Edit,
+    references: ReferenceIndex,
+    made: HubObject,
+    actor: Actor,
+    old: HubObject | None = None,
 ) -> None:
     """Forbidden when the actor may not have an object as it is now."""
     if old is None:
@@ -76,7 +81,7 @@ async def check_made(
         if made.owner != actor.owner and type(made) in ADMIN:
             actor.rights.check(ADMIN[type(made)], made.resource())
     if old is None or old.owner != made.owner:
-        await _check_count(edit, made, actor)
+        await _check_count(edit, references, made, actor)
     known = {
         name.key for name in (names_of(old) if old is not None else ()) if not name.is_implicit
     }
@@ -134,7 +139,9 @@ async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str
     return named - {each.place for each in await stored_in(edit, silent)}
 
 
-async def _check_count(edit: Edit, made: HubObject, actor: Actor) -> None:
+async def _check_count(
+    edit: Edit, references: ReferenceIndex, made: HubObject, actor: Actor
+) -> None:
     """What a realm, or a token, allows to pile up."""
     if isinstance(made, Subscription):
         known = [key async for key, _ in edit.list(f"{made.kind}/", Subscription)]
@@ -143,9 +150,7 @@ async def _check_count(edit: Edit, made: HubObject, actor: Actor) -> None:
     spaces_max = actor.limits.max_spaces
     if not isinstance(made, Space) or spaces_max is None:
         return
-    count = 0
-    async for _, found in edit.list(f"{Space.kind}/", Space):
-        count += found.value.owner == made.owner
+    count = len(await references.keys(edit, owned_by(made.owner)))
     if count >= spaces_max:
         raise Forbidden(
             f"{made.owner!r} has {count} spaces, and the token allows {spaces_max}", field="owner"

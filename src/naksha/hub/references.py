@@ -14,7 +14,7 @@ whatever depth, counts as named; it stores nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -28,8 +28,6 @@ from naksha.hub.registered import found_class
 from naksha.hub.subscription_objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
 
-USERS_NAMED_MAX: Final = 5
-"""Of those who still need something, so many are named."""
 KINDS: Final[dict[str, type[HubObject]]] = {
     kind.kind: kind for kind in (StorageObject, Connector, Space, Role, Subscription)
 }
@@ -160,33 +158,20 @@ async def _leads_to(edit: Edit, name: Reference, thing: HubObject) -> bool:
         if name.key == thing.key:
             return True
         found = await edit.get(name.key, KINDS[name.kind])
-        for further in [] if found is None else _kept(found.value):
+        for further in [] if found is None else kept_names(found.value):
             if further.key not in seen:
                 seen.add(further.key)
                 waiting.append(further)
     return False
 
 
-def _kept(thing: HubObject) -> list[Reference]:
+def kept_names(thing: HubObject) -> list[Reference]:
     """What an object that is kept names. One that would be refused today, because another release
     of its handler asks for more, must not be in the way of others."""
     try:
         return names_of(thing)
     except NakshaError:
         return list(_named_in(getattr(thing, "properties", {}), "properties"))
-
-
-async def users_of(snapshot: Snapshot, thing: HubObject) -> list[str]:
-    """Who still needs an object, some of them by name."""
-    users: list[str] = []
-    for kind in (Space, Connector, Subscription):
-        async for _, found in snapshot.list(f"{kind.kind}/", kind):
-            other: HubObject = found.value
-            if other.key != thing.key and any(name.key == thing.key for name in _kept(other)):
-                users.append(f"{kind.kind} {other.id!r}")
-                if len(users) == USERS_NAMED_MAX:
-                    return users
-    return users
 
 
 # ---- Where spaces are stored ---------------------------------------------------------------------
@@ -276,7 +261,7 @@ async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
     waiting = [space]
     while waiting:
         for connector in await connectors_of(snapshot, waiting.pop()):
-            for name in _kept(connector):
+            for name in kept_names(connector):
                 if name.kind != Space.kind or name.id in found or name.id == space.id:
                     continue
                 below = await snapshot.get(name.key, Space)
@@ -284,34 +269,3 @@ async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
                     found[name.id] = below.value
                     waiting.append(below.value)
     return list(found.values())
-
-
-async def spaces_with_storage(snapshot: Snapshot) -> AsyncIterator[tuple[Space, list[Stored]]]:
-    """All spaces, each with the collections that it is stored in."""
-    connectors = {
-        found.value.id: found.value
-        async for _, found in snapshot.list(f"{Connector.kind}/", Connector)
-    }
-    async for _, found in snapshot.list(f"{Space.kind}/", Space):
-        space = found.value
-        used: Iterable[Connector] = (
-            [connectors[id] for id in space.event_handler_ids if id in connectors]
-            if space.event_handler_ids
-            else own_connectors(space)
-        )
-        try:
-            yield space, stored_by(space, used)
-        except NakshaError:
-            yield space, []  # it cannot serve either
-
-
-async def unused_without(edit: Snapshot, space: Space) -> list[Stored]:
-    """The collections of a space that no other space is stored in."""
-    mine = await stored_in(edit, space)
-    if not mine:
-        return []
-    taken: set[tuple[str, str]] = set()
-    async for other, places in spaces_with_storage(edit):
-        if other.id != space.id:
-            taken |= {each.place for each in places}
-    return [each for each in mine if each.place not in taken]

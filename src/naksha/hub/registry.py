@@ -18,7 +18,8 @@ from naksha.hub.identities import check_unique, registered_in, with_identity
 from naksha.hub.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
 from naksha.hub.permissions import check_made, check_remade, check_removed
 from naksha.hub.pipeline import Surroundings
-from naksha.hub.references import check_references, unused_without, users_of
+from naksha.hub.reference_index import ReferenceIndex
+from naksha.hub.references import check_references
 from naksha.hub.trying_out import try_out
 from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
 
@@ -50,6 +51,7 @@ class Registry:
         self._realm = realm
         self._hub = hub
         self._entities = realm.entities(POINTER)
+        self.references = ReferenceIndex()
 
     async def snapshot(self) -> Snapshot:
         """All of it as it was not long ago: at most a second, when another instance changed it."""
@@ -90,12 +92,13 @@ class Registry:
                 created_at=now,
                 updated_at=now,
             )
-            await check_made(edit, made, actor)  # first: who may not is not told what there is
+            # First: a client without the right does not learn which ids exist.
+            await check_made(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
                 raise Conflict(f"There is a {thing.kind} {thing.id!r} already", field="id")
             await check_references(edit, made)
             await self._check_identity(edit, made)
-            await try_out(edit, made, self._hub)
+            await try_out(edit, self.references, made, self._hub)
             edit.put(thing.key, made)
             return made
 
@@ -136,10 +139,10 @@ class Registry:
             if made == old:
                 return Change(old, old)
             made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
-            await check_made(edit, made, actor, old)
+            await check_made(edit, self.references, made, actor, old)
             await check_references(edit, made)
             await self._check_identity(edit, made, old)
-            await try_out(edit, made, self._hub)
+            await try_out(edit, self.references, made, self._hub)
             edit.put(made.key, made)
             return Change(old, made)
 
@@ -199,7 +202,7 @@ class Registry:
         same commit."""
 
         async def change(edit: Edit) -> H:
-            removed = await _removed(edit, kind, id, actor, if_match)
+            removed = await self._removed(edit, kind, id, actor, if_match)
             if also is not None:
                 await also(edit, removed)
             return removed
@@ -226,10 +229,25 @@ class Registry:
         """Remove a space; says which collections nobody is stored in any more."""
 
         async def change(edit: Edit) -> Removed:
-            space = await _removed(edit, Space, id, actor, if_match)
-            return Removed(space, await unused_without(edit, space))
+            space = await self._removed(edit, Space, id, actor, if_match)
+            return Removed(space, await self.references.unused_without(edit, space))
 
         return await self._commit(change, f"remove space {id}", actor, dry_run)
+
+    async def _removed(
+        self, edit: Edit, kind: type[H], id: str, actor: Actor, if_match: Collection[str] | None
+    ) -> H:
+        thing = await _found(edit, kind, id, if_match)
+        check_removed(thing, actor)
+        users = await self.references.users_of(edit, thing)
+        if users:
+            raise InUse(
+                f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove that first, "
+                "or take it out of there",
+                field="id",
+            )
+        edit.remove(thing.key)
+        return thing
 
     async def _commit(
         self,
@@ -284,22 +302,6 @@ async def _found(edit: Edit, kind: type[H], id: str, if_match: Collection[str] |
             field="If-Match",
         )
     return found.value
-
-
-async def _removed(
-    edit: Edit, kind: type[H], id: str, actor: Actor, if_match: Collection[str] | None
-) -> H:
-    thing = await _found(edit, kind, id, if_match)
-    check_removed(thing, actor)
-    users = await users_of(edit, thing)
-    if users:
-        raise InUse(
-            f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove that first, or "
-            "take it out of there",
-            field="id",
-        )
-    edit.remove(thing.key)
-    return thing
 
 
 def _not_found(kind: type[Any], id: str) -> NotFound:

@@ -19,7 +19,7 @@ import msgspec
 from naksha.hub.collections import Stored, derived_collection_id
 from naksha.hub.context import Actor
 from naksha.hub.objects import Connector, HubObject, Space, StorageObject, key_of
-from naksha.hub.references import spaces_with_storage, stored_by, stored_in
+from naksha.hub.references import stored_by, stored_in
 from naksha.hub.registry import Change, Realm, Removed
 from naksha.hub.rights import Right
 from naksha.hub.space_names import forget_names
@@ -84,7 +84,8 @@ async def change_connector(
     """Change a connector, and the settings of the collections that spaces have by it."""
     old, new = await realm.registry.exchange(Connector, id, changed, actor, if_match=if_match)
     if new is not old:
-        spaces = [one for one in await realm.registry.list(Space) if id in one.event_handler_ids]
+        registry = realm.registry
+        spaces = await registry.references.spaces_served_by(await registry.snapshot(), id)
         before = [each for space in spaces for each in stored_by(space, [old])]
         after = [each for space in spaces for each in stored_by(space, [new])]
         await _follow_or_take_back(realm, Change(old, new), before, after, actor)
@@ -241,7 +242,8 @@ async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
         try:
             storage = await realm.storage(each.storage_id)
             await _drop(storage, each.collection.id, delete_at, actor)
-            if await _is_used(realm, each):
+            now = await realm.registry.snapshot_now()
+            if await realm.registry.references.keys(now, each.place):
                 await storage.run(_making(each.collection), actor.app_id, actor.author)
         except NakshaError as error:
             _log.warning("The collection %s of %s was not dropped: %s", *each.place[::-1], error)
@@ -256,10 +258,3 @@ async def _drop(storage: Storage, collection: str, delete_at: int, actor: Actor)
         await storage.run(work, actor.app_id, actor.author)
     except InUse as error:
         _log.warning("The collection %s is kept: %s", collection, error)
-
-
-async def _is_used(realm: Realm, place: Stored) -> bool:
-    async for _, stored in spaces_with_storage(await realm.registry.snapshot_now()):
-        if any(each.place == place.place for each in stored):
-            return True
-    return False

@@ -9,6 +9,7 @@ from naksha.catalog.entities import Edit
 from naksha.hub.objects import Connector, HubObject, Space
 from naksha.hub.pipeline import Setup, Surroundings
 from naksha.hub.pipelines import made_handler
+from naksha.hub.reference_index import ReferenceIndex
 from naksha.hub.references import connectors_named, connectors_of
 from naksha.hub.subscription_objects import Subscription
 from naksha.model.errors import NakshaError
@@ -17,7 +18,9 @@ NOBODY: Final = Space(id="nobody")
 """The space of a connector that no space uses yet."""
 
 
-async def try_out(edit: Edit, thing: HubObject, hub: Surroundings) -> None:
+async def try_out(
+    edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
+) -> None:
     """Make all handlers that would be made from an object.
 
     Raises:
@@ -36,13 +39,5 @@ async def try_out(edit: Edit, thing: HubObject, hub: Surroundings) -> None:
         for connector in await connectors_named(edit, thing.event_handler_ids):
             made_handler(Setup(connector, NOBODY, hub))
     elif isinstance(thing, Connector):
-        for space in await _users(edit, thing) or [NOBODY]:
+        for space in await references.spaces_served_by(edit, thing.id) or [NOBODY]:
             made_handler(Setup(thing, space, hub))
-
-
-async def _users(edit: Edit, connector: Connector) -> list[Space]:
-    return [
-        found.value
-        async for _, found in edit.list(f"{Space.kind}/", Space)
-        if connector.id in found.value.event_handler_ids
-    ]

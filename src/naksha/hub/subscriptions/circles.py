@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from naksha.catalog.entities import Snapshot
 from naksha.hub.objects import Connector, HubObject, Space, key_of
-from naksha.hub.references import stored_in
+from naksha.hub.references import connectors_named, stored_in
 from naksha.hub.subscription_objects import Subscription
 from naksha.hub.subscriptions.rights import spaces_written
 from naksha.model.errors import InvalidArgument
@@ -59,18 +59,19 @@ def _reached(flow: _Flow, flows: Iterable[_Flow]) -> Places:
 
 async def _flows(snapshot: Snapshot, changed: Mapping[str, HubObject]) -> list[_Flow]:
     """Those of all subscriptions that write to spaces."""
-    writers: dict[str, tuple[str, ...]] = {}
-    async for key, found in snapshot.list(f"{Connector.kind}/", Connector):
-        connector = changed.get(key, found.value)
-        if isinstance(connector, Connector) and (spaces := tuple(spaces_written([connector]))):
-            writers[connector.id] = spaces
-    if not writers:
-        return []
+    writers = {
+        one.id: tuple(spaces_written([one]))
+        for one in changed.values()
+        if isinstance(one, Connector)
+    }
     listed = snapshot.list(f"{Subscription.kind}/", Subscription)
     known = {key: found.value async for key, found in listed}
     known |= {key: one for key, one in changed.items() if isinstance(one, Subscription)}
     flows = []
     for one in known.values():
+        unknown = [id for id in one.event_handler_ids if id not in writers]
+        for connector in await connectors_named(snapshot, unknown):
+            writers[connector.id] = tuple(spaces_written([connector]))
         spaces = tuple(space for id in one.event_handler_ids for space in writers.get(id, ()))
         if spaces:
             read = () if one.source.space_id is None else (one.source.space_id,)
