@@ -1,4 +1,4 @@
--- Maintenance; see naksha.psql.maintenance.
+-- Maintenance; see naksha.psql.maintenance.rounds.
 
 -- name: maintain_now
 SELECT coalesce($1, naksha_epoch_ms(clock_timestamp()))
