@@ -33,12 +33,12 @@ from naksha.versioning import (
     merge,
     open_branch,
     place_of,
+    rebase,
     rename_branch,
     revert,
     rollback,
     tags,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.model import Content, Model
 
 IDS = ("a", "b", "c", "d")

@@ -7,8 +7,7 @@ import pytest
 
 from naksha.model import limits
 from naksha.spi.storage import Storage
-from naksha.versioning import Scope, create_branch, delete_branch, merge, open_branch
-from naksha.versioning.merges import rebase
+from naksha.versioning import Scope, create_branch, delete_branch, merge, open_branch, rebase
 from naksha.versioning.records import MergePoint, gone_branches
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 

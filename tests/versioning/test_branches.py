@@ -32,10 +32,10 @@ from naksha.versioning import (
     open_branch,
     place_of,
     range_of,
+    rebase,
     rename_branch,
     rollback,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, BOB, content, delete, make, place, put
 
 

@@ -18,10 +18,10 @@ from naksha.versioning import (
     merge,
     open_branch,
     place_of,
+    rebase,
     revert,
     rollback,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, BOB, content, make, place, put
 
 IDS = tuple(f"p{number:02}" for number in range(60))

@@ -11,8 +11,14 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Intersects
 from naksha.model.transaction import LogFilter
 from naksha.spi.storage import Storage
-from naksha.versioning import Changeset, changeset, changesets, create_branch, line_of
-from naksha.versioning.merges import rebase
+from naksha.versioning import (
+    Changeset,
+    changeset,
+    changesets,
+    create_branch,
+    line_of,
+    rebase,
+)
 from tests.versioning.town import ANN, BOB, delete, make, place, put, seen
 
 

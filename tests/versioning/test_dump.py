@@ -20,14 +20,15 @@ from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.versioning import (
     branches,
+    conflicts,
     create_branch,
     create_tag,
     merge,
     open_branch,
     place_of,
+    rebase,
     tags,
 )
-from naksha.versioning.merges import conflicts, rebase
 from tests.versioning.town import ANN, BOB, content, delete, make, place, put
 
 

@@ -20,8 +20,8 @@ from naksha.versioning import (
     open_branch,
     place_of,
     range_of,
+    rebase,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, BOB, all_of, delete, make, place, put
 
 

@@ -20,8 +20,8 @@ from naksha.versioning import (
     import_history,
     place_of,
     range_of,
+    rebase,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, branch, content, make, place, put
 
 

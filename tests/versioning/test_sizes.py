@@ -19,6 +19,7 @@ from naksha.versioning import (
     Snapshot,
     branches,
     conflict_of,
+    conflicts,
     create_branch,
     delete_branch,
     give_up_conflict,
@@ -27,11 +28,11 @@ from naksha.versioning import (
     merge,
     open_branch,
     place_of,
+    rebase,
     resolve_conflict,
     rollback,
     undecided_of,
 )
-from naksha.versioning.merges import conflicts, rebase
 from naksha.versioning.records import CONFLICT, CONFLICT_PART
 from tests.versioning.town import ANN, BOB, all_of, content, make, place, put
 

@@ -28,11 +28,11 @@ from naksha.versioning import (
     drop_expired_tags,
     open_branch,
     place_of,
+    rebase,
     rename_branch,
     tag_of,
     tags,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, BOB, content, make, place, put
 
 

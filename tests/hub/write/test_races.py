@@ -12,8 +12,7 @@ from naksha.hub.write.writes import _Write
 from naksha.model import limits
 from naksha.model.errors import Conflict, FeatureExists
 from naksha.model.query import Query
-from naksha.versioning import create_branch
-from naksha.versioning.merges import rebase
+from naksha.versioning import create_branch, rebase
 from naksha.versioning.records import Signed
 from tests.hub.write.support import Desk, feature, properties_of
 

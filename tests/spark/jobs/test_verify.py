@@ -30,8 +30,7 @@ from naksha.spark.source.options import Place
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage, WriteSession
 from naksha.sqlite import SqliteStorage
-from naksha.versioning import Policy, Signed, branches
-from naksha.versioning.merges import rebase
+from naksha.versioning import Policy, Signed, branches, rebase
 from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.cli.command import naksha as naksha_command
 from tests.spark.jobs.town import Town, point

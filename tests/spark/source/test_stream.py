@@ -34,8 +34,15 @@ from naksha.spark.source.source import NakshaSource
 from naksha.spark.source.stream import ChangeReader
 from naksha.spi.storage import Storage
 from naksha.testing.storage.suite_support import SUITE_CHECKS_OFF, fresh_name, point, published
-from naksha.versioning import FeedFilter, FeedPosition, Policy, create_branch, line_of, read_feed
-from naksha.versioning.merges import rebase
+from naksha.versioning import (
+    FeedFilter,
+    FeedPosition,
+    Policy,
+    create_branch,
+    line_of,
+    read_feed,
+    rebase,
+)
 from tests.spark.conftest import TownMaker
 from tests.spark.towns import ANN, Town
 

@@ -26,8 +26,7 @@ from naksha.spark.source.write_options import write_options
 from naksha.spi.staging import Applied, WriteMode
 from naksha.spi.storage import Storage
 from naksha.testing.storage.suite_support import published
-from naksha.versioning import Signed, create_branch, line_of
-from naksha.versioning.merges import rebase
+from naksha.versioning import Signed, create_branch, line_of, rebase
 from tests.spark.conftest import TownMaker
 from tests.spark.source.write_support import frame, fresh, held, log, numbers, options, staged
 from tests.spark.towns import Town

@@ -27,8 +27,8 @@ from naksha.versioning import (
     line_of,
     open_branch,
     read_feed,
+    rebase,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.feed.feed_model import (
     Content,
     Done,

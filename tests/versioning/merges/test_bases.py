@@ -10,8 +10,7 @@ import pytest
 
 from naksha.model.errors import MergeConflict
 from naksha.spi.storage import Storage
-from naksha.versioning import Policy, create_branch, merge
-from naksha.versioning.merges import conflicts, rebase
+from naksha.versioning import Policy, conflicts, create_branch, merge, rebase
 from naksha.versioning.merges.conflicts import undecided_of
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 

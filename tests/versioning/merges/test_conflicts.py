@@ -20,16 +20,17 @@ from naksha.versioning import (
     Policy,
     branches,
     conflict_of,
+    conflicts,
     delete_branch,
     give_up_conflict,
     merge,
     merge_solved,
     open_branch,
+    rebase,
     rename_branch,
     resolve_conflict,
     undecided_of,
 )
-from naksha.versioning.merges import conflicts, rebase
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 
 merges_module = importlib.import_module("naksha.versioning.merges.merge")

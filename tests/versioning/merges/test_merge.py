@@ -28,9 +28,9 @@ from naksha.versioning import (
     delete_branch,
     merge,
     open_branch,
+    rebase,
     rename_branch,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 
 After = Callable[[Any, Callable[[], Awaitable[object]]], None]

@@ -27,9 +27,9 @@ from naksha.versioning import (
     delete_branch,
     open_branch,
     place_of,
+    rebase,
     rename_branch,
 )
-from naksha.versioning.merges import rebase
 from tests.versioning.town import ANN, BOB, branch, content, make, place, put
 
 rebase_module = importlib.import_module("naksha.versioning.merges.rebase")

@@ -9,8 +9,7 @@ import msgspec
 from naksha.hub.pipeline.targets import Target
 from naksha.model.errors import Conflict
 from naksha.model.state import CONFLICTING, XYZ, State
-from naksha.versioning import Branch
-from naksha.versioning.merges import conflicts
+from naksha.versioning import Branch, conflicts
 from naksha.versioning.records import branch_with
 from naksha.versioning.version_refs import SOLVING
 

@@ -17,18 +17,19 @@ from naksha.versioning import (
     Policy,
     Written,
     conflict_of,
+    conflicts,
     give_up_conflict,
     line_of,
     merge,
     merge_solved,
     parse_ref,
     place_of,
+    rebase,
     resolve_conflict,
     revert,
     rollback,
     undecided_of,
 )
-from naksha.versioning.merges import conflicts, rebase
 from naksha.versioning.records import branch_of
 from naksha.versioning.version_refs import MAIN_BRANCH
 
