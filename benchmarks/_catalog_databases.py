@@ -23,8 +23,8 @@ from naksha.psql import PsqlCatalog
 from naksha.redis import RedisCatalog
 from naksha.spi.catalog import CatalogBackend
 from naksha.sqlite import SqliteCatalog
-from naksha.testing.mariadb_server import MariadbServer
-from naksha.testing.redis_server import RedisServer
+from naksha.testing.servers.mariadb_server import MariadbServer
+from naksha.testing.servers.redis_server import RedisServer
 
 TABLE = "CREATE TABLE bare (id int PRIMARY KEY, pointer bigint NOT NULL)"
 ROW = "INSERT INTO bare VALUES (1, 0)"

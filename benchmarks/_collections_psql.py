@@ -21,7 +21,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import AtSeq, Version
 from naksha.psql import PsqlStorage
-from naksha.psql.statements import states
+from naksha.psql.read.statements import states
 
 GOALS: Final = (
     "empty_kb ≤ 130, empty_relations ≤ 18, backend_mb ≤ 40, first_query_ms ≤ 5, dump_ok = true"

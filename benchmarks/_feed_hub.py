@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._frame import postgres_database
-from naksha.hub import registered
-from naksha.hub.context import Actor
-from naksha.hub.delivering import DeliverChanges
+from naksha.hub.auth.rights import all_rights
+from naksha.hub.config.objects import Connector, Space
+from naksha.hub.config.realm_setup import DEFAULT_STORAGE, DefaultStorage
+from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.objects import Connector, Space
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.rights import all_rights
-from naksha.hub.setting_up import DEFAULT_STORAGE, DefaultStorage
-from naksha.hub.subscription_objects import Subscription
+from naksha.hub.pipeline import handler_registry
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.changes import create_subscription
+from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.service import delivering
 from naksha.model.collection import CollectionInfo
 from naksha.spi.storage import Storage
@@ -33,7 +33,7 @@ COLLECTION = "roads"
 SECONDS_MAX = 120
 """Whoever waits longer waits in vain."""
 HANDLER = "bench:arrivals"
-ENTRY_POINTS = f"[{registered.GROUP}]\n{HANDLER} = benchmarks._feed_hub:Recorder\n"
+ENTRY_POINTS = f"[{handler_registry.GROUP}]\n{HANDLER} = benchmarks._feed_hub:Recorder\n"
 METADATA = "Metadata-Version: 2.1\nName: naksha-bench\nVersion: 1.0\n"
 
 
@@ -135,9 +135,9 @@ def _installed(directory: Path) -> Iterator[None]:
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     sys.path.append(str(directory))
-    registered.look_again()
+    handler_registry.look_again()
     try:
         yield
     finally:
         sys.path.remove(str(directory))
-        registered.look_again()
+        handler_registry.look_again()

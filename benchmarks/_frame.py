@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import benchmarks
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.postgres import PostgresCluster
 
 STORAGES = ("postgresql", "sqlite")
 BACKENDS = ("postgresql", "sqlite", "redis", "mariadb", "memory")

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from naksha.model.features import NAMESPACE
-from naksha.psql.bulk import LANES, Lanes
-from naksha.psql.driver import Direct
-from naksha.psql.servers import Server
-from naksha.psql.splits import LEAVES
-from naksha.psql.staging import Data
+from naksha.psql.bulk.bulk_writer import LANES, Lanes
+from naksha.psql.bulk.splits import LEAVES
+from naksha.psql.bulk.staged_rows import Data
+from naksha.psql.connection.driver import Direct
+from naksha.psql.connection.servers import Server
 
 RAW = "raw_p"
 RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"

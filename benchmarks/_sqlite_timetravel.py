@@ -15,10 +15,11 @@ from typing import Any
 
 from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage
-from naksha.sqlite import SqliteStorage, statements
-from naksha.sqlite.files import connect
-from naksha.sqlite.layers import Level
-from naksha.sqlite.rows import collection_of
+from naksha.sqlite import SqliteStorage
+from naksha.sqlite.read import statements
+from naksha.sqlite.read.layers import Level
+from naksha.sqlite.read.rows import collection_of
+from naksha.sqlite.schema.file import connect
 
 Key = tuple[str, str, str]
 Times = dict[tuple[str, str, str, str], float]

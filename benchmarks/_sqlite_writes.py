@@ -16,8 +16,8 @@ from benchmarks import _data
 from naksha.model.collection import CollectionInfo
 from naksha.model.features import check_features
 from naksha.sqlite import SqliteStorage
-from naksha.sqlite.files import connect
-from naksha.sqlite.states import Signature, document, namespace, shapes_of
+from naksha.sqlite.schema.file import connect
+from naksha.sqlite.write.states import Signature, document, namespace, shapes_of
 
 Samples = dict[str, list[float]]
 COLUMNS = (

@@ -39,12 +39,11 @@ from benchmarks._raw import (
 )
 from naksha.model.collection import CollectionInfo
 from naksha.model.features import NAMESPACE, PreparedFeatures, check_features
-from naksha.model.geometry import encode_geometries
+from naksha.model.geo.geometry import encode_geometries
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import LANES, SETTINGS, PsqlBulkWriter
-from naksha.psql.driver import Direct
-from naksha.psql.splits import LEAVES
-from naksha.psql.staging import (
+from naksha.psql.bulk.bulk_writer import LANES, SETTINGS, PsqlBulkWriter
+from naksha.psql.bulk.splits import LEAVES
+from naksha.psql.bulk.staged_rows import (
     CHUNK_FEATURES,
     LEAF_COUNT,
     Data,
@@ -52,6 +51,7 @@ from naksha.psql.staging import (
     leaves_of,
     pieces_of,
 )
+from naksha.psql.connection.driver import Direct
 
 Rows = list[list[tuple[int, bytes, str]]]
 

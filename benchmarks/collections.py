@@ -32,7 +32,7 @@ from naksha.model.query import Bbox, Query
 from naksha.psql import PsqlStorage
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 
 TAKES = ("storage",)
 FEATURES: Final = 100

@@ -17,7 +17,7 @@ import asyncpg
 
 from benchmarks._frame import Options, Report, postgres_database, side_by_side
 from naksha.psql import PsqlStorage
-from naksha.psql.driver import Direct
+from naksha.psql.connection.driver import Direct
 from naksha.spi.partitioning import features_max
 
 SMALL, LARGE = 360, 4_460

@@ -20,7 +20,8 @@ import asyncpg
 from benchmarks._frame import Options, Report, postgres_database
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
-from naksha.psql import PsqlStorage, statements
+from naksha.psql import PsqlStorage
+from naksha.psql.read import statements
 
 FIRST = date(2023, 1, 1)
 STATES = 100

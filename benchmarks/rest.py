@@ -29,8 +29,8 @@ from rich.progress import track
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database, side_by_side
 from benchmarks._http import Load, Target, answer, connected, get, load, once, send
-from naksha.testing._private_server import free_port
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers._private_server import free_port
+from naksha.testing.servers.hub_server import HubServer
 
 CHUNK: Final = 10_000
 CONNECTIONS: Final = 4

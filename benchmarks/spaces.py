@@ -23,7 +23,7 @@ from rich.progress import track
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
 from benchmarks._http import answer, connected, get, send
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 
 TAKES = ("storage",)
 SPACES: Final = "/hub/spaces"

@@ -38,17 +38,17 @@ from benchmarks._frame import Options, Report, Timing, postgres_database, side_b
 from benchmarks._raw import AFTER_I, COLLECTION, MARK, clear, copied, indexed
 from naksha.model.features import NAMESPACE
 from naksha.psql import PsqlStorage
-from naksha.psql.bulk import LANES
-from naksha.psql.servers import Server
-from naksha.psql.splits import LEAVES
-from naksha.psql.staging import Data, Piece, leaf_data, leaves_of
+from naksha.psql.bulk.bulk_writer import LANES
+from naksha.psql.bulk.splits import LEAVES
+from naksha.psql.bulk.staged_rows import Data, Piece, leaf_data, leaves_of
+from naksha.psql.connection.servers import Server
 from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Mapping
 from naksha.spark.jobs.partition import Partition, partition
-from naksha.spark.opened import close_all
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import close_all
+from naksha.spark.source.options import Place
 
 FILES = 8
 PROCESSES = 2

@@ -28,7 +28,8 @@ from benchmarks._frame import Cell, Options, Report, postgres_database, side_by_
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.model.version import HEAD, AtTxn
-from naksha.psql import PsqlStorage, statements
+from naksha.psql import PsqlStorage
+from naksha.psql.read import statements
 from naksha.psql.storage import session_settings
 from naksha.spi.storage import Storage
 

@@ -24,27 +24,35 @@ import typer
 from prometheus_client.metrics import MetricWrapperBase
 
 import naksha
-from naksha.catalog import cache, objects, peer_wire, transfer_format
+from naksha.catalog import cache, objects, transfer_format
+from naksha.catalog.cluster import peer_messages
 from naksha.cli.main import app as cli
-from naksha.hub import copying, handlers, registered, remote, resources, rights, tokens, wire
+from naksha.hub import copying, handlers, remote
+from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization
-from naksha.hub.handlers.view_cursor import ViewCursor
-from naksha.hub.language.clustering import Hexbin, Quadbin
-from naksha.hub.requests import Request
-from naksha.hub.sorting import After
-from naksha.model import collection, errors, identity, outcomes, query, statistics, version
+from naksha.hub.handlers.views.cursor import ViewCursor
+from naksha.hub.pipeline import handler_registry
+from naksha.hub.pipeline.requests import Request
+from naksha.hub.query_language.clustering import Hexbin, Quadbin
+from naksha.hub.remote import program, wire
+from naksha.hub.render.sorted_pages import After
+from naksha.model import collection, errors, query, statistics, status_codes, version
+from naksha.model.identity import storage_identity
 from naksha.redis.catalog import RedisCatalog
-from naksha.server import metrics, sources
+from naksha.server import metrics
 from naksha.server.app import create_app
-from naksha.server.logs import RequestLine
-from naksha.server.settings import Settings
-from naksha.spark import archived_versions, archives, read_options, streaming, write_options
-from naksha.spark.jobs import publishing, registry
+from naksha.server.process import settings_sources
+from naksha.server.process.logs import RequestLine
+from naksha.server.process.settings import Settings
+from naksha.spark.archive import archive, versions
+from naksha.spark.jobs import publish_directory, registry
 from naksha.spark.jobs.loading.spec import Mapping
-from naksha.spark.main import main as run_spark
-from naksha.spark.source import NakshaSource
-from naksha.spi import arrow, cursor, jobs, locations, partitioning, staging
-from naksha.versioning import refs
+from naksha.spark.runtime.main import main as run_spark
+from naksha.spark.source import read_options, stream, write_options
+from naksha.spark.source.source import NakshaSource
+from naksha.spi import arrow, cursor, locations, partitioning, staging
+from naksha.spi.jobs import messages
+from naksha.versioning import version_refs
 from naksha.versioning.records import Branch, StoredConflict, Tag
 from tests import external_shapes, external_sql
 
@@ -94,11 +102,12 @@ def rights_names() -> Names:
 
 def settings_names() -> Names:
     """Keys of the file of settings, with their flag and variable."""
-    known = {one.name: f"{one.flag} {one.variable}" for one in sources.settings_known()}
+    known = {one.name: f"{one.flag} {one.variable}" for one in settings_sources.settings_known()}
     return {
         "settings": known,
-        "the file itself": f"--{sources.CONFIG} {sources.PREFIX}{sources.CONFIG.upper()}",
-        "other variables": [remote.SECRET_VARIABLE],
+        "the file itself": f"--{settings_sources.CONFIG} "
+        f"{settings_sources.PREFIX}{settings_sources.CONFIG.upper()}",
+        "other variables": [program.SECRET_VARIABLE],
     }
 
 
@@ -110,9 +119,9 @@ def metrics_names() -> Names:
         (family,) = one.describe()
         known[family.name] = [family.type, *one._labelnames]
     classes: dict[str, Any] = {
-        name: registered.handler_class(name)
-        for name in registered.handler_names()
-        if registered.handler_class(name).__module__.startswith(handlers.__name__)
+        name: handler_registry.handler_class(name)
+        for name in handler_registry.handler_names()
+        if handler_registry.handler_class(name).__module__.startswith(handlers.__name__)
     }
     return {
         "metrics": known,
@@ -144,9 +153,9 @@ def shape_roots() -> dict[str, Any]:
 
 def _named_roots() -> dict[str, Any]:
     return {
-        "archive manifest": archives.Manifest,
-        "archive export list": publishing._Made,
-        "catalog move between servers": peer_wire.Batch,
+        "archive manifest": archive.Manifest,
+        "archive export list": publish_directory._Made,
+        "catalog move between servers": peer_messages.Batch,
         "catalog transfer header": transfer_format.Header,
         "catalog transfer object": transfer_format.ObjectRecord,
         "catalog transfer pointer": transfer_format.PointerRecord,
@@ -158,9 +167,9 @@ def _named_roots() -> dict[str, Any]:
         "cursor of a search": After,
         "cursor of a storage": cursor.Cursor,
         "cursor of a view": ViewCursor,
-        "former identity of a storage": identity.FormerIdentity,
-        "job kind": jobs.JobKind,
-        **{f"job line {one.__struct_config__.tag}": one for one in jobs.Line.__args__},
+        "former identity of a storage": storage_identity.FormerIdentity,
+        "job kind": messages.JobKind,
+        **{f"job line {one.__struct_config__.tag}": one for one in messages.Line.__args__},
         "job mapping": Mapping,
         "log line of a request": RequestLine,
         "partitioning": partitioning.Partitioning,
@@ -176,7 +185,13 @@ def _named_roots() -> dict[str, Any]:
         },
         **{
             f"version reference {one.__struct_config__.tag}": one
-            for one in (refs.Named, refs.AtUuid, refs.One, refs.Range, refs.Everything)
+            for one in (
+                version_refs.Named,
+                version_refs.AtUuid,
+                version_refs.One,
+                version_refs.Range,
+                version_refs.Everything,
+            )
         },
         "remote error": wire.WireError,
         "remote event": wire.WireEvent,
@@ -235,8 +250,8 @@ def error_names() -> Names:
     classes = {kind.code: kind for kind in external_shapes.below(errors.NakshaError)}
     return {
         code: {
-            "http": outcomes.outward(kind).http_status,
-            "exit": outcomes.outward(kind).exit_code,
+            "http": status_codes.outward(kind).http_status,
+            "exit": status_codes.outward(kind).exit_code,
             "remote handlers": code in wire.TELLABLE,
         }
         for code, kind in classes.items()
@@ -281,11 +296,11 @@ def _flags(main: Callable[[list[str]], object], *command: str) -> list[str]:
 
 def spark_names() -> Names:
     """The data source: options, columns, offsets; and the files of an archive."""
-    offset = streaming._offset(version.Version(1, 2, 3))
+    offset = stream._offset(version.Version(1, 2, 3))
     return {
-        "archive columns": list(archives.KEPT),
-        "archive columns of versions": archived_versions._SCHEMA.names,
-        "archive files": [archives.MANIFEST, archives.LOCK, archived_versions.FILE],
+        "archive columns": list(archive.KEPT),
+        "archive columns of versions": versions._SCHEMA.names,
+        "archive files": [archive.MANIFEST, archive.LOCK, versions.FILE],
         "columns": arrow.COLUMNS.names,
         "name": NakshaSource.name(),
         "offset": sorted(offset),

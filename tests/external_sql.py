@@ -10,12 +10,12 @@ from types import ModuleType
 from typing import Any
 
 from naksha.mariadb import sql as mariadb
-from naksha.psql import catalog_sql as psql_catalog
 from naksha.psql import sql as psql
-from naksha.spi.sql_files import SqlFiles
-from naksha.sqlite import catalog_sql as sqlite_catalog
-from naksha.sqlite import functions
+from naksha.psql.catalog import sql as psql_catalog
+from naksha.spi.support.sql_files import SqlFiles
 from naksha.sqlite import sql as sqlite
+from naksha.sqlite.catalog import sql as sqlite_catalog
+from naksha.sqlite.connection import functions
 
 _COMMENT = re.compile(r"--.*")
 _ROUTINE = re.compile(

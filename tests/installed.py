@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from naksha.psql.install import install
+from naksha.psql.schema.install import install
 from naksha.testing.fixtures import DatabaseFactory
 
 

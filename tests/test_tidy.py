@@ -35,9 +35,9 @@ SQL_STATEMENT = re.compile(
 ENVIRONMENT = {"environ", "environb", "getenv"}
 READS_CONFIGURATION = {"cli", "api", "testing"}
 ENTRY_POINTS = {"main.py", "__main__.py"}
-OWN_PROGRAMS = {"hub/remote.py"}
+OWN_PROGRAMS = {"hub/remote/program.py"}
 """Modules that are run by their own name."""
-TELLS_OTHERS = {"spark/sessions.py", "spark/jobs/loading/tables.py"}
+TELLS_OTHERS = {"spark/runtime/sessions.py", "spark/jobs/loading/tables.py"}
 """Modules that set the environment of programs, and of GDAL, that they start, and that listen to
 nothing else."""
 

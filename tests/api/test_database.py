@@ -27,7 +27,7 @@ from naksha.model.query import Op
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.suite_support import feature, point, with_xyz
+from naksha.testing.storage.suite_support import feature, point, with_xyz
 
 
 @pytest.fixture(params=["file", "postgresql"])

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import _feed_hub, feed
 from benchmarks._feed_hub import HANDLER, Arrivals
 from benchmarks._frame import STORAGES, Options
-from naksha.hub.registered import handler_names
+from naksha.hub.pipeline.handler_registry import handler_names
 
 GOALS = ("publish_p99_ms", "publish_tps", "deliver_tps")
 OTHERS = ("publish_p50_ms", "deliver_p50_ms", "deliver_p99_ms", "sustained_tps")

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from naksha.catalog.backends import open_backend
-from naksha.testing.suite_catalog_commits import committed_by, committer_on
+from naksha.testing.catalog.suite_commits import committed_by, committer_on
 
 
 async def main(location: str, realm: str, writers: int) -> None:

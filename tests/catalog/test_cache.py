@@ -12,7 +12,7 @@ from naksha.catalog.cache import ABSENT, CatalogCache, Mark
 from naksha.catalog.objects import Object, ObjectRef, UnknownValue, object_type
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
-from tests.catalog.hand_clock import HandClock
+from tests.catalog.cluster.manual_clock import HandClock
 
 ENTRY = limits.CACHE_ENTRY_BYTES
 

@@ -11,8 +11,8 @@ from naksha.catalog.entities import LIST_PAGE, Edit, Entities, EntitiesCommit
 from naksha.catalog.objects import Object, object_type
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Conflict, Expired, InvalidArgument, StorageCorrupt
-from naksha.testing.suite_catalog_commits import persistence_on
-from naksha.testing.suite_catalog_realms import Thing
+from naksha.testing.catalog.suite_commits import persistence_on
+from naksha.testing.catalog.suite_realms import Thing
 
 
 @object_type("test-place")

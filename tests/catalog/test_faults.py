@@ -3,7 +3,7 @@
 import pytest
 
 from naksha.memory import MemoryCatalog
-from naksha.testing.suite_catalog_commits import check_commits_under_faults
+from naksha.testing.catalog.suite_commits import check_commits_under_faults
 
 
 @pytest.mark.parametrize("seed", [1, 2])

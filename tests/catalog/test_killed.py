@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from naksha.catalog.backends import open_backend
-from naksha.testing.suite_catalog_commits import (
+from naksha.testing.catalog.suite_commits import (
     check_log,
     check_nothing_dangles,
     committer_on,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from naksha.catalog.object_rows import conditional_row, rows_of
 from naksha.catalog.objects import Object, ObjectRef, UnknownValue
 from naksha.catalog.pointers import Pointer
-from naksha.catalog.rows import conditional_row, rows_of
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import INT8_MAX
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.postgres import PostgresCluster
 from tests.cli.command import NAKSHA, environment, naksha
 
 SECRET = "s3cret"

@@ -24,8 +24,8 @@ from naksha.cli.main import app
 from naksha.model import limits
 from tests.cli.command import NAKSHA, environment
 from tests.cli.command import naksha as command
-from tests.jobs.sample import CANCELLED, COUNT, LOAD, NOTE, WIPE
-from tests.jobs.support import SECONDS_MAX, processes_of, site, town, wait_for, wait_until_gone
+from tests.hub.jobs.sample import CANCELLED, COUNT, LOAD, NOTE, WIPE
+from tests.hub.jobs.support import SECONDS_MAX, processes_of, site, town, wait_for, wait_until_gone
 
 
 class Town(NamedTuple):

@@ -15,7 +15,7 @@ import pytest
 import naksha
 from naksha.cli import sample
 from naksha.model.errors import Unavailable
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import environment
 from tests.cli.command import naksha as command
 

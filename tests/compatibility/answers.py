@@ -13,13 +13,13 @@ import httpx
 import msgspec
 
 from naksha.api import Database
-from naksha.hub.context import Actor
-from naksha.hub.keys import KeyFile
-from naksha.hub.tokens import Tokens
+from naksha.hub.auth.keys import KeyFile
+from naksha.hub.auth.tokens import Tokens
+from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import NakshaError
 from naksha.model.state import State
 from naksha.model.transaction import Transaction
-from naksha.server.sources import read_settings
+from naksha.server.process.settings_sources import read_settings
 
 Answers = dict[str, Any]
 TOWN: Final = ("roads", "shops", "points")

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 import naksha
-from naksha.testing.hub_server import HubServer
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.hub_server import HubServer
+from naksha.testing.servers.postgres import PostgresCluster
 from tests.compatibility.answers import (
     hub_answers,
     settings_answers,

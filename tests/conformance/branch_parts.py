@@ -4,7 +4,7 @@ Left out are those about what a branch does not have: changes of collections, hi
 bulk loads, imports, the log of main, and the parts about branches themselves.
 """
 
-from naksha.testing.storage_suite import (
+from naksha.testing.storage.suite import (
     TestAuthors,
     TestBadCalls,
     TestBadFeatures,

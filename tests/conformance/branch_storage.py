@@ -13,14 +13,14 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Query, SortKey
 from naksha.model.state import Found, State
 from naksha.model.statistics import Statistics
-from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import Layer, Page, Split, Storage, WriteSession
-from naksha.testing.suite_support import APP, point
+from naksha.testing.storage.suite_support import APP, point
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from naksha.psql import PsqlStorage
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.postgres import PostgresCluster
-from naksha.testing.storage_suite import *  # noqa: F403
-from naksha.testing.storage_suite import StorageDamager, StorageForker, StorageMaker
+from naksha.testing.servers.postgres import PostgresCluster
+from naksha.testing.storage.suite import *  # noqa: F403
+from naksha.testing.storage.suite import StorageDamager, StorageForker, StorageMaker
 from tests.damage import damage
 from tests.installed import make_installed
 from tests.psql.support import restore

@@ -9,13 +9,13 @@ import pytest
 from naksha.psql import PsqlStorage
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
-from naksha.testing.branch_support import new_overlay
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.storage_suite import StorageMaker
+from naksha.testing.storage.branch_support import new_overlay
+from naksha.testing.storage.suite import StorageMaker
 from tests.conformance.branch_parts import *  # noqa: F403
 from tests.conformance.branch_storage import BranchStorage
 
-# The same on SQLite is part of every run, and tests/psql/test_overlays.py compares with main.
+# The same on SQLite is part of every run, and tests/psql/write/test_overlays.py compares with main.
 pytestmark = pytest.mark.long
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NakshaError
-from naksha.psql import PsqlStorage, growth
-from naksha.psql.growth import grow
+from naksha.psql import PsqlStorage
+from naksha.psql.maintenance import growth
+from naksha.psql.maintenance.growth import grow
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.storage_suite import (  # noqa: F401
+from naksha.testing.storage.suite import (  # noqa: F401
     StorageMaker,
     TestAgainstTheOracle,
     TestBranchesAtOnce,

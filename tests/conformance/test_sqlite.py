@@ -11,8 +11,8 @@ import pytest
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
-from naksha.testing.storage_suite import *  # noqa: F403
-from naksha.testing.storage_suite import StorageDamager, StorageForker, StorageMaker
+from naksha.testing.storage.suite import *  # noqa: F403
+from naksha.testing.storage.suite import StorageDamager, StorageForker, StorageMaker
 from tests.damage import damage
 
 

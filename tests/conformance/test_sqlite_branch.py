@@ -10,8 +10,8 @@ import pytest
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
-from naksha.testing.branch_support import new_overlay
-from naksha.testing.storage_suite import StorageMaker
+from naksha.testing.storage.branch_support import new_overlay
+from naksha.testing.storage.suite import StorageMaker
 from tests.conformance.branch_parts import *  # noqa: F403
 from tests.conformance.branch_storage import BranchStorage
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from naksha.hub.objects import Connector
-from naksha.hub.registered import handler_names
+from naksha.hub.config.objects import Connector
+from naksha.hub.pipeline.handler_registry import handler_names
 from tests.docs.blocks import ROOT, examples
 from tests.hub.handlers.support import ACTOR, open_hub
 

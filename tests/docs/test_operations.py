@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.outcomes import EXIT_INTERRUPTED, OUTWARD
 from naksha.model.query import Query
+from naksha.model.status_codes import EXIT_INTERRUPTED, OUTWARD
 from naksha.model.version import HEAD, AtSeq, VersionSelector
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.postgres import PostgresCluster
 from tests.docs.blocks import ROOT, examples
 
 GUIDE = ROOT / "docs" / "operations.md"

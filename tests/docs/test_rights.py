@@ -2,8 +2,8 @@
 
 import re
 
-from naksha.hub import resources
-from naksha.hub.rights import ACTIONS, ALIASES
+from naksha.hub.auth import resources
+from naksha.hub.auth.rights import ACTIONS, ALIASES
 from tests.docs.blocks import ROOT
 
 DOCUMENT = ROOT / "docs" / "rights.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from naksha.spi.opening import open_storage
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.postgres import PostgresCluster
 from tests.docs.blocks import DOCUMENTS, ROOT, Example, examples, plain
 
 WITH_SQL = [document for document in DOCUMENTS if examples(document, "sql")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 from tests.docs.blocks import ROOT, examples, plain
 
 QUIET = 'curl() { command curl --silent --show-error "$@" && echo; }\n'

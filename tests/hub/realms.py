@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from naksha.hub.context import Actor, Context
+from naksha.hub.auth.rights import all_rights, parse_rights
+from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.requests import IfExists, Modification, WriteFeatures
-from naksha.hub.responses import Written
-from naksha.hub.rights import all_rights, parse_rights
-from naksha.hub.setting_up import DefaultStorage
+from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Written
 
 ADMIN = Actor(app_id="tests", rights=all_rights())
 AS_ADMIN = Context(actor=ADMIN, stream_id="test")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from naksha.hub.config.objects import Space
+from naksha.hub.config.space_changes import create_space
 from naksha.hub.copying import Copy, CopyOrder, CopyReport
 from naksha.hub.hub import RealmHub
-from naksha.hub.objects import Space
-from naksha.hub.requests import IfExists, IfNotExists, ReadFeatures
-from naksha.hub.space_changes import create_space
+from naksha.hub.pipeline.requests import IfExists, IfNotExists, ReadFeatures
 from naksha.model import limits
 from naksha.model.errors import FeatureExists, Forbidden, LimitExceeded, NotFound, ReadOnly
 from naksha.model.query import Query

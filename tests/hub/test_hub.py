@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from naksha.hub.context import Actor, Context
+from naksha.hub.auth.rights import all_rights
+from naksha.hub.config.objects import Space
+from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.objects import Space
-from naksha.hub.requests import IfExists, Modification, ReadFeatures, WriteFeatures
-from naksha.hub.rights import all_rights
-from naksha.hub.setting_up import DefaultStorage
+from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.model.errors import NotFound, ReadOnly
 from naksha.model.query import Query
 

@@ -12,8 +12,8 @@ import shapely
 from naksha.model.damage import DAMAGED, decode_feature
 from naksha.model.errors import StorageCorrupt
 from naksha.model.features import is_deep
+from naksha.model.geo.wkb_rules import stored_shapes
 from naksha.model.limits import JSON_DEPTH_MAX
-from naksha.model.shapes import stored_shapes
 from naksha.model.state import XYZ, State
 
 NAMESPACE = {"uuid": "s:c:2020:1:1:1", "puuid": None, "txn": "5", "action": "CREATE"}

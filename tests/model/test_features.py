@@ -22,11 +22,11 @@ from naksha.model.features import (
     check_features,
     generate_ids,
 )
-from naksha.model.geometry import geojson_of
+from naksha.model.geo.geometry import geojson_of
+from naksha.model.geo.quadkey import qrid
 from naksha.model.json_rules import json_problem
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX, JSON_DEPTH_MAX, WRITE_FEATURES_MAX
-from naksha.model.quadkey import qrid
-from tests.model.geojson import geometries
+from tests.model.geo.geojson import geometries
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 SCALARS = (

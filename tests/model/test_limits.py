@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from naksha.model import limits
-from naksha.model.guid import Guid
+from naksha.model.identity.guid import Guid
 
 
 def test_every_limit_is_a_positive_number() -> None:

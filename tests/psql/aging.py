@@ -11,7 +11,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq, Version
 from naksha.psql import PsqlStorage
-from naksha.psql.driver import Direct
+from naksha.psql.connection.driver import Direct
 from naksha.spi.storage import WriteSession
 from tests.psql.support import connect_to
 

@@ -7,7 +7,7 @@ import pytest
 from naksha.psql import PsqlStorage
 from naksha.testing.fixtures import DatabaseFactory
 from tests.installed import make_installed
-from tests.psql.branches import Branch, edited_branch
+from tests.psql.read.branches import Branch, edited_branch
 from tests.psql.support import Connect, connect_to
 
 TEMPLATE = "naksha_psql_template"

@@ -11,9 +11,9 @@ from typing import Any
 
 import asyncpg
 
-from naksha.psql.driver import Direct
-from naksha.psql.sequencer import ELECTED
-from naksha.testing.postgres import PostgresCluster
+from naksha.psql.connection.driver import Direct
+from naksha.psql.maintenance.sequencer import ELECTED
+from naksha.testing.servers.postgres import PostgresCluster
 
 POLL_SECONDS = 0.01
 POLLS_MAX = 6000

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 
 
 @pytest.fixture(scope="module", params=["file", pytest.param("psql", marks=pytest.mark.postgres)])

@@ -11,8 +11,8 @@ import pytest
 
 from naksha.psql.storage import PsqlStorage
 from naksha.server.app import create_app, serving
-from naksha.server.sources import settings_from
-from naksha.spi import chunks
+from naksha.server.process.settings_sources import settings_from
+from naksha.spi.support import chunks
 
 SPACE = "/hub/spaces/places"
 BOX = "west=0&south=0&east=20&north=20"

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import naksha.spark
-from naksha.spark.archives import archived_features
+from naksha.spark.archive.archive import archived_features
 from naksha.spark.jobs.diff import Diff
 from naksha.spark.jobs.diff import diff as diff_versions
 from naksha.spark.jobs.export import Export
@@ -32,9 +32,9 @@ from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load as load_files
 from naksha.spark.jobs.loading.records import Records, records_of
 from naksha.spark.jobs.loading.spec import Load
-from naksha.spark.options import Place
+from naksha.spark.source.options import Place
 from naksha.spi.staging import WriteMode
-from naksha.testing.spark_cluster import JAVA_OPTIONS
+from naksha.testing.servers.spark_cluster import JAVA_OPTIONS
 
 PARTS = 3
 """One more than there are tasks at once."""

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import naksha.spark
-from naksha.spark.opened import close, close_all
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import close, close_all
+from naksha.spark.source.options import Place
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.spark_cluster import JAVA_OPTIONS, SparkCluster
+from naksha.testing.servers.spark_cluster import JAVA_OPTIONS, SparkCluster
 from tests.spark.drivers import Driver, Drivers
 from tests.spark.towns import Town, fill
 

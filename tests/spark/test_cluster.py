@@ -23,17 +23,17 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.spi.storage import Storage
-from naksha.testing.spark_cluster import SparkCluster
-from naksha.testing.suite_support import point, published
+from naksha.testing.servers.spark_cluster import SparkCluster
+from naksha.testing.storage.suite_support import point, published
 from naksha.versioning import place_of
 from naksha.versioning.diff import diff
 from tests.docs.blocks import ROOT
 from tests.spark.cluster_driver import PARTS
 from tests.spark.conftest import TownMaker
 from tests.spark.drivers import Driver, Drivers
-from tests.spark.test_streaming import log as feed
+from tests.spark.source.test_stream import log as feed
+from tests.spark.source.write_support import fresh, held, log, staged, staged_bytes
 from tests.spark.towns import COLLECTION, Town
-from tests.spark.write_parts import fresh, held, log, staged, staged_bytes
 
 SECONDS_MAX = 200
 LATER_MS = (limits.STAGING_LEASE_SECONDS + 60) * 1000

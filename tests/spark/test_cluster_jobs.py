@@ -13,8 +13,8 @@ import pytest
 import shapely
 
 import naksha
-from naksha.testing.spark_cluster import SparkCluster
-from naksha.testing.suite_support import point
+from naksha.testing.servers.spark_cluster import SparkCluster
+from naksha.testing.storage.suite_support import point
 from tests.cli.command import naksha as command
 from tests.spark.conftest import TownMaker
 from tests.spark.drivers import Drivers

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import naksha
 from naksha.model.errors import Expired
-from naksha.spark.archives import archived_features
-from naksha.spark.options import Place
+from naksha.spark.archive.archive import archived_features
+from naksha.spark.source.options import Place
 from tests.compatibility.opening import DATA, recorded, unpacked
 
 

@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import State
-from naksha.spark.opened import opened
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import opened
+from naksha.spark.source.options import Place
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Storage
-from naksha.testing.strategies import FEW_GEOMETRIES, FEW_PROPERTIES, SMALL_CRIDS, SMALL_TAGS
-from naksha.testing.suite_support import feature, in_order, published
+from naksha.testing.models.strategies import FEW_GEOMETRIES, FEW_PROPERTIES, SMALL_CRIDS, SMALL_TAGS
+from naksha.testing.storage.suite_support import feature, in_order, published
 from naksha.versioning import Signed, create_branch, create_tag, line_of, place_of
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.sqlite import SqliteStorage
-from naksha.testing.suite_support import in_order
+from naksha.testing.storage.suite_support import in_order
 
 SHELL = shutil.which("sqlite3")
 assert SHELL is not None, "the tests need the program sqlite3"

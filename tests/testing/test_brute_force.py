@@ -8,9 +8,17 @@ from shapely.geometry import Point
 
 from naksha.model import query as q
 from naksha.model.errors import Conflict
-from naksha.model.quadkey import bounds, qrid
-from naksha.testing.brute_force import bounds_of, cell, compare, distance_m, meets, quad_key, union
-from naksha.testing.json_values import ABSENT, contains, get_path, merge, same
+from naksha.model.geo.quadkey import bounds, qrid
+from naksha.testing.models.brute_force import (
+    bounds_of,
+    cell,
+    compare,
+    distance_m,
+    meets,
+    quad_key,
+    union,
+)
+from naksha.testing.models.json_values import ABSENT, contains, get_path, merge, same
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from naksha.testing.catalog_history import History, Read, Swap
+from naksha.testing.catalog.history import History, Read, Swap
 
 
 def history(*events: Swap | Read) -> History:

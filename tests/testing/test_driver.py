@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naksha.testing.stateful_support import Driver
+from naksha.testing.models.stateful_support import Driver
 
 
 async def fail(error: BaseException) -> None:

@@ -11,9 +11,9 @@ from naksha.model.errors import (
     FeatureNotFound,
 )
 from naksha.model.query import States
-from naksha.testing.oracle import Oracle
-from naksha.testing.oracle_state import OracleCollection
-from naksha.testing.suite_support import feature, point
+from naksha.testing.models.oracle import Oracle
+from naksha.testing.models.oracle_state import OracleCollection
+from naksha.testing.storage.suite_support import feature, point
 
 
 @pytest.fixture

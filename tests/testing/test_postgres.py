@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from naksha.testing import _watchdog
-from naksha.testing._postgres_install import PostgresNotFoundError, find_install
 from naksha.testing.fixtures import TEMPLATE, DatabaseFactory
-from naksha.testing.postgres import PostgresCluster, PostgresClusterError
+from naksha.testing.servers import _watchdog
+from naksha.testing.servers._postgres_install import PostgresNotFoundError, find_install
+from naksha.testing.servers.postgres import PostgresCluster, PostgresClusterError
 
 OWNER = """
 import sys
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.postgres import PostgresCluster
 
 cluster = PostgresCluster({"fsync": False})
 cluster.start()

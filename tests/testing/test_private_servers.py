@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from naksha.testing import _watchdog
-from naksha.testing._private_server import (
+from naksha.testing.servers import _watchdog
+from naksha.testing.servers._private_server import (
     PrivateServer,
     ServerError,
     ServerNotFoundError,
     find_program,
 )
-from naksha.testing.mariadb_server import MariadbServer
-from naksha.testing.redis_server import RedisServer
+from naksha.testing.servers.mariadb_server import MariadbServer
+from naksha.testing.servers.redis_server import RedisServer
 from tests.testing.test_postgres import is_alive
 
 KINDS: list[type[RedisServer] | type[MariadbServer]] = [RedisServer, MariadbServer]

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from naksha.testing import _watchdog
+from naksha.testing.servers import _watchdog
 from naksha.testing.with_postgres import VARIABLE, main
 
 SHOW = f"import os, time; print(os.environ['{VARIABLE}'], flush=True); "

@@ -17,7 +17,7 @@ from naksha.model.query import Test as PropertyTest
 from naksha.model.state import State
 from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import Reader, Storage
-from naksha.testing.stateful_support import Driver
+from naksha.testing.models.stateful_support import Driver
 from naksha.versioning import (
     Policy,
     Signed,

@@ -17,7 +17,7 @@ from naksha.psql import PsqlStorage
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.postgres import PostgresCluster
 from naksha.versioning import (
     branches,
     conflicts,

@@ -15,7 +15,7 @@ from naksha.psql import PsqlStorage
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.stateful_support import Driver
+from naksha.testing.models.stateful_support import Driver
 from tests.versioning.machine import VersioningMachine
 
 Run = Callable[[bool], None]

@@ -26,7 +26,7 @@ from naksha.model.state import Outcome, State
 from naksha.model.transaction import MAIN
 from naksha.model.transaction import Transaction as LogEntry
 from naksha.model.version import Version, VersionSelector
-from naksha.spi.background import Background, Held, undo
+from naksha.spi.loop_thread import Background, Held, undo
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning import Line, line_of

@@ -12,7 +12,7 @@ from shapely.geometry.base import BaseGeometry
 
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import InvalidArgument
-from naksha.model.geometry import encode_geometries
+from naksha.model.geo.geometry import encode_geometries
 from naksha.model.query import (
     And,
     Bbox,

@@ -23,7 +23,7 @@ from naksha.versioning import (
     Undecided,
     Written,
 )
-from naksha.versioning.refs import MAIN_BRANCH
+from naksha.versioning.version_refs import MAIN_BRANCH
 
 _LOG_FILTERS = ("collections", "authors", "app_ids", "from_ms", "to_ms", "text")
 

@@ -17,18 +17,18 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from naksha.catalog.cache import CatalogCache
-from naksha.catalog.clock import MonotonicClock
-from naksha.catalog.database_time import DatabaseTime
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.cluster.database_time import DatabaseTime
+from naksha.catalog.cluster.nodes import LeaseTimes, Node
+from naksha.catalog.cluster.peer_messages import Move, PeerWire, load_secret
+from naksha.catalog.cluster.peers import Peers, into_cache
+from naksha.catalog.cluster.pointer_moves import Listener, Moves
+from naksha.catalog.cluster.snowflake import load_spec
 from naksha.catalog.entities import Entities
-from naksha.catalog.moves import Listener, Moves
-from naksha.catalog.nodes import LeaseTimes, Node
-from naksha.catalog.peer_wire import Move, PeerWire, load_secret
-from naksha.catalog.peers import Peers, into_cache
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
 from naksha.catalog.realms import Realm, RealmFence, Realms, Status
-from naksha.catalog.snowflake import load_spec
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import RealmInactive, RealmNotFound
 from naksha.spi.catalog import CatalogBackend

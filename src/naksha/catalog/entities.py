@@ -21,7 +21,7 @@ from typing import Final, Literal, Protocol, TypeVar
 import msgspec
 
 from naksha.catalog.commits import Attempt, Commit, head_of
-from naksha.catalog.committer import Committer
+from naksha.catalog.group_commit import Committer
 from naksha.catalog.index import EMPTY_CONTAINER, Index, IndexContainer
 from naksha.catalog.objects import Object, ObjectRef, object_type, type_id_of
 from naksha.catalog.persistence import Persistence

@@ -15,18 +15,18 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from naksha.catalog.cache import CatalogCache
-from naksha.catalog.clock import MonotonicClock
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.cluster.pointer_moves import Moves
 from naksha.catalog.fencing import Fence, Step, Unfenced, check_written, write_fenced
-from naksha.catalog.moves import Moves
-from naksha.catalog.objects import Object, ObjectRef
-from naksha.catalog.pointers import Pointer, check_pointer_name
-from naksha.catalog.rows import (
+from naksha.catalog.object_rows import (
     assembled,
     conditional_row,
     hinted_keys,
     missing_keys,
     rows_of,
 )
+from naksha.catalog.objects import Object, ObjectRef
+from naksha.catalog.pointers import Pointer, check_pointer_name
 from naksha.model import limits
 from naksha.model.errors import (
     InvalidArgument,

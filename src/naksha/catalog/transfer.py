@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final, Protocol
 
-from naksha.catalog.maintenance.checking import Consistency
-from naksha.catalog.maintenance.reading import RealmReader, batches
-from naksha.catalog.maintenance.store import RealmCheck, check_realm
+from naksha.catalog.maintenance.realm_reader import RealmReader, batches
+from naksha.catalog.maintenance.store_check import RealmCheck, check_realm
+from naksha.catalog.maintenance.verification import Consistency
+from naksha.catalog.object_rows import check_id
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.realms import Realm, Realms, Status, check_realm_id
-from naksha.catalog.rows import check_id
 from naksha.catalog.transfer_format import (
     FORMAT,
     VERSION,

@@ -12,7 +12,7 @@ from typing import Final
 import typer
 
 from naksha.model.errors import NakshaError, NotSupported
-from naksha.model.outcomes import EXIT_INTERRUPTED, outward
+from naksha.model.status_codes import EXIT_INTERRUPTED, outward
 
 WAYS_OUT: Final = {
     "not_yet_published": "Ask again in a moment.",

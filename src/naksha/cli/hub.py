@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from naksha.catalog.realms import check_realm_id
+from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.hub import Hub
-from naksha.hub.setting_up import DEFAULT_STORAGE
-from naksha.server.main import make_data_directory, serve
-from naksha.server.opening import open_hub
-from naksha.server.sources import read_settings
+from naksha.server.process.main import make_data_directory, serve
+from naksha.server.process.open_hub import open_hub
+from naksha.server.process.settings_sources import read_settings
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from naksha.spi.jobs import Done, Line, Moved, Phase, Said
+from naksha.spi.jobs.messages import Done, Line, Moved, Phase, Said
 
 
 class Shown:

@@ -13,8 +13,8 @@ import typer
 
 from naksha.cli.job_progress import Shown, shown
 from naksha.model.errors import NakshaError
-from naksha.spi.job_process import JobProcess
-from naksha.spi.jobs import Done, Failed
+from naksha.spi.jobs.messages import Done, Failed
+from naksha.spi.jobs.process import JobProcess
 
 
 def run_job(

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from naksha.cli.failures import readable
 from naksha.cli.field_docs import field_docs
 from naksha.model.errors import InvalidArgument, NotSupported
-from naksha.model.problems import invalid_struct
+from naksha.model.feature_problems import invalid_struct
 
 APP_ID: Final = "naksha"
 """In whose name a job writes, unless told otherwise."""
@@ -183,7 +183,7 @@ def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
     as_json = given["as_json"]
     with readable(as_json=as_json):
         from naksha.cli.job_running import print_report, run_job
-        from naksha.spark.options import place_of
+        from naksha.spark.source.options import place_of
 
         named = {"storage": given["storage"], "schema": given["schema"]}
         place = place_of({name: value for name, value in named.items() if value is not None})

@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from naksha.cli.hub import with_hub
 from naksha.cli.job_running import run_job
-from naksha.hub.context import DEFAULT_REALM, anonymous
+from naksha.hub.config.objects import Space, StorageChoice, StorageObject
+from naksha.hub.config.space_changes import create_space
 from naksha.hub.hub import Hub
-from naksha.hub.objects import Space, StorageChoice, StorageObject
-from naksha.hub.space_changes import create_space
-from naksha.hub.storage_changes import create_storage
+from naksha.hub.pipeline.request_context import DEFAULT_REALM, anonymous
+from naksha.hub.storages.changes import create_storage
 from naksha.model.errors import Unavailable
-from naksha.server.main import make_data_directory
-from naksha.server.sources import read_settings
+from naksha.server.process.main import make_data_directory
+from naksha.server.process.settings_sources import read_settings
 from naksha.spi.locations import FILE
 from naksha.spi.opening import open_storage
 

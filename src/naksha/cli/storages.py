@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from naksha.cli.hub import with_hub
 from naksha.hub.hub import Hub
 from naksha.model.errors import NotSupported
-from naksha.model.identity import StorageIdentity
+from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.locations import redacted
 from naksha.spi.opening import fork_storage, open_storage
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from naksha.catalog.realms import check_realm_id
-from naksha.hub.keys import KeyFile, read_signing_key
-from naksha.hub.rights import ACTIONS, SECTIONS, Right
-from naksha.hub.tokens import actor_of, mint
+from naksha.hub.auth.keys import KeyFile, read_signing_key
+from naksha.hub.auth.rights import ACTIONS, SECTIONS, Right
+from naksha.hub.auth.tokens import actor_of, mint
 from naksha.model.errors import InvalidArgument
 
 _EVERYTHING: Final[dict[str, Any]] = {right.value: [{}] for right in Right}

@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from naksha.hub.context import Context
-from naksha.hub.provenance import add_provenance
-from naksha.hub.registry import Realm
-from naksha.hub.requests import (
+from naksha.hub.config.provenance import add_provenance
+from naksha.hub.config.registry import Realm
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import (
     MATCH_ALL,
     GetVersion,
     IfExists,
@@ -27,7 +27,7 @@ from naksha.hub.requests import (
     ReadFeatures,
     WriteFeatures,
 )
-from naksha.hub.responses import Failure, Notice, Written
+from naksha.hub.pipeline.responses import Failure, Notice, Written
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded, NakshaError
 from naksha.model.query import Query

@@ -20,8 +20,16 @@ from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import Status
-from naksha.hub.context import DEFAULT_REALM, Actor, Context
-from naksha.hub.identities import (
+from naksha.hub.auth.roles import Roles
+from naksha.hub.config.objects import POINTER, Identity, StorageObject
+from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
+from naksha.hub.config.registry import Registry
+from naksha.hub.pipeline.pipeline import Observe, unobserved
+from naksha.hub.pipeline.pipeline_cache import Pipelines
+from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, Context
+from naksha.hub.pipeline.requests import Request
+from naksha.hub.remote.client import Remotes
+from naksha.hub.storages.identities import (
     Registered,
     check_unique,
     duplicates_of,
@@ -30,19 +38,11 @@ from naksha.hub.identities import (
     registered_in,
     with_identity,
 )
-from naksha.hub.objects import POINTER, Identity, StorageObject
-from naksha.hub.pipeline import Observe, unobserved
-from naksha.hub.pipelines import Pipelines
-from naksha.hub.place_claims import PlaceClaims, not_for_this_realm
-from naksha.hub.registry import Registry
-from naksha.hub.remotes import Remotes
-from naksha.hub.requests import Request
-from naksha.hub.roles import Roles
-from naksha.hub.setting_up import DefaultStorage, set_up_realm
-from naksha.hub.storages import OpenStorages
-from naksha.hub.tenancy import Place, Tenancy
+from naksha.hub.storages.location_claims import PlaceClaims, not_for_this_realm
+from naksha.hub.storages.open_storages import OpenStorages
+from naksha.hub.storages.tenancy import Place, Tenancy
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError
-from naksha.model.identity import StorageIdentity
+from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.storage import Storage
 
 R = TypeVar("R")
@@ -228,9 +228,10 @@ class Hub:
         """Join the catalog at a location, and set up the default realm when it is new. `files` is
         the directory that paths of storages in files begin at; `allowed_locations` are how the
         locations of storages that somebody configures may begin, with `{realm}` for the realm's id
-        (empty: a realm may have what is its own, see `naksha.hub.tenancy`; None: whoever may manage
+        (empty: a realm may have what is its own, see
+        `naksha.hub.storages.tenancy`; None: whoever may manage
         storages may open any that no other realm has); `remote_handlers` are where handlers may
-        be that run elsewhere (`naksha.hub.remote_targets`)."""
+        be that run elsewhere (`naksha.hub.remote.allow_list`)."""
         remotes = Remotes(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)

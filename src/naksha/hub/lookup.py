@@ -11,21 +11,21 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from naksha.hub.context import Context
+from naksha.hub.auth.rights import Right
+from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, reads_all, scope_in
+from naksha.hub.config.objects import Space, StorageObject
 from naksha.hub.handlers.authorization import Authorization, is_in
 from naksha.hub.handlers.read_only import ReadOnlyHandler
-from naksha.hub.handlers.storage import StorageHandler
-from naksha.hub.objects import Space, StorageObject
-from naksha.hub.reach import ServingRealm, pipeline_of, reads_all, scope_in
-from naksha.hub.requests import ReadFeatures
-from naksha.hub.rights import Right
+from naksha.hub.handlers.stored.storage import StorageHandler
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound, Unavailable
-from naksha.model.guid import Guid
+from naksha.model.identity.guid import Guid
+from naksha.model.identity.txn import parse_txn
+from naksha.model.identity.uuids import TYPE_TRANSACTION, StateRef, Uuid, is_uuid, parse_state_id
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.transaction import MAIN, Signal, Transaction
-from naksha.model.txn import parse_txn
-from naksha.model.uuids import TYPE_TRANSACTION, StateRef, Uuid, is_uuid, parse_state_id
 from naksha.model.version import AtTxn
 from naksha.spi.storage import Storage
 

@@ -30,7 +30,6 @@ from naksha.mariadb.session import Address, Busy, Duplicate, MariadbSession
 from naksha.mariadb.setup import set_up
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.spi.batches import batches, name_range
 from naksha.spi.catalog import (
     ObjectKey,
     ObjectRow,
@@ -40,7 +39,8 @@ from naksha.spi.catalog import (
     ScannedPointer,
     by_key,
 )
-from naksha.spi.remote import Progress, Server
+from naksha.spi.support.batches import batches, name_range
+from naksha.spi.support.server_calls import Progress, Server
 
 R = TypeVar("R")
 T = TypeVar("T")

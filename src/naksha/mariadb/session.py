@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 class MariadbSession:
-    """See `naksha.spi.remote.Session`."""
+    """See `naksha.spi.support.server_calls.Session`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -12,7 +12,7 @@ from naksha.mariadb.sql import schema
 from naksha.model import limits
 from naksha.model.errors import NotSupported
 from naksha.spi.locations import CATALOGS
-from naksha.spi.remote import Server
+from naksha.spi.support.server_calls import Server
 
 FORMAT: Final = 1
 """Raised with every change of the tables that an older program would misread."""

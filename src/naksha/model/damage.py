@@ -18,7 +18,7 @@ from naksha.model.limits import JSON_DEPTH_MAX
 
 DAMAGED: Final = "@ns:naksha:damaged"
 """Member of a feature that cannot be read as it is stored: the `field` and the `problem`. Clients
-cannot store it; SQLite files do, in the place of what was lost (`naksha.sqlite.shell`)."""
+cannot store it; SQLite files do, in the place of what was lost (`naksha.sqlite.schema.shell`)."""
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of a decoder that gets such a feature."""

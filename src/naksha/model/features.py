@@ -18,8 +18,10 @@ import numpy as np
 
 from naksha.model.damage import DAMAGED
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.model.garbage import uncollected
-from naksha.model.geometry import encode_geometries
+from naksha.model.feature_problems import Broken, Problem, invalid_feature, readable_id
+from naksha.model.gc_pause import uncollected
+from naksha.model.geo.geometry import encode_geometries
+from naksha.model.identity.names import text_problem
 from naksha.model.json_rules import json_problem
 from naksha.model.limits import (
     CRID_BYTES_MAX,
@@ -32,8 +34,6 @@ from naksha.model.limits import (
     WRITE_BYTES_MAX,
     WRITE_FEATURES_MAX,
 )
-from naksha.model.names import text_problem
-from naksha.model.problems import Broken, Problem, invalid_feature, readable_id
 from naksha.model.tags import checked_tags
 
 NAMESPACE: Final = "@ns:com:here:xyz"

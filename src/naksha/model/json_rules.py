@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from naksha.model.feature_problems import Problem, readable_key
 from naksha.model.limits import JSON_DEPTH_MAX
-from naksha.model.problems import Problem, readable_key
 
 _PLAIN: Final = frozenset({bool, type(None)})
 

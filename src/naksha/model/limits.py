@@ -582,7 +582,7 @@ JSON_SCHEMA_BYTES_MAX: Final = 256 * KIB
 """The JSON Schema of a validation."""
 
 # ---- The server ----------------------------------------------------------------------------------
-# What has a setting in `naksha.server.settings` has its default here.
+# What has a setting in `naksha.server.process.settings` has its default here.
 
 REQUEST_BODY_BYTES_MAX: Final = 32 * MIB
 """The body of a request, unpacked. All of it is in memory, and parsed several times as much."""

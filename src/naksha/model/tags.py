@@ -14,9 +14,9 @@ from itertools import chain
 from typing import Final
 
 from naksha.model.errors import InvalidArgument
+from naksha.model.feature_problems import Broken
+from naksha.model.identity.names import text_problem
 from naksha.model.limits import TAG_LENGTH_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX
-from naksha.model.names import text_problem
-from naksha.model.problems import Broken
 
 _ARRAY: Final = (list, tuple)
 _CACHED_MAX: Final = 8

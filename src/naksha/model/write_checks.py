@@ -7,8 +7,8 @@ from typing import Final
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.features import PreparedFeatures
-from naksha.model.identity import StorageIdentity
-from naksha.model.uuids import Uuid, parse_state_id
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.identity.uuids import Uuid, parse_state_id
 
 _POINT_WKB_TYPES: Final = (1, 1001)
 

@@ -13,22 +13,35 @@ from typing import Any, Final, Self
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, VersionNotFound
-from naksha.model.identity import StorageIdentity, check_fork, parse_identity
-from naksha.model.names import check_storage_id
+from naksha.model.identity.names import check_storage_id
+from naksha.model.identity.storage_identity import StorageIdentity, check_fork, parse_identity
+from naksha.model.identity.txn import txn_of
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
-from naksha.model.txn import txn_of
 from naksha.model.version import Version
-from naksha.psql import log, meta, versions
-from naksha.psql.applying import Applying
-from naksha.psql.background import Background
-from naksha.psql.branch import PsqlBranch
-from naksha.psql.bulk_storage import BulkStorage
-from naksha.psql.checks import mismatches
-from naksha.psql.days import Days, DaysAhead
-from naksha.psql.driver import POOL_WAIT_S, Connection, Connections, acquired, create_pool
-from naksha.psql.errors import translated
-from naksha.psql.growth import Growth, grow_due
-from naksha.psql.install import (
+from naksha.psql.bulk.apply_staged import Applying
+from naksha.psql.bulk.bulk_storage import BulkStorage
+from naksha.psql.connection.background import Background
+from naksha.psql.connection.driver import (
+    POOL_WAIT_S,
+    Connection,
+    Connections,
+    acquired,
+    create_pool,
+)
+from naksha.psql.connection.errors import translated
+from naksha.psql.connection.poolers import connect_checked
+from naksha.psql.connection.servers import Replica, Server, Servers
+from naksha.psql.maintenance.background import Maintainer
+from naksha.psql.maintenance.checks import mismatches
+from naksha.psql.maintenance.days import Days, DaysAhead
+from naksha.psql.maintenance.growth import Growth, grow_due
+from naksha.psql.maintenance.partitioner import Partitioner, refresh_outdated
+from naksha.psql.maintenance.partitioning import Partitionings
+from naksha.psql.maintenance.rounds import RoundMemory, expire, maintain
+from naksha.psql.maintenance.sequencer import Follower, Sequencer
+from naksha.psql.read import log, meta, versions
+from naksha.psql.read.layers import NO_BRANCH, check_layers
+from naksha.psql.schema.install import (
     DEFAULT_SCHEMA,
     Access,
     access_to,
@@ -38,22 +51,15 @@ from naksha.psql.install import (
     search_path,
     use_installed,
 )
-from naksha.psql.layers import NO_BRANCH, check_layers
-from naksha.psql.maintainer import Maintainer
-from naksha.psql.maintenance import RoundMemory, expire, maintain
-from naksha.psql.partitioner import Partitioner, refresh_outdated
-from naksha.psql.partitioning import Partitionings
-from naksha.psql.poolers import connect_checked
-from naksha.psql.sequencer import Follower, Sequencer
-from naksha.psql.servers import Replica, Server, Servers
 from naksha.psql.sql import queries
+from naksha.psql.write.branch import PsqlBranch
 from naksha.spi.clock import Clock
 from naksha.spi.locations import redacted
-from naksha.spi.log_rows import transactions_of
 from naksha.spi.partitioning import Partitioning
-from naksha.spi.scheduled import drop_due
 from naksha.spi.storage import Layer, Mismatch, Storage
-from naksha.spi.streams import Streams
+from naksha.spi.support.log_rows import transactions_of
+from naksha.spi.support.scheduled_deletion import drop_due
+from naksha.spi.support.stream_limit import Streams
 
 POOL_MAX: Final = 16
 """Connections of one open storage."""

@@ -22,7 +22,6 @@ from naksha.model.errors import StorageCorrupt
 from naksha.redis import rows as layout
 from naksha.redis.session import Address, RedisSession
 from naksha.redis.setup import set_up
-from naksha.spi.batches import batches, name_range
 from naksha.spi.catalog import (
     ObjectKey,
     ObjectRow,
@@ -32,7 +31,8 @@ from naksha.spi.catalog import (
     ScannedPointer,
     by_key,
 )
-from naksha.spi.remote import Progress, Server
+from naksha.spi.support.batches import batches, name_range
+from naksha.spi.support.server_calls import Progress, Server
 
 T = TypeVar("T")
 

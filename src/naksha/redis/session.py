@@ -37,7 +37,7 @@ _REFUSALS: Final = (
 
 
 class RedisSession:
-    """See `naksha.spi.remote.Session`."""
+    """See `naksha.spi.support.server_calls.Session`."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection

@@ -8,7 +8,7 @@ from typing import Final
 from naksha.model.errors import NakshaError, NotSupported, StorageCorrupt
 from naksha.redis.session import RedisSession
 from naksha.spi.locations import CATALOGS
-from naksha.spi.remote import Server
+from naksha.spi.support.server_calls import Server
 
 FORMAT: Final = 1
 """Raised with every change of the layout that an older program would misread."""

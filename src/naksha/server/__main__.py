@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from naksha.server.main import main
+from naksha.server.process.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

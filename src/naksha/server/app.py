@@ -18,25 +18,26 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
-from naksha.hub.jobs.running import Running
+from naksha.hub.jobs.runner import Running
 from naksha.hub.jobs.service import running_jobs
-from naksha.hub.leasing import lease_times
+from naksha.hub.leases import lease_times
 from naksha.hub.subscriptions.service import delivering
 from naksha.model import limits
-from naksha.server import VERSION, version_documents
-from naksha.server.auth import Doorkeeper
-from naksha.server.documents import complete_document
+from naksha.server import VERSION
 from naksha.server.errors import add_error_handlers
-from naksha.server.gate import Gate
 from naksha.server.metrics import count_event
-from naksha.server.observing import Observing
-from naksha.server.opening import check_default_storage, open_hub
-from naksha.server.parameter_checks import ParameterChecks
-from naksha.server.routing import ROUTES
-from naksha.server.settings import Settings
-from naksha.server.shortcuts import Shortcuts
-from naksha.server.state import ServerState
-from naksha.server.turns import TurnLimits, Turns
+from naksha.server.middleware.access_log import Observing
+from naksha.server.middleware.admission import TurnLimits, Turns
+from naksha.server.middleware.auth import Doorkeeper
+from naksha.server.middleware.gate import Gate
+from naksha.server.openapi import version_schemas
+from naksha.server.openapi.feature_schemas import complete_document
+from naksha.server.process.open_hub import check_default_storage, open_hub
+from naksha.server.process.settings import Settings
+from naksha.server.requests.parameter_checks import ParameterChecks
+from naksha.server.requests.state import ServerState
+from naksha.server.routes.shortcuts import Shortcuts
+from naksha.server.routes.table import ROUTES
 
 _GZIP_LEVEL: Final = 4
 """Half the time of the usual level for nearly the same size."""
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(routes.router)
     app.state.routes = [route for routes in ROUTES for route in routes.router.routes]
     complete_document(
-        app, version_documents.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
+        app, version_schemas.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
     )
     return app
 

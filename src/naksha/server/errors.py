@@ -22,8 +22,8 @@ from naksha.model.errors import (
     MergeConflict,
     NakshaError,
 )
-from naksha.model.outcomes import outward
-from naksha.server.visits import visit_of
+from naksha.model.status_codes import outward
+from naksha.server.middleware.request_context import visit_of
 
 _log: Final = logging.getLogger(__name__)
 JSON: Final = "application/json"

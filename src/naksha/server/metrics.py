@@ -23,8 +23,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from naksha.hub.hub import Hub
 from naksha.model import limits
 from naksha.model.errors import NakshaError
-from naksha.server.logs import RequestLine
-from naksha.server.turns import Turns
+from naksha.server.middleware.admission import Turns
+from naksha.server.process.logs import RequestLine
 
 __all__ = [
     "CONTENT_TYPE_LATEST",

@@ -6,11 +6,11 @@
 Executors need nothing but the installed package.
 """
 
-from naksha.spark.saving import write
-from naksha.spark.sessions import session, set_up
-from naksha.spark.source import NakshaSource
-from naksha.spark.tables import changes, features
-from naksha.spark.workers import spare_modules
+from naksha.spark.runtime.sessions import session, set_up
+from naksha.spark.runtime.workers import spare_modules
+from naksha.spark.source.save import write
+from naksha.spark.source.source import NakshaSource
+from naksha.spark.source.tables import changes, features
 
 __all__ = ["NakshaSource", "changes", "features", "session", "set_up", "write"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from naksha.spark.main import main
+from naksha.spark.runtime.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

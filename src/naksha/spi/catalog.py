@@ -8,7 +8,7 @@ Each call that changes something ends in one of three ways: it returns (what it 
 durable), it raises `Unavailable` (nothing was changed), or it raises `OutcomeUnknown` (it may have
 been carried out, now or later). A backend that cannot tell the last two apart raises the last.
 
-The shipped suite `naksha.testing.catalog_suite` is this contract in executable form.
+The shipped suite `naksha.testing.catalog.suite` is this contract in executable form.
 """
 
 from __future__ import annotations

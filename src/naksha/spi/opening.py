@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from naksha.model.errors import NakshaError, Unavailable
-from naksha.model.identity import StorageIdentity
+from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.locations import STORAGES
 from naksha.spi.storage import Storage
 

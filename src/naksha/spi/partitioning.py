@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.model.limits import MIB
-from naksha.model.quadkey import QRID_DIGITS
 from naksha.model.version import Version
 
 PARTITION_BYTES_MAX: Final = 10 * MIB

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.columns import check_columns
 from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
+from naksha.model.feature_columns import check_columns
 from naksha.model.features import PreparedFeatures
-from naksha.model.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.state import XYZ
 from naksha.model.write_checks import check_points
 from naksha.spi.arrow import as_given

@@ -1,7 +1,7 @@
 """The storage contract: what every storage does, in the same way.
 
 A write session is one transaction. Reading at a version gives the same bytes for ever, or
-`Expired`. The shipped conformance suite (`naksha.testing.storage_suite`) is this contract in
+`Expired`. The shipped conformance suite (`naksha.testing.storage.suite`) is this contract in
 executable form.
 """
 
@@ -25,11 +25,11 @@ import pyarrow as pa
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument
-from naksha.model.identity import StorageIdentity
+from naksha.model.geo.tiles import VectorTile
+from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.query import Query, SortKey, States
 from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
-from naksha.model.tiles import VectorTile
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.partitioning import Partitioning

@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import Any, Self
 
 from naksha.model.errors import ReadOnly
-from naksha.model.identity import StorageIdentity
-from naksha.model.names import check_storage_id, storage_id_from
-from naksha.model.uuids import STORAGE_NUMBER_MAX
+from naksha.model.identity.names import check_storage_id, storage_id_from
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.identity.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
-from naksha.spi.news import News
-from naksha.spi.scheduled import drop_due
 from naksha.spi.storage import Layer, Mismatch, Storage
-from naksha.sqlite import meta
-from naksha.sqlite.branch import SqliteBranch
-from naksha.sqlite.bulk_storage import BulkStorage
-from naksha.sqlite.checks import mismatches
-from naksha.sqlite.files import BUSY_S, FORK_BUSY_S, fork_file, open_file
-from naksha.sqlite.layers import MAIN_ONLY, checked
-from naksha.sqlite.maintenance import expire, maintain
-from naksha.sqlite.readers import READERS_MAX, Readers
-from naksha.sqlite.rows import collection_of
-from naksha.sqlite.shell import add_view
-from naksha.sqlite.stage_files import StageFiles
-from naksha.sqlite.views import LOOK_S, OpenFile
-from naksha.sqlite.writer import Writer
+from naksha.spi.support.scheduled_deletion import drop_due
+from naksha.spi.support.version_signal import News
+from naksha.sqlite.bulk.bulk_storage import BulkStorage
+from naksha.sqlite.bulk.stage_files import StageFiles
+from naksha.sqlite.connection.readers import READERS_MAX, Readers
+from naksha.sqlite.maintenance.checks import mismatches
+from naksha.sqlite.maintenance.rounds import expire, maintain
+from naksha.sqlite.read import meta
+from naksha.sqlite.read.layers import MAIN_ONLY, checked
+from naksha.sqlite.read.rows import collection_of
+from naksha.sqlite.read.views import LOOK_S, OpenFile
+from naksha.sqlite.schema.file import BUSY_S, FORK_BUSY_S, fork_file, open_file
+from naksha.sqlite.schema.shell import add_view
+from naksha.sqlite.write.branch import SqliteBranch
+from naksha.sqlite.write.writer import Writer
 
 _random = random.SystemRandom()
 

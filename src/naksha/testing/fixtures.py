@@ -17,9 +17,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from naksha.testing.mariadb_server import MariadbServer
-from naksha.testing.postgres import PostgresCluster, Setting
-from naksha.testing.redis_server import RedisServer
+from naksha.testing.servers.mariadb_server import MariadbServer
+from naksha.testing.servers.postgres import PostgresCluster, Setting
+from naksha.testing.servers.redis_server import RedisServer
 
 TEMPLATE = "naksha_template"
 

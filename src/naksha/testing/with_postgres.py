@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from naksha.testing._private_server import ServerNotFoundError
-from naksha.testing.postgres import PostgresCluster, PostgresClusterError
+from naksha.testing.servers._private_server import ServerNotFoundError
+from naksha.testing.servers.postgres import PostgresCluster, PostgresClusterError
 
 VARIABLE = "NAKSHA_STORAGE"
 DATABASE = "naksha"

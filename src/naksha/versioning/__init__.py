@@ -13,34 +13,34 @@ from naksha.versioning.changesets import (
     changeset,
     changeset_of,
 )
-from naksha.versioning.conflicts import (
-    conflict_of,
-    conflicts,
-    give_up_conflict,
-    undecided_of,
-)
 from naksha.versioning.diff import Action, Change, diff, diff_all
-from naksha.versioning.feed import read_feed
-from naksha.versioning.feed_parts import (
+from naksha.versioning.feed.events import (
     FeatureChange,
     FeedFilter,
     FeedPage,
     FeedPosition,
     Published,
 )
+from naksha.versioning.feed.feed import read_feed
 from naksha.versioning.history import Step, history
-from naksha.versioning.importing import Edits, Imported, Snapshot, import_history
+from naksha.versioning.history_import import Edits, Imported, Snapshot, import_history
+from naksha.versioning.lines import Line, Place, line_of, place_of, range_of
 from naksha.versioning.log import ChangesetPage, changesets
-from naksha.versioning.merges import Choices, Policy, merge
-from naksha.versioning.places import Line, Place, line_of, place_of, range_of
-from naksha.versioning.rebase import rebase
+from naksha.versioning.merges.branch_resolution import merge_solved
+from naksha.versioning.merges.conflicts import (
+    conflict_of,
+    conflicts,
+    give_up_conflict,
+    undecided_of,
+)
+from naksha.versioning.merges.merge import Choices, Policy, merge
+from naksha.versioning.merges.rebase import rebase
+from naksha.versioning.merges.resolution import resolve_conflict
 from naksha.versioning.records import Branch, Scope, Signed, StoredConflict, Tag, Undecided
-from naksha.versioning.refs import Ref, parse_ref
-from naksha.versioning.resolving import resolve_conflict
 from naksha.versioning.rollback import revert, rollback
-from naksha.versioning.solved import merge_solved
+from naksha.versioning.state_writer import Written
 from naksha.versioning.tags import create_tag, delete_tag, drop_expired_tags, tag_of, tags
-from naksha.versioning.writing import Written
+from naksha.versioning.version_refs import Ref, parse_ref
 
 __all__ = [
     "Action",

@@ -1,7 +1,7 @@
 """What a line has in it: which overlays, up to which transaction, by layers, merges and rebases.
 
 Two lines have in common what both have in them; the latest of that is the base of a merge between
-them (`naksha.versioning.merge_bases`). All of it is told by the records of the branches, so nobody
+them (`naksha.versioning.merges.bases`). All of it is told by the records of the branches, so nobody
 walks through the history.
 """
 
@@ -15,9 +15,9 @@ from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Reader, Storage, WriteSession
-from naksha.versioning.places import Line, Place, line_of_branch, line_on
+from naksha.versioning.lines import Line, Place, line_of_branch, line_on
 from naksha.versioning.records import MAIN_LAYERS, Branch, Epoch, everywhere, gone_branches
-from naksha.versioning.refs import MAIN_BRANCH
+from naksha.versioning.version_refs import MAIN_BRANCH
 
 Contents = dict[int, int]
 """By overlay, the last transaction of it that is in a line."""

@@ -10,9 +10,9 @@ from naksha.model.errors import InUse, InvalidArgument
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
-from naksha.versioning.bases import layers_below, pin_base, stand_on, unpin_base
-from naksha.versioning.conflicts import conflicts, end_conflict, give_up_conflict
-from naksha.versioning.places import Line, check_protectable, line_of, place_of
+from naksha.versioning.branch_bases import layers_below, pin_base, stand_on, unpin_base
+from naksha.versioning.lines import Line, check_protectable, line_of, place_of
+from naksha.versioning.merges.conflicts import conflicts, end_conflict, give_up_conflict
 from naksha.versioning.records import (
     GONE,
     REF,
@@ -32,7 +32,7 @@ from naksha.versioning.records import (
     plain,
     taken,
 )
-from naksha.versioning.refs import SOLVING, check_name
+from naksha.versioning.version_refs import SOLVING, check_name
 
 
 async def create_branch(

@@ -10,8 +10,8 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Spatial
 from naksha.model.transaction import Signal, Transaction
 from naksha.model.version import Version
-from naksha.spi.query_parts import boxes_of
-from naksha.versioning.places import Line
+from naksha.spi.support.query_parts import boxes_of
+from naksha.versioning.lines import Line
 
 MESSAGE: Final = "message"
 """The id of the message that is the commit message."""

@@ -22,10 +22,10 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
-from naksha.spi.merging import content_of
-from naksha.versioning.filters import ALL, split
-from naksha.versioning.forks import Fork, fork_of
-from naksha.versioning.places import Place
+from naksha.spi.support.write_merge import content_of
+from naksha.versioning.change_filters import ALL, split
+from naksha.versioning.fork_points import Fork, fork_of
+from naksha.versioning.lines import Place
 
 CHUNK: Final = 10_000
 """Features looked up at once."""

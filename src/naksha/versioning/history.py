@@ -13,8 +13,8 @@ from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.version import AtTxn
 from naksha.versioning.diff import CHUNK, check_readable, diff, lookup, states_of, visible
-from naksha.versioning.forks import fork_of
-from naksha.versioning.places import Place, at, line_of_branch, place_before
+from naksha.versioning.fork_points import fork_of
+from naksha.versioning.lines import Place, at, line_of_branch, place_before
 from naksha.versioning.records import Epoch
 
 

@@ -18,12 +18,18 @@ from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument
 from naksha.model.query import Intersects, Query, Spatial
 from naksha.model.transaction import MAIN_LOG, LogFilter
 from naksha.model.version import AtSeq
-from naksha.spi.query_parts import geometry_of
+from naksha.spi.support.query_parts import geometry_of
+from naksha.versioning.change_filters import ALL, split
 from naksha.versioning.changesets import Changeset, box_of, changeset_of
-from naksha.versioning.feed_parts import FeedFilter
-from naksha.versioning.feed_reading import CollectionFeed, TooMany, Touching, touched_in, touching
-from naksha.versioning.filters import ALL, split
-from naksha.versioning.places import Line, line_of_branch
+from naksha.versioning.feed.events import FeedFilter
+from naksha.versioning.feed.state_reader import (
+    CollectionFeed,
+    TooMany,
+    Touching,
+    touched_in,
+    touching,
+)
+from naksha.versioning.lines import Line, line_of_branch
 
 CHANGES_AT_ONCE: Final = 10_000
 """Changed features that are held in memory while a page of the log is tested."""

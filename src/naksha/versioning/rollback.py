@@ -11,13 +11,12 @@ from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import HEAD
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.attempts import settle
 from naksha.versioning.changesets import changeset_of
 from naksha.versioning.diff import Change, diff, lookup, names_in
-from naksha.versioning.places import Line, Place, at, place_before
+from naksha.versioning.lines import Line, Place, at, place_before
+from naksha.versioning.merges.threeway import merge_states
 from naksha.versioning.records import Signed, Undecided
-from naksha.versioning.threeway import merge_states
-from naksha.versioning.writing import (
+from naksha.versioning.state_writer import (
     WAIT_S,
     Plan,
     Write,
@@ -27,6 +26,7 @@ from naksha.versioning.writing import (
     write_plan,
     written_of,
 )
+from naksha.versioning.write_retry import settle
 
 
 async def rollback(

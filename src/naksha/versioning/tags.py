@@ -5,8 +5,8 @@ from __future__ import annotations
 from naksha.model.errors import Expired, NotFound
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.bases import stand_on
-from naksha.versioning.places import check_protectable, place_of, place_of_tag
+from naksha.versioning.branch_bases import stand_on
+from naksha.versioning.lines import check_protectable, place_of, place_of_tag
 from naksha.versioning.records import (
     REF,
     STORAGE,
@@ -20,7 +20,7 @@ from naksha.versioning.records import (
     plain,
     taken,
 )
-from naksha.versioning.refs import check_name
+from naksha.versioning.version_refs import check_name
 
 
 async def create_tag(

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from naksha.catalog.catalog import Catalog, Tuning
-from naksha.catalog.clock import MonotonicClock
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.cluster.nodes import LeaseTimes
 from naksha.catalog.entities import Edit, EntitiesCommit
 from naksha.catalog.maintenance import (
     AllRealms,
@@ -21,11 +22,10 @@ from naksha.catalog.maintenance import (
     Settings,
     TypeIdentifier,
 )
-from naksha.catalog.maintenance.checking import Consistency
-from naksha.catalog.maintenance.reading import RealmReader
-from naksha.catalog.maintenance.store import RealmCheck, check_store
-from naksha.catalog.maintenance.walking import index_of, log_down
-from naksha.catalog.nodes import LeaseTimes
+from naksha.catalog.maintenance.pointer_walk import index_of, log_down
+from naksha.catalog.maintenance.realm_reader import RealmReader
+from naksha.catalog.maintenance.store_check import RealmCheck, check_store
+from naksha.catalog.maintenance.verification import Consistency
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.realms import Realm, Status

@@ -11,13 +11,13 @@ import pytest
 from naksha.catalog.commits import ANCHOR_STEPS
 from naksha.catalog.entities import EntitiesCommit
 from naksha.catalog.index import Stripe
-from naksha.catalog.maintenance.checking import Consistency, PointerCheck, Problem
-from naksha.catalog.maintenance.reading import RealmReader
-from naksha.catalog.maintenance.store import repair_head, repair_log
-from naksha.catalog.maintenance.walking import index_of
+from naksha.catalog.maintenance.pointer_walk import index_of
+from naksha.catalog.maintenance.realm_reader import RealmReader
+from naksha.catalog.maintenance.store_check import repair_head, repair_log
+from naksha.catalog.maintenance.verification import Consistency, PointerCheck, Problem
 from naksha.catalog.objects import ObjectRef, encode
 from naksha.catalog.realms import Status
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import Conflict, PointerNotFound, StorageCorrupt, Unavailable
 from naksha.spi.catalog import ObjectKey, ObjectRow

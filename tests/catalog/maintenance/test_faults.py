@@ -12,10 +12,10 @@ import pytest
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.maintenance import Maintenance, Phase, Retention, RetentionRule
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Conflict, NakshaError, OutcomeUnknown, Retryable
-from naksha.testing.faulty_catalog import FaultyCatalog, random_faults
+from naksha.testing.catalog.faulty import FaultyCatalog, random_faults
 from tests.catalog.maintenance.support import GRACE, SHORT, Store
 
 

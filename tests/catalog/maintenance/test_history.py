@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from naksha.catalog.commit_log import CommitLog, Cursor
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.log import CommitLog, Cursor
 from naksha.catalog.maintenance import History, Horizon, Retention, RetentionRule
-from naksha.catalog.maintenance.history import read_history
-from naksha.catalog.maintenance.reading import RealmReader
+from naksha.catalog.maintenance.log_horizon import read_history
+from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.model import limits
 from naksha.model.errors import Expired, InvalidArgument, PointerNotFound, VersionNotFound
 from naksha.spi.catalog import PointerRow

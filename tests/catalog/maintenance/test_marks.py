@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naksha.catalog.maintenance.bloom import BloomFilter, mixed
-from naksha.catalog.maintenance.marks import MarkLimits, Marks
+from naksha.catalog.maintenance.mark_set import MarkLimits, Marks
 from naksha.model import limits
 
 IDS = st.integers(0, limits.INT8_MAX)

@@ -9,7 +9,7 @@ import pytest
 
 from naksha.catalog.maintenance import Phase, Settings
 from naksha.catalog.realms import Status
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import Conflict, NotFound, Unavailable
 from naksha.spi.catalog import Scanned

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from naksha.catalog.commit_log import CommitLog
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.log import CommitLog
 from naksha.catalog.maintenance import History
 from naksha.catalog.realms import Status
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.catalog.transfer import export_realm, import_realm
 from naksha.model import limits
 from tests.catalog.maintenance.support import GRACE, SHORT, Store

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from naksha.catalog.maintenance import Outcome, RealmIdentifier, Retention, RetentionRule, Settings
-from naksha.catalog.maintenance.reading import RealmReader
-from naksha.catalog.maintenance.sweeping import Pace
+from naksha.catalog.maintenance.realm_reader import RealmReader
+from naksha.catalog.maintenance.sweep import Pace
 from naksha.catalog.objects import Object, ObjectRef, UnknownValue, object_type
 from naksha.catalog.pointers import Pointer
 from naksha.catalog.realms import Status
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.spi.catalog import ObjectKey, ObjectRow, PointerRow
 from tests.catalog.maintenance.support import GRACE, SHORT, Store, Thing

@@ -8,11 +8,11 @@ from random import Random
 import msgspec
 import pytest
 
+from naksha.catalog.commit_log import CommitLog
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.log import CommitLog
 from naksha.catalog.maintenance import History
-from naksha.catalog.maintenance.history import read_history
-from naksha.catalog.maintenance.reading import RealmReader
+from naksha.catalog.maintenance.log_horizon import read_history
+from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.objects import Object, UnknownValue
 from naksha.catalog.realms import Status
 from naksha.catalog.transfer import export_realm, import_realm

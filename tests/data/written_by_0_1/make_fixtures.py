@@ -30,8 +30,8 @@ import naksha
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import MergeConflict
 from naksha.spi.opening import open_storage
-from naksha.testing.hub_server import HubServer
-from naksha.testing.postgres import PostgresCluster
+from naksha.testing.servers.hub_server import HubServer
+from naksha.testing.servers.postgres import PostgresCluster
 from naksha.versioning import Edits, Signed, import_history
 from tests.compatibility.answers import (
     Answers,

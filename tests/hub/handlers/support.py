@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from naksha.hub.context import Actor, Context
+from naksha.hub.auth.rights import all_rights
+from naksha.hub.config.objects import Connector, Extends, Space, StorageChoice, StorageObject
+from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.objects import Connector, Extends, Space, StorageChoice, StorageObject
-from naksha.hub.requests import (
+from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.requests import (
     CountFeatures,
     IfExists,
     IfNotExists,
@@ -15,9 +17,7 @@ from naksha.hub.requests import (
     ReadFeatures,
     WriteFeatures,
 )
-from naksha.hub.responses import Written
-from naksha.hub.rights import all_rights
-from naksha.hub.setting_up import DefaultStorage
+from naksha.hub.pipeline.responses import Written
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 

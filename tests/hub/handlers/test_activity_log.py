@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from naksha.hub.handlers.activity_log import LOG
-from naksha.hub.requests import DeleteFeatures
-from naksha.hub.version_requests import ReadChangesets
+from naksha.hub.pipeline.requests import DeleteFeatures
+from naksha.hub.pipeline.version_requests import ReadChangesets
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotImplementedHere, ReadOnly
 from naksha.model.query import Op, Query

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.handlers.layers import Layer, Stack
-from naksha.hub.requests import DeleteFeatures, IfExists
+from naksha.hub.handlers.views.layers import Layer, Stack
+from naksha.hub.pipeline.requests import DeleteFeatures, IfExists
 from naksha.model.errors import Conflict, Forbidden, InvalidArgument
 from naksha.model.query import Query
 from naksha.model.state import XYZ

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.handlers import storage_log
-from naksha.hub.requests import IfExists, Modification, WriteFeatures
-from naksha.hub.version_requests import MakeBranch, ReadChangesets
+from naksha.hub.handlers.stored import log
+from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.pipeline.version_requests import MakeBranch, ReadChangesets
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import Expired
 from naksha.model.query import Op, Query
@@ -43,7 +43,7 @@ async def test_what_changed_no_features_is_left_out(
     any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     hub = any_hub
-    monkeypatch.setattr(storage_log, "CHANGESETS_AT_ONCE", at_once)
+    monkeypatch.setattr(log, "CHANGESETS_AT_ONCE", at_once)
     await hub.space("roads", ("storage", {"collection": "roads"}))
     written = []
     for number in range(3):
@@ -88,7 +88,7 @@ async def test_what_a_filter_finds_is_held_in_memory_in_parts(
         written = await hub.realm.send("roads", write, CONTEXT)
         road = Query(where=PropertyTest(("properties", "kind"), Op.EQ, "road"))
         for at_once in (1, 2, 100):
-            monkeypatch.setattr(storage_log, "CHANGES_AT_ONCE", at_once)
+            monkeypatch.setattr(log, "CHANGES_AT_ONCE", at_once)
             asked = {"ref": f"{ref}:{base}..HEAD", "features": road}
             found = await ids_of(hub, **asked)
             assert sorted(id for _, ids in found for id in ids) == ["a", "b", "c"]

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import pytest
 
 from naksha.hub.handlers.source_id import PATH, implied, narrowed, source_tag
-from naksha.hub.requests import DeleteFeatures, IfExists, Request
-from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory, Revert
+from naksha.hub.pipeline.requests import DeleteFeatures, IfExists, Request
+from naksha.hub.pipeline.version_requests import ReadChangesets, ReadDiff, ReadHistory, Revert
 from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere, NotSupported
 from naksha.model.query import And, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest

@@ -6,8 +6,8 @@ import pytest
 
 from naksha.hub.handlers.transform import changed
 from naksha.hub.handlers.transformation import steps_of
-from naksha.hub.requests import GetStatistics, IfExists, ReadFeatures, Request
-from naksha.hub.version_requests import ReadChangesets, ReadDiff, ReadHistory
+from naksha.hub.pipeline.requests import GetStatistics, IfExists, ReadFeatures, Request
+from naksha.hub.pipeline.version_requests import ReadChangesets, ReadDiff, ReadHistory
 from naksha.model.errors import FeatureExists, InvalidArgument, NotImplementedHere, NotSupported
 from naksha.model.query import And, Not, Op, Or, Query
 from naksha.model.query import Test as PropertyTest

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.requests import DeleteFeatures, IfExists, IfNotExists
+from naksha.hub.pipeline.requests import DeleteFeatures, IfExists, IfNotExists
 from naksha.model.errors import Conflict, InvalidArgument, NotSupported
 from naksha.model.query import Query
 from tests.hub.handlers.support import CONTEXT, HubUnderTest, feature

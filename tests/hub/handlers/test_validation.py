@@ -7,8 +7,8 @@ import pytest
 from shapely.geometry import shape
 
 from naksha.hub.handlers.geometry_checks import GeometryRules, area_m2, length_m
-from naksha.hub.handlers.schemas import Schema
-from naksha.hub.requests import IfExists, IfNotExists
+from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported
 from tests.hub.handlers.support import Feature, HubUnderTest, feature

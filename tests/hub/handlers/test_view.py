@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.handlers.layers import SpaceLayer
-from naksha.hub.objects import Connector
-from naksha.hub.pipeline import Event
-from naksha.hub.requests import (
+from naksha.hub.config.objects import Connector
+from naksha.hub.handlers.views.layers import SpaceLayer
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import (
     DeleteFeatures,
     GetVersion,
     IfExists,
@@ -334,7 +334,7 @@ class TestPages:
     async def test_many_chunks(self, hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is larger than a chunk is read, masked and counted chunk by chunk."""
         monkeypatch.setattr(limits, "READ_CHUNK_FEATURES", 4)
-        monkeypatch.setattr("naksha.hub.handlers.layers.READ_CHUNK_FEATURES", 4)
+        monkeypatch.setattr("naksha.hub.handlers.views.layers.READ_CHUNK_FEATURES", 4)
         await two_layers(hub)
         ids = [f"{n:03}" for n in range(40)]
         await hub.put("base", *(feature(id, n=1) for id in ids))

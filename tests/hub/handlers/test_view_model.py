@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naksha.hub.requests import IfExists
+from naksha.hub.pipeline.requests import IfExists
 from naksha.model.query import And, Not, Op, Or, Predicate, Query, States
 from naksha.model.query import Test as PropertyTest
-from naksha.testing.brute_force import holds
+from naksha.testing.models.brute_force import holds
 from tests.hub.handlers.support import HubUnderTest, feature, open_hub
 
 IDS = tuple("abcdefg")
@@ -179,7 +179,7 @@ def test_views_show_what_the_model_shows(
     runner, one = player
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("naksha.model.limits.READ_CHUNK_FEATURES", CHUNK)
-        patch.setattr("naksha.hub.handlers.layers.READ_CHUNK_FEATURES", CHUNK)
+        patch.setattr("naksha.hub.handlers.views.layers.READ_CHUNK_FEATURES", CHUNK)
         runner.run(play(one, edits, where, ids, size))
 
 

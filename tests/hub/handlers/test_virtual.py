@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import shapely
 
-from naksha.hub.context import Context
-from naksha.hub.objects import Space
-from naksha.hub.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
-from naksha.hub.space_changes import create_space, remove_space
+from naksha.hub.config.objects import Space
+from naksha.hub.config.space_changes import create_space, remove_space
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.model.errors import (
     FeatureNotFound,
     Forbidden,

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from naksha.hub.pipeline import Event, Handler, Setup
-from naksha.hub.requests import CountFeatures, DeleteFeatures, ReadFeatures, WriteFeatures
-from naksha.hub.responses import Count, Features, Written
+from naksha.hub.pipeline.pipeline import Event, Handler, Setup
+from naksha.hub.pipeline.requests import CountFeatures, DeleteFeatures, ReadFeatures, WriteFeatures
+from naksha.hub.pipeline.responses import Count, Features, Written
 from naksha.model.errors import Forbidden, InvalidArgument, NakshaError
 from naksha.model.query import Query
 from naksha.model.state import State

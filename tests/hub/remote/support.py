@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from naksha.hub import registered
-from naksha.testing._private_server import free_port
+from naksha.hub.pipeline import handler_registry
+from naksha.testing.servers._private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 ENTRY_POINTS = """\
@@ -32,8 +32,8 @@ def install(directory: Path, entry_points: str = ENTRY_POINTS) -> Path:
 
 def forget_handlers() -> None:
     """Look for handlers anew: some were installed, or are gone."""
-    registered._known.cache_clear()
-    registered.handler_class.cache_clear()
+    handler_registry._known.cache_clear()
+    handler_registry.handler_class.cache_clear()
 
 
 @contextmanager

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.hub.context import Actor, Context
+from naksha.hub.auth.rights import parse_rights
+from naksha.hub.config.objects import Connector as ConnectorObject
+from naksha.hub.config.objects import Space
+from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.objects import Connector as ConnectorObject
-from naksha.hub.objects import Space
-from naksha.hub.requests import CountFeatures, IfExists, IfNotExists, ReadFeatures
-from naksha.hub.rights import parse_rights
-from naksha.hub.setting_up import DefaultStorage
-from naksha.hub.wire import PROTOCOL, WireEvent
+from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.requests import CountFeatures, IfExists, IfNotExists, ReadFeatures
+from naksha.hub.remote.wire import PROTOCOL, WireEvent
 from naksha.model.errors import (
     FeatureNotFound,
     Forbidden,

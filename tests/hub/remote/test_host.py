@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.hub.objects import Connector, Space
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.remote import RemoteHost, load_handler, main
-from naksha.hub.requests import CountFeatures
-from naksha.hub.responses import Count
-from naksha.hub.signing import check_signature, signature
-from naksha.hub.wire import WireEvent, encode_request
+from naksha.hub.config.objects import Connector, Space
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import CountFeatures
+from naksha.hub.pipeline.responses import Count
+from naksha.hub.remote.program import RemoteHost, load_handler, main
+from naksha.hub.remote.signatures import check_signature, signature
+from naksha.hub.remote.wire import WireEvent, encode_request
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, Unauthorized
 

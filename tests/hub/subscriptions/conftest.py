@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from naksha.hub import registered
+from naksha.hub.pipeline import handler_registry
 from naksha.testing.fixtures import DatabaseFactory
 from tests.hub.remote.support import install
 from tests.hub.subscriptions.handlers import Chosen
@@ -54,5 +54,5 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Cho
 
 
 def _forget_handlers() -> None:
-    registered._known.cache_clear()
-    registered.handler_class.cache_clear()
+    handler_registry._known.cache_clear()
+    handler_registry.handler_class.cache_clear()

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-from naksha.hub.pipeline import Event, Setup
+from naksha.hub.pipeline.pipeline import Event, Setup
 
 
 async def _takes(_: Event) -> None:

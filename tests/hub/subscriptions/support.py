@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from naksha.hub.config.objects import Connector
+from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.leasing import lease_times
-from naksha.hub.objects import Connector
-from naksha.hub.setting_up import DefaultStorage
-from naksha.hub.subscription_objects import Subscription
+from naksha.hub.leases import lease_times
 from naksha.hub.subscriptions.changes import create_subscription, status_of
+from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.service import SubscriptionService, delivering
 from tests.hub.handlers.support import ACTOR, HubUnderTest
 

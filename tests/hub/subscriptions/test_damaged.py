@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.objects import StorageObject
+from naksha.hub.config.objects import StorageObject
 from naksha.model.damage import DAMAGED
 from tests.damage import damage
 from tests.hub.handlers.support import feature

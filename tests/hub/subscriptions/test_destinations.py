@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.hub.fences import Fence
-from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.subscriptions.delivery_fence import Fence
 from naksha.model.errors import Fenced
 from tests.hub.handlers.support import CONTEXT, feature
 from tests.hub.remote.support import hosted

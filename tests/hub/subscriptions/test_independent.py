@@ -11,19 +11,20 @@ import msgspec
 import pytest
 
 from naksha.catalog.catalog import Tuning
-from naksha.hub import leasing, remotes
+from naksha.hub import leases
+from naksha.hub.config.objects import Connector, StorageObject
 from naksha.hub.hub import RealmHub
-from naksha.hub.objects import Connector, StorageObject
-from naksha.hub.pipeline import Event
-from naksha.hub.storage_changes import replace_storage
-from naksha.hub.subscriptions import leftovers
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.remote import client
+from naksha.hub.storages.changes import replace_storage
+from naksha.hub.subscriptions import cleanup
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
-from naksha.hub.subscriptions.leftovers import Leftover
+from naksha.hub.subscriptions.cleanup import Leftover
 from naksha.hub.subscriptions.progress import Progress, ProgressTable
 from naksha.model import limits
 from naksha.spi.clock import boot_seconds
-from naksha.testing._private_server import free_port
 from naksha.testing.fixtures import DatabaseFactory
+from naksha.testing.servers._private_server import free_port
 from tests.hub.handlers.support import ACTOR, feature
 from tests.hub.subscriptions.handlers import Chosen
 from tests.hub.subscriptions.receiver import Delivery, a_receiver
@@ -136,9 +137,9 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
 ) -> None:
     """It wakes up with a connection, and another instance has the subscription by then."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
-    slept, connect = [0.0], remotes._Looking.connect_tcp
+    slept, connect = [0.0], client._Looking.connect_tcp
     seconds = boot_seconds
-    monkeypatch.setattr(leasing, "boot_seconds", lambda: seconds() + slept[0])
+    monkeypatch.setattr(leases, "boot_seconds", lambda: seconds() + slept[0])
     with a_receiver() as receiver:
         storage = f"file:{tmp_path}/{{realm}}.naksha"
         async with a_delivering_hub(storage, tmp_path, remote_handlers=[receiver.url]) as hub:
@@ -161,7 +162,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
                     await table.change(found.progress_id, taken)
                 return connected
 
-            monkeypatch.setattr(remotes._Looking, "connect_tcp", stops)
+            monkeypatch.setattr(client._Looking, "connect_tcp", stops)
             await hub.put("roads", feature("a"))
             await hub.caught_up(found)
             assert [one.term for one in receiver.taken] == [terms[-1] + 2]
@@ -210,7 +211,7 @@ async def test_what_a_removed_one_has_left_in_a_storage_that_does_not_answer(
     await hub.space("roads")
     await hub.subscribe("removed", **OF_ROADS)
     await remove_subscription(hub.realm, "removed", ACTOR)
-    monkeypatch.setattr(leftovers, "clear", hangs)
+    monkeypatch.setattr(cleanup, "clear", hangs)
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_LEFTOVER_SECONDS", 0)
     await has_begun.wait()
     found = await hub.subscribe("s", **OF_ROADS)

@@ -10,9 +10,9 @@ import pytest
 
 from naksha.catalog.catalog import Tuning
 from naksha.catalog.maintenance import Maintenance, Outcome, RealmReport, Run
-from naksha.catalog.maintenance.sweeping import Sweep
+from naksha.catalog.maintenance.sweep import Sweep
 from naksha.catalog.realms import Status
-from naksha.hub.purging import HubRealms
+from naksha.hub.maintenance.realm_purge import HubRealms
 from naksha.hub.subscriptions.changes import remove_subscription
 from naksha.model.errors import Unavailable
 from naksha.model.version import AtSeq

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.keys import KeyFile, read_signing_key
-from naksha.hub.rights import Right
-from naksha.hub.tokens import mint
+from naksha.hub.auth.keys import KeyFile, read_signing_key
+from naksha.hub.auth.rights import Right
+from naksha.hub.auth.tokens import mint
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import naksha
 
 EVERYTHING: dict[str, Any] = {"naksha": {right.value: [{}] for right in Right}}

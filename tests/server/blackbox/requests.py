@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from naksha.server.app import create_app
-from naksha.server.settings import Settings
+from naksha.server.process.settings import Settings
 from tests.server.towns import collection, point
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 from tests.server.blackbox.conftest import Minter
 from tests.server.towns import collection, ids_of, point
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.hub_server import HubServer
-from tests.server.raw import connected, rest
+from naksha.testing.servers.hub_server import HubServer
+from tests.server.raw_connection import connected, rest
 from tests.server.towns import collection, point
 
 NASTY = {

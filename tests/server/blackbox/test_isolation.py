@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from naksha.hub.keys import KeyFile, read_signing_key
-from naksha.hub.tokens import mint
-from naksha.testing.hub_server import HubServer
+from naksha.hub.auth.keys import KeyFile, read_signing_key
+from naksha.hub.auth.tokens import mint
+from naksha.testing.servers.hub_server import HubServer
 from tests.server.blackbox.conftest import EVERYTHING, OTHER_REALM, Minter
 from tests.server.blackbox.requests import ASKED, MINE, OPEN, OPERATIONS, Ask, covered
 from tests.server.towns import collection, point

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.hub_server import HubServer
-from tests.server.raw import connected, rest
+from naksha.testing.servers.hub_server import HubServer
+from tests.server.raw_connection import connected, rest
 from tests.server.towns import point
 
 BODY = json.dumps(point("sent", 1, 1)).encode()

@@ -16,8 +16,8 @@ from schemathesis.checks import CHECKS
 from schemathesis.generation import GenerationMode
 
 from naksha.server.app import create_app
-from naksha.server.settings import Settings
-from naksha.testing.hub_server import HubServer
+from naksha.server.process.settings import Settings
+from naksha.testing.servers.hub_server import HubServer
 from tests.server.towns import collection, point
 
 CHECKED = [

@@ -16,7 +16,7 @@ from xyzspaces.datasets import get_chicago_parks_data, get_countries_data
 from xyzspaces.exceptions import ApiError
 from xyzspaces.spaces import Space
 
-from naksha.testing.hub_server import HubServer
+from naksha.testing.servers.hub_server import HubServer
 from tests.server.blackbox.conftest import Minter
 
 # The package leaves files open, and gives text to a parser of bytes.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from naksha.spark.opened import close_all
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import close_all
+from naksha.spark.source.options import Place
 from naksha.testing.fixtures import DatabaseFactory
 from tests.installed import make_installed
 from tests.spark.jobs.town import Town

@@ -12,7 +12,7 @@ import naksha
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.options import Place
+from naksha.spark.source.options import Place
 
 Feature = dict[str, Any]
 

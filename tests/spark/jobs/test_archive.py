@@ -26,7 +26,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query
 from naksha.model.version import AtSeq, Version
-from naksha.spark.archives import (
+from naksha.spark.archive.archive import (
     KEPT,
     MANIFEST,
     UNFINISHED,
@@ -36,11 +36,11 @@ from naksha.spark.archives import (
     write_manifest,
 )
 from naksha.spark.jobs.archive import Archive, Archived, archive
+from naksha.spark.jobs.collection_tables import table
 from naksha.spark.jobs.frame import Progress, Silent
-from naksha.spark.jobs.reading import table
 from naksha.spark.jobs.verify import Verify, verify
-from naksha.spark.opened import close_all, opened
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import close_all, opened
+from naksha.spark.source.options import Place
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.fixtures import DatabaseFactory

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled, Conflict, Expired, InvalidArgument
-from naksha.spark.archives import MANIFEST, UNFINISHED, Manifest, new_name, write_manifest
+from naksha.spark.archive.archive import MANIFEST, UNFINISHED, Manifest, new_name, write_manifest
 from naksha.spark.jobs.frame import Silent
 from tests.spark.jobs.test_archive import EDITS, LATER, archived, content, found, imported
 

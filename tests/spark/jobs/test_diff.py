@@ -26,15 +26,15 @@ from naksha.spark.jobs.export import Export, export
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded, Mapping
-from naksha.spark.jobs.publishing import REPORT, Output
+from naksha.spark.jobs.publish_directory import REPORT, Output
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
-from naksha.testing.json_values import same
-from naksha.testing.suite_support import SUITE_CHECKS_OFF
+from naksha.testing.models.json_values import same
+from naksha.testing.storage.suite_support import SUITE_CHECKS_OFF
 from naksha.versioning import diff as versioned_diff
 from naksha.versioning.diff import Action, Change
-from naksha.versioning.places import place_of
-from naksha.versioning.refs import MAIN_BRANCH as MAIN
+from naksha.versioning.lines import place_of
+from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.spark.jobs.town import Town, point
 
 IDS = [f"f{n}" for n in range(12)]

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled, Conflict, InvalidArgument
-from naksha.model.quadkey import QRID_DIGITS
+from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
@@ -28,10 +28,10 @@ from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.geoparquet import BBOX, BOX, GeoParquetFile, Properties
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load
-from naksha.spark.jobs.publishing import check_output, published
-from naksha.spark.jobs.typed import Kind, one_kind
+from naksha.spark.jobs.publish_directory import check_output, published
+from naksha.spark.jobs.typed_columns import Kind, one_kind
 from naksha.spi.staging import WriteMode
-from naksha.testing.json_values import same
+from naksha.testing.models.json_values import same
 from tests.spark.jobs.geoparquet_rules import check_file, check_metadata
 from tests.spark.jobs.town import Town, point, scattered
 

@@ -18,8 +18,8 @@ from naksha.model.query import Query
 from naksha.spark.jobs.frame import Progress, Silent
 from naksha.spark.jobs.load import JOB, load
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.opened import close_all, opened
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import close_all, opened
+from naksha.spark.source.options import Place
 from naksha.spi.storage import Storage
 
 

@@ -22,7 +22,7 @@ from naksha.spark.jobs.frame import AnyJob, Silent, Spec
 from naksha.spark.jobs.load import JOB as LOAD
 from naksha.spark.jobs.load import _check_all_told
 from naksha.spark.jobs.loading import geojson
-from naksha.spark.jobs.loading.checking import REJECTED, Checked, Checker, keep_rejected
+from naksha.spark.jobs.loading.check import REJECTED, Checked, Checker, keep_rejected
 from naksha.spark.jobs.loading.files import files_of
 from naksha.spark.jobs.loading.geojson import RECORDS
 from naksha.spark.jobs.loading.records import records_of

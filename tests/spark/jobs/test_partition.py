@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.quadkey import QRID_DIGITS
+from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.spark.jobs.cells import CellFinder, cells_of, settle
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.partition import Partition, Partitioned, partition
-from naksha.spark.jobs.publishing import Output
+from naksha.spark.jobs.publish_directory import Output
 from naksha.spi.partitioning import decode_partitioning
 from naksha.spi.partitioning import partition as partition_by_cell
 from tests.spark.jobs.town import Town, point, scattered

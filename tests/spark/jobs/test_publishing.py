@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from naksha.model.errors import Cancelled, Conflict
 from naksha.spark.jobs import diff, export, partition, verify
 from naksha.spark.jobs.frame import AnyJob, Silent
-from naksha.spark.jobs.publishing import check_output, made_before, published, tell
+from naksha.spark.jobs.publish_directory import check_output, made_before, published, tell
 from tests.spark.jobs.town import Town, point
 
 
@@ -83,7 +83,7 @@ def test_a_directory_of_others_is_no_result(tmp_path: Path) -> None:
 WRITES = """
 import sys, time
 from pathlib import Path
-from naksha.spark.jobs.publishing import published
+from naksha.spark.jobs.publish_directory import published
 with published(Path(sys.argv[1]), overwrite=False) as work:
     (work / "half").touch()
     print("writing", flush=True)

@@ -21,17 +21,17 @@ from pyspark.sql import SparkSession
 from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import StorageCorrupt
-from naksha.model.outcomes import outward
 from naksha.model.query import Query, States, id_hash
+from naksha.model.status_codes import outward
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.invariants import READ, Invariant, Line, looked_at
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
-from naksha.spark.options import Place
+from naksha.spark.source.options import Place
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage, WriteSession
 from naksha.sqlite import SqliteStorage
 from naksha.versioning import Policy, Signed, branches, rebase
-from naksha.versioning.refs import MAIN_BRANCH as MAIN
+from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.cli.command import naksha as naksha_command
 from tests.spark.jobs.town import Town, point
 

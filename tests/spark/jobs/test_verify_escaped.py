@@ -6,8 +6,8 @@ import asyncpg
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import StorageCorrupt
-from naksha.model.outcomes import outward
 from naksha.model.query import id_hash
+from naksha.model.status_codes import outward
 from naksha.spark.jobs.frame import Silent
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
 from tests.spark.jobs.town import Town, point

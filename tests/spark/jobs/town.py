@@ -10,11 +10,11 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spark.opened import opened
-from naksha.spark.options import Place
+from naksha.spark.runtime.storage_cache import opened
+from naksha.spark.source.options import Place
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning import Signed, create_branch, open_branch
-from naksha.versioning.refs import MAIN_BRANCH as MAIN
+from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 
 T = TypeVar("T")
 APP = "test-app"

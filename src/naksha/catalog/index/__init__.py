@@ -18,7 +18,7 @@ from naksha.catalog.index.container import (
 )
 from naksha.catalog.index.index import Index, Saved
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.loading import FetchMany
+from naksha.catalog.index.page_loader import FetchMany
 
 __all__ = [
     "EMPTY_CONTAINER",

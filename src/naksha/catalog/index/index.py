@@ -13,11 +13,11 @@ from naksha.catalog.index.container import (
     Stripe,
 )
 from naksha.catalog.index.directory import Directory
-from naksha.catalog.index.editing import Change, changed
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.loading import FetchMany, PageLoader
 from naksha.catalog.index.page import EMPTY, MISSING, Missing, Page
-from naksha.catalog.index.spilling import NewId, spill
+from naksha.catalog.index.page_edit import Change, changed
+from naksha.catalog.index.page_loader import FetchMany, PageLoader
+from naksha.catalog.index.spill import NewId, spill
 from naksha.catalog.objects import Object, ObjectRef
 from naksha.model import limits as model_limits
 from naksha.model.errors import InvalidArgument

@@ -1,8 +1,8 @@
 """Maintenance of the catalog: what nobody needs any more is deleted, and that nothing else is
 missing can be proved."""
 
-from naksha.catalog.maintenance.history import History, HistoryState, Horizon, Pin
-from naksha.catalog.maintenance.identifiers import AllRealms, RealmIdentifier, TypeIdentifier
+from naksha.catalog.maintenance.log_horizon import History, HistoryState, Horizon, Pin
+from naksha.catalog.maintenance.retained_ids import AllRealms, RealmIdentifier, TypeIdentifier
 from naksha.catalog.maintenance.retention import Retention, RetentionRule
 from naksha.catalog.maintenance.runs import Counts, Outcome, Phase, RealmReport, Run, RunReport
 from naksha.catalog.maintenance.service import Maintenance, Settings

@@ -25,23 +25,23 @@ from typing import Final, Protocol
 
 import msgspec
 
-from naksha.catalog.maintenance.history import History, HistoryState, read_history
-from naksha.catalog.maintenance.identifiers import (
+from naksha.catalog.cluster.nodes import Node
+from naksha.catalog.maintenance.log_horizon import History, HistoryState, read_history
+from naksha.catalog.maintenance.mark import MarkTimes, RealmMarker
+from naksha.catalog.maintenance.mark_set import MarkLimits, Marks
+from naksha.catalog.maintenance.realm_reader import RealmReader
+from naksha.catalog.maintenance.retained_ids import (
     ClaimedRealm,
     Identifiers,
     RealmIdentifier,
     TypeIdentifier,
 )
-from naksha.catalog.maintenance.marking import MarkTimes, RealmMarker
-from naksha.catalog.maintenance.marks import MarkLimits, Marks
-from naksha.catalog.maintenance.reading import RealmReader
 from naksha.catalog.maintenance.runs import Outcome, Phase, RealmReport, Run, RunReport, Runs
-from naksha.catalog.maintenance.store import RealmCheck, check_store
-from naksha.catalog.maintenance.sweeping import Pace, Sweep, SweepPlan
-from naksha.catalog.nodes import Node
+from naksha.catalog.maintenance.store_check import RealmCheck, check_store
+from naksha.catalog.maintenance.sweep import Pace, Sweep, SweepPlan
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.realms import Realm, Realms, Status
-from naksha.catalog.system import SYSTEM_REALM
+from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import (
     Conflict,

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import CountFeatures, FindStorages, GetVersion, ReadFeatures
-from naksha.hub.responses import Features
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import CountFeatures, FindStorages, GetVersion, ReadFeatures
+from naksha.hub.pipeline.responses import Features
 from naksha.model.errors import InvalidArgument, NotImplementedHere, ReadOnly
 from naksha.model.limits import LOG_CHUNK_STATES
 from naksha.model.merge import json_patch

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.objects import Space
-from naksha.hub.pipeline import Event
-from naksha.hub.requests import ReadFeatures
-from naksha.hub.resources import Resource
-from naksha.hub.responses import Features, Written
-from naksha.hub.rights import FEATURE_RIGHTS, Right, Rights, Scope, forbidden
-from naksha.hub.scoping import Guard, marks_in, marks_of, predicate_of
+from naksha.hub.auth.resources import Resource
+from naksha.hub.auth.rights import FEATURE_RIGHTS, Right, Rights, Scope, forbidden
+from naksha.hub.auth.row_rights import Guard, marks_in, marks_of, predicate_of
+from naksha.hub.config.objects import Space
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import ReadFeatures
+from naksha.hub.pipeline.responses import Features, Written
 from naksha.model.errors import Conflict, Forbidden, Inactive
 from naksha.model.state import State
 

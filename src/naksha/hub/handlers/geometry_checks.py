@@ -20,8 +20,8 @@ import numpy.typing as npt
 import shapely
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.geometry import encode_geometries
-from naksha.model.geometry_rules import COLLECTION, COUNTS_MIN
+from naksha.model.geo.geometry import encode_geometries
+from naksha.model.geo.geometry_rules import COLLECTION, COUNTS_MIN
 
 EARTH_RADIUS_M: Final = 6_371_008.8
 _TYPES: Final = frozenset({*COUNTS_MIN, COLLECTION})

@@ -18,9 +18,9 @@ from typing import IO, Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.delivering import DeliverChanges
-from naksha.hub.fences import Fence
-from naksha.hub.pipeline import Event, Setup
+from naksha.hub.feed.delivery_requests import DeliverChanges
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.subscriptions.delivery_fence import Fence
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 

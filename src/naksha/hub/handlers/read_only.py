@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from naksha.hub.pipeline import Event, Setup
+from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.model.errors import ReadOnly
 
 

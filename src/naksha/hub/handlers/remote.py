@@ -4,7 +4,8 @@
      "timeout": 30, "connectTimeout": 5,            seconds
      "secret": "…"}                                 events are signed with it; it is never shown
 
-Whatever else is in the properties is for the handler. How it answers is told in `naksha.hub.wire`;
+Whatever else is in the properties is for the handler. How it answers is told in
+`naksha.hub.remote.wire`;
 `naksha.hub.remote` hosts handlers that need not know. The token of whoever asks stays here.
 """
 
@@ -16,12 +17,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.calls import Caller
-from naksha.hub.delivering import DeliverChanges
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.remotes import Broken, Slow, Unreached
-from naksha.hub.requests import Request
-from naksha.hub.wire import (
+from naksha.hub.feed.delivery_requests import DeliverChanges
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import Request
+from naksha.hub.remote.call_options import Caller
+from naksha.hub.remote.client import Broken, Slow, Unreached
+from naksha.hub.remote.wire import (
     Reply,
     Sent,
     WireEvent,

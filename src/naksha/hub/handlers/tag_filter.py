@@ -17,21 +17,21 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from naksha.hub.handlers.heads import (
+from naksha.hub.handlers.head_writes import (
     Heads,
     check_merges,
     is_patch,
     with_wholes,
     write_over_heads,
 )
-from naksha.hub.handlers.passing import Feature, with_features, with_query
-from naksha.hub.handlers.seen import seen_only
+from naksha.hub.handlers.passthrough import Feature, with_features, with_query
+from naksha.hub.handlers.visible_changes import seen_only
 from naksha.hub.handlers.write_parts import Order, namespace_of, with_ids, with_lock
-from naksha.hub.json_paths import JsonPath
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import IfExists, Modification, WriteFeatures
-from naksha.hub.responses import Written
-from naksha.hub.writing.namespaces import without_namespace
+from naksha.hub.pipeline.json_path import JsonPath
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Written
+from naksha.hub.write.namespaces import without_namespace
 from naksha.model import limits
 from naksha.model.errors import Conflict, InvalidArgument
 from naksha.model.query import Query

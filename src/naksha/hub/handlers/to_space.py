@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.delivering import Changes, DeliverChanges
-from naksha.hub.fences import Fence
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.references import Reference
-from naksha.hub.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.config.references import Reference
+from naksha.hub.feed.delivery_requests import Changes, DeliverChanges
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.subscriptions.delivery_fence import Fence
 from naksha.model.damage import decode_feature
 from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.handlers.heads import Heads, is_patch, with_wholes, write_over_heads
-from naksha.hub.handlers.passing import Feature, with_features, with_query, with_states
+from naksha.hub.handlers.head_writes import Heads, is_patch, with_wholes, write_over_heads
+from naksha.hub.handlers.passthrough import Feature, with_features, with_query, with_states
 from naksha.hub.handlers.transformation import Step, Unconvertible, steps_of, stored_path
 from naksha.hub.handlers.write_parts import with_ids
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import (
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import (
     CountFeatures,
     DeleteFeatures,
     FindStorages,
@@ -29,7 +29,7 @@ from naksha.hub.requests import (
     ReadFeatures,
     WriteFeatures,
 )
-from naksha.hub.responses import Features, Written
+from naksha.hub.pipeline.responses import Features, Written
 from naksha.model.errors import Conflict, InvalidArgument, NotImplementedHere
 from naksha.model.features import generate_ids
 from naksha.model.query import And, Not, Or, Predicate, Query

@@ -18,19 +18,19 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
-from naksha.hub.collections import Stored
-from naksha.hub.handlers import layered_reads
-from naksha.hub.handlers.layers import Layer, SpaceLayer, Stack
+from naksha.hub.config.objects import Space
+from naksha.hub.config.references import Reference
+from naksha.hub.config.space_collections import Stored
 from naksha.hub.handlers.paths import path_of
-from naksha.hub.handlers.splitting import Heads, TypePlan, Types, carry_out, part_of
-from naksha.hub.handlers.storage import ANSWERS, StorageHandler
-from naksha.hub.handlers.view import check_version, is_head
-from naksha.hub.handlers.view_pins import storages_of
+from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
+from naksha.hub.handlers.views import layered_reads
+from naksha.hub.handlers.views.layers import Layer, SpaceLayer, Stack
+from naksha.hub.handlers.views.pins import storages_of
+from naksha.hub.handlers.views.view import check_version, is_head
 from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
-from naksha.hub.objects import Space
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.references import Reference
-from naksha.hub.requests import (
+from naksha.hub.handlers.write_split import Heads, TypePlan, Types, carry_out, part_of
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import (
     CountFeatures,
     DeleteFeatures,
     FindStorages,
@@ -39,9 +39,9 @@ from naksha.hub.requests import (
     Request,
     WriteFeatures,
 )
-from naksha.hub.responses import Count, Features, Whereabouts, Written
-from naksha.hub.writing import is_news, published, write_in
-from naksha.hub.writing.permits import Permits
+from naksha.hub.pipeline.responses import Count, Features, Whereabouts, Written
+from naksha.hub.write import is_news, published, write_in
+from naksha.hub.write.guards import Permits
 from naksha.model import limits
 from naksha.model.errors import (
     CollectionNotFound,

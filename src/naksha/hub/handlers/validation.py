@@ -19,17 +19,17 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
-from naksha.hub.handlers.heads import Heads, check_merges, with_wholes, write_over_heads
-from naksha.hub.handlers.passing import Feature
-from naksha.hub.handlers.schemas import Schema
+from naksha.hub.handlers.head_writes import Heads, check_merges, with_wholes, write_over_heads
+from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.handlers.passthrough import Feature
 from naksha.hub.handlers.write_parts import Order, with_ids
-from naksha.hub.pipeline import Event, Setup
-from naksha.hub.requests import IfExists, Modification, WriteFeatures
-from naksha.hub.responses import Failure, Written
-from naksha.hub.writing.namespaces import without_namespace
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Failure, Written
+from naksha.hub.write.namespaces import without_namespace
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.problems import readable_id
+from naksha.model.feature_problems import readable_id
 
 REJECT: Final = "reject"
 REPORT: Final = "report"

@@ -5,7 +5,8 @@
      "timeout": 30, "connectTimeout": 5}            seconds
 
 Whoever answers with the status 200 has taken them. `Naksha-Signature` is as in
-`naksha.hub.signing`; `Naksha-Delivery` is `<subscription> <life> <term> <version> <part>`: who
+`naksha.hub.remote.signatures`; `Naksha-Delivery` is `<subscription> <life> <term> <version>
+<part>`: who
 refuses a term that is less than the last one, and skips what is not beyond the last version and
 part, gets everything exactly once.
 """
@@ -14,10 +15,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from naksha.hub.calls import Caller
-from naksha.hub.delivering import DeliverChanges
-from naksha.hub.fences import Fence
-from naksha.hub.pipeline import Event, Setup
+from naksha.hub.feed.delivery_requests import DeliverChanges
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.remote.call_options import Caller
+from naksha.hub.subscriptions.delivery_fence import Fence
 from naksha.model.errors import RemoteFailed
 
 HEADER: Final = "Naksha-Delivery"

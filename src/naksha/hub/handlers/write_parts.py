@@ -9,18 +9,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from naksha.hub.requests import (
+from naksha.hub.pipeline.requests import (
     IfExists,
     IfNotExists,
     Modification,
     WriteFeatures,
 )
-from naksha.hub.responses import Deleted, Failure, Features, Notice, Written
-from naksha.hub.writing.failures import failure_of
+from naksha.hub.pipeline.responses import Deleted, Failure, Features, Notice, Written
+from naksha.hub.write.failures import failure_of
 from naksha.model import limits
 from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, NakshaError
+from naksha.model.feature_problems import readable_id
 from naksha.model.features import generate_ids
-from naksha.model.problems import readable_id
 from naksha.model.state import XYZ, State
 
 LOCKS: Final = ("uuid", "version")

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from naksha.catalog.entities import Edit, Entities, Snapshot
-from naksha.hub.context import Actor
+from naksha.hub.config.change_rights import check_lists, check_removed, check_seen, is_seen
+from naksha.hub.config.objects import key_of
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
@@ -32,8 +33,7 @@ from naksha.hub.jobs.targets import (
     target_of,
     whole_spec,
 )
-from naksha.hub.objects import key_of
-from naksha.hub.permissions import check_lists, check_removed, check_seen, is_seen
+from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
 from naksha.model.errors import (
     Busy,

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from naksha.hub.handlers.schemas import Schema
+from naksha.hub.handlers.json_schema import Schema
 from naksha.model.errors import InvalidArgument, NotSupported
-from naksha.spi.job_process import described_jobs
-from naksha.spi.jobs import JobKind
+from naksha.spi.jobs.messages import JobKind
+from naksha.spi.jobs.process import described_jobs
 
 FILLED: Final = ("job", "place", "collection", "info", "app_id", "author", "job_id")
 """What a client does not say in `spec`: the hub knows it."""

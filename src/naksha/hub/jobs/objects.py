@@ -13,15 +13,15 @@ import msgspec
 
 from naksha.catalog.objects import Object, object_type
 from naksha.catalog.persistence import Persistence
-from naksha.hub import resources
-from naksha.hub.leasing import Leased, LeasedTable, read_objects
-from naksha.hub.objects import HubObject, check_object_id
-from naksha.hub.resources import Resource
-from naksha.hub.rights import Right
+from naksha.hub.auth import resources
+from naksha.hub.auth.resources import Resource
+from naksha.hub.auth.rights import Right
+from naksha.hub.config.objects import HubObject, check_object_id
+from naksha.hub.leases import Leased, LeasedTable, read_objects
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.model.names import check_collection_id
-from naksha.spi.jobs import Failed
+from naksha.model.identity.names import check_collection_id
+from naksha.spi.jobs.messages import Failed
 
 JOBS: Final = "jobs"
 """The pointer."""

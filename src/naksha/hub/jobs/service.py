@@ -10,20 +10,20 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.nodes import LeaseTimes
+from naksha.catalog.cluster.nodes import LeaseTimes
 from naksha.catalog.objects import Object
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.changes import drop_job, snapshot_of
 from naksha.hub.jobs.objects import JobObject, JobState, JobTable, LogLine, State, add_to_log
-from naksha.hub.jobs.running import Runner, Running
+from naksha.hub.jobs.runner import Runner, Running
 from naksha.hub.jobs.targets import WRITE, target_of
-from naksha.hub.leasing import TIMES, Holding, Lost, Watch, take
-from naksha.hub.looking import Looker
+from naksha.hub.leases import TIMES, Holding, Lost, Watch, take
+from naksha.hub.scheduler import Looker
 from naksha.model import limits
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, OutcomeUnknown
-from naksha.spi.cancelling import check_cancelled
-from naksha.spi.jobs import Done, Failed
+from naksha.spi.jobs.messages import Done, Failed
 from naksha.spi.staging import JOB, Applied, applied_before
+from naksha.spi.support.cancellation import check_cancelled
 
 _log: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 3_600 * 1_000

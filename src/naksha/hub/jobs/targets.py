@@ -11,20 +11,20 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.catalog.entities import Snapshot
-from naksha.hub import resources
-from naksha.hub.collections import Stored
-from naksha.hub.context import Actor
+from naksha.hub.auth import resources
+from naksha.hub.auth.resources import Resource
+from naksha.hub.auth.rights import Right, Rights
+from naksha.hub.config.objects import Space, StorageObject, key_of
+from naksha.hub.config.references import connectors_of, stored_by
+from naksha.hub.config.registry import Registry
+from naksha.hub.config.space_collections import Stored
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import FILLED, check_spec, fields_of
 from naksha.hub.jobs.objects import JobObject
-from naksha.hub.objects import Space, StorageObject, key_of
-from naksha.hub.references import connectors_of, stored_by
-from naksha.hub.registry import Registry
-from naksha.hub.resources import Resource
-from naksha.hub.rights import Right, Rights
+from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.rights import check_all
 from naksha.model.errors import Inactive, InvalidArgument, NotFound, NotSupported, ReadOnly
-from naksha.spi.jobs import JobKind
+from naksha.spi.jobs.messages import JobKind
 from naksha.spi.staging import WriteMode
 
 READ: Final = "read"

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from naksha.catalog.entities import Edit
-from naksha.hub.context import Actor
+from naksha.hub.config.change_rights import check_removed, check_seen
 from naksha.hub.hub import RealmHub
-from naksha.hub.permissions import check_removed, check_seen
-from naksha.hub.subscription_objects import BEGINNING, NOW, Subscription, check_start
-from naksha.hub.subscriptions.leftovers import Leftover, clear, leave
-from naksha.hub.subscriptions.pinning import pin_name
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.subscriptions.cleanup import Leftover, clear, leave
+from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription, check_start
+from naksha.hub.subscriptions.pins import pin_name
 from naksha.hub.subscriptions.progress import Condition, Kept, Progress, ProgressTable
 from naksha.hub.subscriptions.service import begin
 from naksha.hub.subscriptions.sources import storage_id_of

@@ -9,14 +9,14 @@ from typing import Final
 import msgspec
 import shapely
 
-from naksha.hub.delivering import DeliverChanges
-from naksha.hub.feed_json import published_json
-from naksha.hub.fences import Fence
-from naksha.hub.geometries import sent_shape
-from naksha.hub.growing import grown_shape
-from naksha.hub.json_paths import JsonPath
-from naksha.hub.shaping import Shaping, shaped
-from naksha.hub.subscription_objects import Granularity, SpatialFilter, Subscription
+from naksha.hub.feed.delivery_requests import DeliverChanges
+from naksha.hub.feed.transaction_json import published_json
+from naksha.hub.pipeline.json_path import JsonPath
+from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.feature_shapes import sent_shape
+from naksha.hub.render.projection import Shaping, shaped
+from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.objects import Granularity, SpatialFilter, Subscription
 from naksha.hub.subscriptions.progress import Progress
 from naksha.versioning import FeatureChange, Published
 

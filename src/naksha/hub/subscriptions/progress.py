@@ -8,7 +8,7 @@ import msgspec
 
 from naksha.catalog.objects import Object, object_type
 from naksha.catalog.persistence import Persistence
-from naksha.hub.leasing import Leased, LeasedTable
+from naksha.hub.leases import Leased, LeasedTable
 from naksha.versioning import FeedPosition
 
 

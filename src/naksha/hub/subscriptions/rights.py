@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from naksha.catalog.entities import Snapshot
-from naksha.hub import resources
-from naksha.hub.context import Actor
-from naksha.hub.objects import Connector, Space, StorageObject, key_of
-from naksha.hub.references import connectors_named, names_of
-from naksha.hub.resources import Resource
-from naksha.hub.rights import Right, Rights, forbidden, parse_rights
-from naksha.hub.subscription_objects import Subscription
+from naksha.hub.auth import resources
+from naksha.hub.auth.resources import Resource
+from naksha.hub.auth.rights import Right, Rights, forbidden, parse_rights
+from naksha.hub.config.objects import Connector, Space, StorageObject, key_of
+from naksha.hub.config.references import connectors_named, names_of
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import Forbidden
 
 WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)

@@ -10,18 +10,18 @@ import random
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from naksha.catalog.cluster.nodes import LeaseTimes
 from naksha.catalog.entities import Snapshot
-from naksha.catalog.nodes import LeaseTimes
 from naksha.catalog.objects import ObjectRef
+from naksha.hub.config.objects import Connector, StorageObject, key_of
+from naksha.hub.config.references import connectors_named
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.leasing import TIMES, Holding, Watch, take
-from naksha.hub.looking import Looker
-from naksha.hub.objects import Connector, StorageObject, key_of
-from naksha.hub.references import connectors_named
-from naksha.hub.subscription_objects import Subscription
-from naksha.hub.subscriptions.leftovers import clear_leftovers
+from naksha.hub.leases import TIMES, Holding, Watch, take
+from naksha.hub.scheduler import Looker
+from naksha.hub.subscriptions.cleanup import clear_leftovers
+from naksha.hub.subscriptions.delivery_loop import serve
+from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
-from naksha.hub.subscriptions.serving import serve
 from naksha.hub.subscriptions.sources import cut_of, storage_id_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError

@@ -10,22 +10,22 @@ import msgspec
 import shapely
 
 from naksha.catalog.entities import Snapshot
-from naksha.hub.context import Context
-from naksha.hub.geometries import sent_shape
-from naksha.hub.language.properties import property_query
-from naksha.hub.language.tags import tag_query
-from naksha.hub.objects import Space, key_of
-from naksha.hub.pipeline import Surroundings
-from naksha.hub.references import connectors_of, stored_in
-from naksha.hub.registry import Realm
-from naksha.hub.subscription_objects import ChangeFilter, Source, Subscription
-from naksha.hub.version_requests import ReadChanges
+from naksha.hub.config.objects import Space, key_of
+from naksha.hub.config.references import connectors_of, stored_in
+from naksha.hub.config.registry import Realm
+from naksha.hub.pipeline.pipeline import Surroundings
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.version_requests import ReadChanges
+from naksha.hub.query_language.properties import property_query
+from naksha.hub.query_language.tags import tag_query
+from naksha.hub.render.feature_shapes import sent_shape
+from naksha.hub.subscriptions.objects import ChangeFilter, Source, Subscription
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.model.query import Intersects, Query
 from naksha.spi.storage import Storage
 from naksha.versioning import FeedFilter, FeedPage, FeedPosition, line_of, read_feed
-from naksha.versioning.refs import MAIN_BRANCH
+from naksha.versioning.version_refs import MAIN_BRANCH
 
 Read = Callable[[FeedPosition], Awaitable[FeedPage]]
 

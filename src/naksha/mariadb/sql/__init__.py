@@ -1,6 +1,6 @@
 """The SQL of the catalog on MariaDB: its tables and its named statements."""
 
-from naksha.spi.sql_files import SqlFiles
+from naksha.spi.support.sql_files import SqlFiles
 
 _FILES = SqlFiles(__package__)
 

@@ -1,4 +1,5 @@
-"""The SQL of this storage; see `naksha.spi.sql_files`. Values are parameters of the statement,
+"""The SQL of this storage; see `naksha.spi.support.sql_files`. Values are parameters of the
+statement,
 except in COPY, which takes none (`inlined`)."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from naksha.model.errors import InvalidArgument
-from naksha.spi.sql_files import SqlFiles, ident
+from naksha.spi.support.sql_files import SqlFiles, ident
 
 __all__ = ["ident", "inlined", "literal", "queries", "schema_files", "sql"]
 

@@ -9,17 +9,17 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from naksha.hub.context import Actor
+from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import RealmHub
-from naksha.hub.objects import StorageObject
-from naksha.hub.permissions import is_seen
+from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
 from naksha.server import VERSION
-from naksha.server.documents import ErrorResponse, Responses, some_errors
-from naksha.server.state import ServerState, server_of
-from naksha.server.visits import visit_of
+from naksha.server.middleware.request_context import visit_of
+from naksha.server.openapi.feature_schemas import ErrorResponse, Responses, some_errors
+from naksha.server.requests.state import ServerState, server_of
 
 router = APIRouter(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"

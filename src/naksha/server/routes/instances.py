@@ -7,10 +7,10 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from naksha.server.answers import json_answer
-from naksha.server.config_documents import answers
+from naksha.server.openapi.config_schemas import answers
+from naksha.server.requests.state import Ctx, server_of
+from naksha.server.responses.encoding import json_answer
 from naksha.server.routes.operation import check_operator
-from naksha.server.state import Ctx, server_of
 
 router = APIRouter(tags=["operation"])
 

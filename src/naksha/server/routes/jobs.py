@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from naksha.hub.auth.rights import Right
+from naksha.hub.config.registry import new_space_id
 from naksha.hub.jobs.changes import (
     Seen,
     cancel_job,
@@ -18,14 +20,12 @@ from naksha.hub.jobs.changes import (
 )
 from naksha.hub.jobs.kinds import FILLED, fields_of, required_of
 from naksha.hub.jobs.objects import JobObject, State
-from naksha.hub.registry import new_space_id
-from naksha.hub.rights import Right
-from naksha.server.answers import JSON, etag_of, is_known, json_answer
-from naksha.server.config_documents import ID_PATTERN, answers, changes
-from naksha.server.configured import AskedDep, Routes, Tags, removed
-from naksha.server.job_documents import JobDocument, JobKindDocument, JobLogDocument
-from naksha.server.state import server_of
-from naksha.spi.jobs import JobKind
+from naksha.server.openapi.config_schemas import ID_PATTERN, answers, changes
+from naksha.server.openapi.job_schemas import JobDocument, JobKindDocument, JobLogDocument
+from naksha.server.requests.state import server_of
+from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
+from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed
+from naksha.spi.jobs.messages import JobKind
 
 router = APIRouter(tags=["jobs"])
 JOBS: Final = "/hub/jobs"

@@ -7,14 +7,14 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from naksha.hub.context import DEFAULT_REALM, Actor
-from naksha.hub.resources import storage
-from naksha.hub.rights import Right
-from naksha.hub.setting_up import DEFAULT_STORAGE
+from naksha.hub.auth.resources import storage
+from naksha.hub.auth.rights import Right
+from naksha.hub.config.realm_setup import DEFAULT_STORAGE
+from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor
 from naksha.model.errors import Forbidden, Unauthorized
-from naksha.server.documents import Responses, some_errors
 from naksha.server.metrics import CONTENT_TYPE_LATEST, exposition
-from naksha.server.state import context_of, server_of
+from naksha.server.openapi.feature_schemas import Responses, some_errors
+from naksha.server.requests.state import context_of, server_of
 
 router = APIRouter(tags=["operation"])
 

@@ -19,13 +19,11 @@ from pyspark.sql.types import StructType
 
 from naksha.model import limits
 from naksha.model.errors import Conflict, InvalidArgument, Retryable, StorageCorrupt
-from naksha.model.names import check_collection_id
+from naksha.model.identity.names import check_collection_id
+from naksha.model.identity.txn import MONTH_FACTOR, date_of, txn_of
 from naksha.model.query import Query, States
-from naksha.model.txn import MONTH_FACTOR, date_of, txn_of
 from naksha.model.version import AtSeq, AtTime, Version
-from naksha.spark.archived_versions import FILE as VERSIONS
-from naksha.spark.archived_versions import keep_versions
-from naksha.spark.archives import (
+from naksha.spark.archive.archive import (
     KEPT,
     UNFINISHED,
     ArchiveJob,
@@ -38,6 +36,9 @@ from naksha.spark.archives import (
     read_files,
     write_manifest,
 )
+from naksha.spark.archive.versions import FILE as VERSIONS
+from naksha.spark.archive.versions import keep_versions
+from naksha.spark.jobs.collection_tables import oldest_version, table
 from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec, Unstoppable
 from naksha.spark.jobs.geoparquet import (
     BBOX,
@@ -47,9 +48,8 @@ from naksha.spark.jobs.geoparquet import (
     numbers_of,
     written_by_number,
 )
-from naksha.spark.jobs.reading import oldest_version, table
-from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import existing
+from naksha.spark.jobs.watched_actions import watched
+from naksha.spark.runtime.storage_cache import existing
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
 

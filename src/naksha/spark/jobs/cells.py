@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from naksha.model.quadkey import QRID_DIGITS
+from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.spi.partitioning import NOWHERE
 
 COUNTED_MAX: Final = 4**9

@@ -20,10 +20,10 @@ from pyspark.sql import functions as f
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.limits import REJECTS_MAX
 from naksha.model.query import Query, States
-from naksha.spark.jobs import external
-from naksha.spark.jobs.comparing import STATE, Comparer
+from naksha.spark.jobs import file_features
+from naksha.spark.jobs.collection_tables import changed, fixed, planned, table
 from naksha.spark.jobs.frame import InputFile, Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.loading.checking import check_rejects, keep_rejected
+from naksha.spark.jobs.loading.check import check_rejects, keep_rejected
 from naksha.spark.jobs.loading.files import found_files
 from naksha.spark.jobs.loading.records import (
     checker_of,
@@ -32,19 +32,19 @@ from naksha.spark.jobs.loading.records import (
     tell_left_out,
 )
 from naksha.spark.jobs.loading.spec import Dateline, Format, Mapping, RejectsMax
-from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
-from naksha.spark.jobs.reading import changed, fixed, planned, table
-from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import existing
-from naksha.spark.options import HEAD
-from naksha.spark.options import Place as Where
-from naksha.spark.sessions import in_utc
+from naksha.spark.jobs.publish_directory import Output, check_output, made_before, published, tell
+from naksha.spark.jobs.state_pairs import STATE, Comparer
+from naksha.spark.jobs.watched_actions import watched
+from naksha.spark.runtime.sessions import in_utc
+from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.source.options import HEAD
+from naksha.spark.source.options import Place as Where
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.diff import Action, check_readable
-from naksha.versioning.forks import Fork, fork_of
-from naksha.versioning.places import Place
+from naksha.versioning.fork_points import Fork, fork_of
+from naksha.versioning.lines import Place
 
 _SIDES: Final = ("old", "new")
 _UUIDS: Final = ("old.uuid", "new.uuid")
@@ -170,17 +170,17 @@ def _diff_files(
     found = found_files(spec)
     tell_left_out(found, progress)
     records = records_of(in_utc(spark), spec, found.files)
-    reading = external.Reading(checker_of(spec, info, records))
-    read = records.rows.mapInArrow(reading, external.READ_ROWS).persist()
+    reading = file_features.Reading(checker_of(spec, info, records))
+    read = records.rows.mapInArrow(reading, file_features.READ_ROWS).persist()
     try:
         wrong = read.where("reason IS NOT NULL").limit(spec.rejects_max + 1)
         rejected = watched(spark, progress, "read and check", wrong.collect)
         file = keep_rejected(spec, found.files, rejected, progress)
-        given = external.without_prefix(read.where("reason IS NULL"), info.id_prefix)
-        watched(spark, progress, "looking at the ids", lambda: external.check_unique(given))
-        version = table(spark, spec.place, splits, ["id", *STATE, *external.BEFORE])
+        given = file_features.without_prefix(read.where("reason IS NULL"), info.id_prefix)
+        watched(spark, progress, "looking at the ids", lambda: file_features.check_unique(given))
+        version = table(spark, spec.place, splits, ["id", *STATE, *file_features.BEFORE])
         complete = spec.mode is WriteMode.MIRROR
-        pairs = external.pairs_of(version, given, complete=complete)
+        pairs = file_features.pairs_of(version, given, complete=complete)
         report = Compared(
             collection=spec.collection,
             old=at.version.seq_number,

@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, States
-from naksha.spark.jobs import typed
+from naksha.spark.jobs import typed_columns
 from naksha.spark.jobs.cells import CellFinder, cells_of
+from naksha.spark.jobs.collection_tables import changed, fixed, planned, table
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.geoparquet import (
     ABOUT,
@@ -36,15 +37,14 @@ from naksha.spark.jobs.geoparquet import (
     numbers_of,
     written_by_number,
 )
-from naksha.spark.jobs.publishing import MANIFEST, check_output, made_before, published, tell
-from naksha.spark.jobs.reading import changed, fixed, planned, table
-from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import existing
-from naksha.spark.options import HEAD
+from naksha.spark.jobs.publish_directory import MANIFEST, check_output, made_before, published, tell
+from naksha.spark.jobs.watched_actions import watched
+from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.source.options import HEAD
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.partitioning import NOWHERE, features_max
 from naksha.spi.storage import Split, Storage
-from naksha.versioning.places import Place
+from naksha.versioning.lines import Place
 
 SUCCESS: Final = "_SUCCESS"
 CELL: Final = "cell"
@@ -147,7 +147,7 @@ async def _plan(storage: Storage, spec: Export) -> tuple[Place, int, list[Split]
 
 def _typed_columns(
     spark: SparkSession, spec: Export, splits: Sequence[Split], progress: Progress
-) -> list[typed.TypedColumn] | None:
+) -> list[typed_columns.TypedColumn] | None:
     if spec.properties is Properties.JSON:
         return None
     properties = table(spark, spec.place, splits, ["properties"])
@@ -156,7 +156,7 @@ def _typed_columns(
         spark,
         progress,
         "looking at the properties",
-        lambda: typed.typed_columns(properties, taken),
+        lambda: typed_columns.typed_columns(properties, taken),
     )
 
 
@@ -175,11 +175,11 @@ def _rows(
     return read.repartition("cell").sortWithinPartitions("cell", "qrid", "id")
 
 
-def _typed(rows: DataFrame, columns: Sequence[typed.TypedColumn] | None) -> DataFrame:
+def _typed(rows: DataFrame, columns: Sequence[typed_columns.TypedColumn] | None) -> DataFrame:
     if columns is None:
         return rows
     others = [name for name in rows.columns if name != "properties"]
-    return rows.select(*others, *typed.values("properties", columns))
+    return rows.select(*others, *typed_columns.values("properties", columns))
 
 
 def _about(spec: Export, at: Place) -> About:
@@ -191,7 +191,7 @@ class _Writer:
     """A task: writes the cells that come to it, a file each, and tells of them."""
 
     def __init__(
-        self, folder: str, columns: Sequence[typed.TypedColumn] | None, about: About
+        self, folder: str, columns: Sequence[typed_columns.TypedColumn] | None, about: About
     ) -> None:
         self._folder = folder
         fields = [COLUMNS.field(name) for name in _BEFORE]
@@ -201,8 +201,8 @@ class _Writer:
             fields.append(COLUMNS.field("properties"))
             names.append("properties")
         else:
-            fields += [pa.field(c.name, typed.arrow_type(c.kind)) for c in columns]
-            names += [typed.position(n) for n in range(len(columns))]
+            fields += [pa.field(c.name, typed_columns.arrow_type(c.kind)) for c in columns]
+            names += [typed_columns.position(n) for n in range(len(columns))]
         fields += [_field(name) for name in _AFTER]
         self._names = [*names, *_AFTER]
         self._about = {ABOUT: msgspec.json.encode(about).decode()}

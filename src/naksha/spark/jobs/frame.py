@@ -32,7 +32,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled
-from naksha.spark.options import Place
+from naksha.spark.source.options import Place
 
 FILE: Final = "naksha-file"
 """In the schema of a field: it is the name of a file or a directory, which is read or written."""

@@ -20,13 +20,13 @@ import shapely
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from naksha.model.identity import StorageIdentity
-from naksha.model.quadkey import qrids
+from naksha.model.geo.quadkey import qrids
+from naksha.model.geo.wkb_rules import read_shapes
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.identity.txn import DAY_FACTOR, MONTH_FACTOR, YEAR_FACTOR
 from naksha.model.query import States
-from naksha.model.shapes import read_shapes
 from naksha.model.state import XYZ
 from naksha.model.transaction import MAIN
-from naksha.model.txn import DAY_FACTOR, MONTH_FACTOR, YEAR_FACTOR
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError
-from naksha.model.names import check_app_id, check_author, check_collection_id
+from naksha.model.identity.names import check_app_id, check_author, check_collection_id
 from naksha.spark.jobs.frame import Access, Job, Progress
 from naksha.spark.jobs.loading import history
-from naksha.spark.jobs.loading.checking import check_rejects, keep_rejected
+from naksha.spark.jobs.loading.check import check_rejects, keep_rejected
 from naksha.spark.jobs.loading.files import Found, found_files
 from naksha.spark.jobs.loading.records import (
     Records,
@@ -26,10 +26,10 @@ from naksha.spark.jobs.loading.records import (
 )
 from naksha.spark.jobs.loading.spec import Load, Loaded
 from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
-from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import Shared, opened
-from naksha.spark.sessions import in_utc
-from naksha.spark.writing import applied_job
+from naksha.spark.jobs.watched_actions import watched
+from naksha.spark.runtime.sessions import in_utc
+from naksha.spark.runtime.storage_cache import Shared, opened
+from naksha.spark.source.write import applied_job
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
 
 _DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)

@@ -21,14 +21,14 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.spark.jobs.cells import cells_of
+from naksha.spark.jobs.collection_tables import fixed, planned, table
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.publishing import Output, check_output, made_before, published, tell
-from naksha.spark.jobs.reading import fixed, planned, table
-from naksha.spark.opened import existing
-from naksha.spark.options import HEAD
+from naksha.spark.jobs.publish_directory import Output, check_output, made_before, published, tell
+from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.source.options import HEAD
 from naksha.spi.partitioning import Partitioning, features_max
 from naksha.spi.storage import Split, Storage
-from naksha.versioning.places import Place
+from naksha.versioning.lines import Place
 
 _CELLS: Final = pa.schema([pa.field("qrid", pa.string()), pa.field("features", pa.int64())])
 

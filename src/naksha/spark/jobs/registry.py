@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.problems import invalid_struct
+from naksha.model.feature_problems import invalid_struct
 from naksha.spark.jobs.frame import FILE, AnyJob, Spec
-from naksha.spi.jobs import JobKind
+from naksha.spi.jobs.messages import JobKind
 
 _log: Final = logging.getLogger(__name__)
 GROUP: Final = "naksha.jobs"

@@ -21,21 +21,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Expired, Retryable, StorageCorrupt
-from naksha.model.identity import StorageIdentity
-from naksha.model.outcomes import outward
+from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.query import Query, States
+from naksha.model.status_codes import outward
 from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spark.jobs import invariants
+from naksha.spark.jobs.collection_tables import changed, fixed, oldest_version
 from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
 from naksha.spark.jobs.invariants import Invariant, Line
-from naksha.spark.jobs.publishing import check_output, made_before, published, tell
-from naksha.spark.jobs.reading import changed, fixed, oldest_version
-from naksha.spark.jobs.watching import watched
-from naksha.spark.opened import existing
-from naksha.spark.options import HEAD
+from naksha.spark.jobs.publish_directory import check_output, made_before, published, tell
+from naksha.spark.jobs.watched_actions import watched
+from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.source.options import HEAD
 from naksha.spi.storage import Split, Storage
-from naksha.versioning.places import line_of_branch
+from naksha.versioning.lines import line_of_branch
 from naksha.versioning.records import Branch, Epoch, everywhere
 
 _LOG: Final = pa.schema(

@@ -1,11 +1,11 @@
-"""The SQL of this storage; see `naksha.spi.sql_files`."""
+"""The SQL of this storage; see `naksha.spi.support.sql_files`."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 
-from naksha.spi.sql_files import SqlFiles, ident
+from naksha.spi.support.sql_files import SqlFiles, ident
 
 __all__ = ["ident", "queries", "schema_files", "sql", "statements_of", "text_literal"]
 

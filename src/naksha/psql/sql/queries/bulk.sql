@@ -1,4 +1,4 @@
--- Bulk load; see naksha.psql.bulk and schema/110_bulk.sql.
+-- Bulk load; see naksha.psql.bulk.bulk_writer and schema/110_bulk.sql.
 
 -- name: stage_open
 SELECT naksha_stage_open()

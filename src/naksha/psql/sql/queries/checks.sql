@@ -1,4 +1,5 @@
--- What a database keeps twice, compared; see naksha.psql.checks. Documents have nearly all of a
+-- What a database keeps twice, compared; see naksha.psql.maintenance.checks. Documents have nearly
+-- all of a
 -- state, and what is found by them has indices that the server looks after.
 
 -- name: check_tables

@@ -1,4 +1,4 @@
--- States without their content; see naksha.psql.finding.
+-- States without their content; see naksha.psql.read.id_queries.
 
 -- name: select_found
 SELECT s.id, s.uuid{{values}} FROM ({{sources}}) AS s {{order}}

@@ -1,4 +1,4 @@
--- The transaction log; `naksha.psql.log` puts the fragments together.
+-- The transaction log; `naksha.psql.read.log` puts the fragments together.
 
 -- name: log_window
 -- The transactions [first, until) that are asked for: after (before, when newest come first)

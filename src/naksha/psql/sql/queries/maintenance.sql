@@ -1,4 +1,4 @@
--- Maintenance; see naksha.psql.maintenance.
+-- Maintenance; see naksha.psql.maintenance.rounds.
 
 -- name: maintain_now
 SELECT coalesce($1, naksha_epoch_ms(clock_timestamp()))
@@ -8,7 +8,8 @@ SELECT coalesce($1, naksha_epoch_ms(clock_timestamp()))
 SELECT set_config('statement_timeout', $1, false)
 
 -- name: maintain_collections
--- All collections, and which steps may have something to do for each. A step is a transaction of its
+-- All collections, and which steps may have something to do for each. A step is a transaction of
+-- its
 -- own that takes locks, and mostly there is nothing to do. `written` changes when HEAD was written
 -- to since; it is null where the server does not count that.
 SELECT c.id, c.dropped_at, c.max_age, h.expires,

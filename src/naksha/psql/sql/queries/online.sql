@@ -1,4 +1,4 @@
--- Indices that are built while others write; see naksha.psql.online.
+-- Indices that are built while others write; see naksha.psql.schema.online.
 
 -- name: lock_timeout
 SELECT set_config('lock_timeout', $1, $2)

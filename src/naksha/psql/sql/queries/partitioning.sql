@@ -1,4 +1,4 @@
--- Optimal partitioning; see naksha.psql.partitioning.
+-- Optimal partitioning; see naksha.psql.maintenance.partitioning.
 
 -- name: partition_plan
 -- A cell is read through the index on qrid, entry by entry, and no further than its limit: a

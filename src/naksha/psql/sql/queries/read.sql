@@ -1,4 +1,4 @@
--- Fragments that `naksha.psql.statements` puts together.
+-- Fragments that `naksha.psql.read.statements` puts together.
 
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}

@@ -1,4 +1,4 @@
--- Bulk reads; `naksha.psql.splits` puts the fragments together.
+-- Bulk reads; `naksha.psql.bulk.splits` puts the fragments together.
 
 -- name: split_begin
 -- The snapshot is taken by the first query, after the locks: a partition that was attached before

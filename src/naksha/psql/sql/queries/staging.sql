@@ -1,4 +1,4 @@
--- Staging; see naksha.psql.stages, naksha.psql.applying and schema/115_staging.sql.
+-- Staging; see naksha.psql.bulk.stage, naksha.psql.bulk.apply_staged and schema/115_staging.sql.
 
 -- name: staged_look
 SELECT info, is_empty FROM naksha_staged_look($1)

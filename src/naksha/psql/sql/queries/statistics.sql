@@ -1,4 +1,4 @@
--- Statistics of a collection; see naksha.psql.statistics.
+-- Statistics of a collection; see naksha.psql.read.statistics.
 
 -- name: select_statistics
 -- All in one pass: a feature counts for the type of its geometry, for each key of its properties

@@ -1,4 +1,4 @@
--- Vector tiles; see naksha.psql.tiles. The columns of `t` are the properties of its features.
+-- Vector tiles; see naksha.psql.read.tiles. The columns of `t` are the properties of its features.
 
 -- name: select_tile
 -- And how many were found. Each `OFFSET 0` keeps what is computed from being computed again

@@ -1,7 +1,7 @@
 -- The storage's own tables. Feature tables are made per collection (060).
 
 -- `former` are the ids and numbers that the storage had before it was forked, oldest first; see
--- naksha_storage_fork and naksha.model.identity.
+-- naksha_storage_fork and naksha.model.identity.storage_identity.
 CREATE TABLE IF NOT EXISTS naksha_storage (
     singleton      bool PRIMARY KEY DEFAULT true CHECK (singleton),
     id             text NOT NULL,
@@ -141,7 +141,7 @@ CREATE TABLE IF NOT EXISTS naksha_kept (
     PRIMARY KEY (kind, id)
 );
 
--- Steps done and the fingerprint of the schema files; see naksha.psql.install.
+-- Steps done and the fingerprint of the schema files; see naksha.psql.schema.install.
 CREATE TABLE IF NOT EXISTS naksha_migration (
     name text PRIMARY KEY,
     at   timestamptz NOT NULL DEFAULT clock_timestamp()

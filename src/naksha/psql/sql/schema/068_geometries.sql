@@ -1,5 +1,5 @@
 -- Geometries that plain SQL brings, in the column `geo` or as GeoJSON inside jsondata: the same are
--- refused that the library refuses (naksha.model.geometry_rules).
+-- refused that the library refuses (naksha.model.geo.geometry_rules).
 
 -- What is wrong with a geometry, null for nothing. The column type has asked for 4326 and three
 -- dimensions.

@@ -1,5 +1,6 @@
 -- Maintenance: partitions merged by age, history and log expired, dropped collections removed,
--- statistics. naksha.psql.maintenance calls these functions one transaction at a time; what cannot
+-- statistics. naksha.psql.maintenance.rounds calls these functions one transaction at a time; what
+-- cannot
 -- run inside a function (VACUUM, DETACH CONCURRENTLY) it does itself.
 
 -- The partitions of a history or of the log with their bounds, oldest first.

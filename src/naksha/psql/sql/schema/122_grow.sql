@@ -3,7 +3,8 @@
 -- is not a version: states, their numbers and the history stay as they are.
 --
 -- The rows of the new leaves are newer than the snapshots of transactions that are under way, to
--- which the collection would seem empty. So naksha.psql.growth fills them in a transaction of its
+-- which the collection would seem empty. So naksha.psql.maintenance.growth fills them in a
+-- transaction of its
 -- own while another one holds the write gate, and waits for older transactions before the swap.
 -- naksha_grow does all in one transaction, for plain SQL.
 

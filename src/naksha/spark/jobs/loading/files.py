@@ -12,7 +12,7 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound
 from naksha.spark.jobs.loading.spec import Format, Source
-from naksha.spark.jobs.publishing import MANIFEST, REPORT
+from naksha.spark.jobs.publish_directory import MANIFEST, REPORT
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
 """About how much of a file with lines one task reads."""

@@ -19,10 +19,10 @@ import pyarrow as pa
 import shapely
 
 from naksha.model import limits
-from naksha.model.dateline import mended_geometry
 from naksha.model.errors import InvalidArgument
-from naksha.model.geometry import encode_geometries, wkb_of
-from naksha.model.geometry_rules import geometry_problem
+from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.geometry import encode_geometries, wkb_of
+from naksha.model.geo.geometry_rules import geometry_problem
 from naksha.spark.jobs.loading.files import Piece
 from naksha.spark.jobs.loading.references import is_lon_lat
 from naksha.spi.arrow import GIVEN

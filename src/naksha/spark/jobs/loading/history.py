@@ -24,11 +24,11 @@ from naksha.model.errors import Cancelled, InvalidArgument
 from naksha.model.transaction import MAIN
 from naksha.spark.jobs.frame import Progress
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.opened import Shared
+from naksha.spark.runtime.storage_cache import Shared
 from naksha.spi.staging import JOB, applied_there
 from naksha.spi.storage import Storage
 from naksha.versioning import Edits, Imported, Signed, Snapshot, import_history
-from naksha.versioning.importing import TRANSACTIONS
+from naksha.versioning.history_import import TRANSACTIONS
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):

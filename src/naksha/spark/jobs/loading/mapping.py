@@ -33,8 +33,8 @@ from naksha.spark.jobs.loading.tables import (
     Table,
     column_of,
 )
-from naksha.spark.numbers import INFINITE, is_infinite, without_nan
-from naksha.spark.times import with_texts_of_times
+from naksha.spark.source.json_numbers import INFINITE, is_infinite, without_nan
+from naksha.spark.source.times import with_texts_of_times
 from naksha.spi.arrow import GIVEN
 
 _ID: Final = "id"

@@ -15,7 +15,7 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.spark.jobs.frame import Progress
 from naksha.spark.jobs.geoparquet import holds_features
 from naksha.spark.jobs.loading import delimited, geojson, parquet, references, tables
-from naksha.spark.jobs.loading.checking import Checker, check_place
+from naksha.spark.jobs.loading.check import Checker, check_place
 from naksha.spark.jobs.loading.files import Found, Piece, files_of, format_of, pieces_of
 from naksha.spark.jobs.loading.layouts import Layout, crs_of
 from naksha.spark.jobs.loading.mapping import (

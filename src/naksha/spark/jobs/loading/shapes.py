@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyproj
 import shapely
 
-from naksha.model.dateline import mended_geometry
-from naksha.model.geometry import encode_geometries, geojson_of, wkb_of
-from naksha.model.geometry_rules import geometry_problem
-from naksha.model.shapes import CURVED, MEASURED, SRIDS, read_shapes
+from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.geometry import encode_geometries, geojson_of, wkb_of
+from naksha.model.geo.geometry_rules import geometry_problem
+from naksha.model.geo.wkb_rules import CURVED, MEASURED, SRIDS, read_shapes
 from naksha.spark.jobs.loading.references import LON_LAT, are_same, reference_system
 
 PLACES: Final = ("wkt", "lon", "lat")

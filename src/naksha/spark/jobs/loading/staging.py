@@ -17,9 +17,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from naksha.model.features import PreparedFeatures
-from naksha.spark.jobs.loading.checking import REJECTED, Checker
-from naksha.spark.opened import Opened, opened
-from naksha.spark.options import Place
+from naksha.spark.jobs.loading.check import REJECTED, Checker
+from naksha.spark.runtime.storage_cache import Opened, opened
+from naksha.spark.source.options import Place
 from naksha.spi.staging import Stage, StagedPart
 
 OUTCOMES: Final = pa.schema(

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.spark.failures import noting
 from naksha.spark.jobs.loading import gdal
 from naksha.spark.jobs.loading.files import PIECE_BYTES, PIECE_FEATURES, Piece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
+from naksha.spark.runtime.failures import noting
 
 SOURCE: Final = "naksha:source"
 LINE: Final = "naksha:line"

@@ -1,4 +1,4 @@
--- States without their content; see naksha.sqlite.finding.
+-- States without their content; see naksha.sqlite.read.id_queries.
 
 -- name: select_found
 SELECT f.id, f.uuid{{geo}}{{values}} FROM ({{sources}}) AS f

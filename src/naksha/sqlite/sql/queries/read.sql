@@ -1,4 +1,4 @@
--- Fragments that `naksha.sqlite.statements` puts together.
+-- Fragments that `naksha.sqlite.read.statements` puts together.
 
 -- name: select_states
 SELECT f.id, f.feature{{geo}} FROM ({{sources}}) AS f {{order}}

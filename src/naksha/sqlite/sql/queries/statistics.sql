@@ -1,4 +1,4 @@
--- Statistics of a collection; see naksha.sqlite.statistics.
+-- Statistics of a collection; see naksha.sqlite.read.statistics.
 
 -- name: source_measured
 SELECT {{document}} AS document, {{geometry}} AS geometry, s.west, s.south, s.east, s.north

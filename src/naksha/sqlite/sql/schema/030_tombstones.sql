@@ -1,1 +1,2 @@
--- This step made indices of the tables of each collection; `naksha.sqlite.upgrade` moves those.
+-- This step made indices of the tables of each collection; `naksha.sqlite.schema.upgrade` moves
+-- those.

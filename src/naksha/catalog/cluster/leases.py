@@ -1,0 +1,128 @@
+"""Leases of node ids: one conditional object for each node in the realm `::system::`.
+
+A lease has a start and an end, and the ids of its holder have timestamps from the start to before
+the end. A row is never deleted, only taken over, and a take-over starts strictly after the end that
+it finds. So two holders of a node never share a timestamp, whatever their clocks say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.cluster.snowflake import IdSpec
+from naksha.catalog.objects import decode, encode, object_type, type_id
+from naksha.catalog.system_objects import SYSTEM_REALM, new_token
+from naksha.model import limits
+from naksha.model.errors import OutcomeUnknown, StorageCorrupt, Unavailable
+from naksha.spi.catalog import CatalogBackend, ObjectKey, ObjectRow
+
+
+@object_type("node-lease", is_cached=False)
+class NodeLease(msgspec.Struct, frozen=True):
+    """Who may give ids of a node, and with which timestamps."""
+
+    node: int
+    start_ms: int
+    end_ms: int
+    """The first timestamp that the holder does not use."""
+    holder: str
+    """A random name of the instance."""
+    address: str = ""
+    """Where the instance takes messages of the others; empty: nowhere."""
+    is_released: bool = False
+    """Whether the holder has given it back, and certainly uses it no more."""
+    skew_ms: int | None = None
+    """How far the holder's machine is ahead of the database; None: written by an older release."""
+
+    def is_free(self, now_ms: int, drift_ms: int) -> bool:
+        """Whether another one may have the node from `now_ms` on."""
+        return now_ms > self.end_ms + (0 if self.is_released else drift_ms)
+
+    def continues(self, other: NodeLease) -> bool:
+        """Whether both are of one life: one is a renewal of the other."""
+        return (self.holder, self.start_ms) == (other.holder, other.start_ms)
+
+
+class KeptLease(NamedTuple):
+    """A lease as it is in the database, with the token that a write over it must know."""
+
+    lease: NodeLease
+    token: str
+
+
+class LeaseTable:
+    """The rows of all leases."""
+
+    def __init__(self, backend: CatalogBackend, spec: IdSpec, clock: MonotonicClock) -> None:
+        self._backend = backend
+        self._spec = spec
+        self._clock = clock
+
+    async def read(self, nodes: Iterable[int]) -> dict[int, KeptLease]:
+        """The leases of these nodes, those that there are."""
+        keys = [ObjectKey(self._spec.system_id(node)) for node in nodes]
+        try:
+            async with asyncio.timeout(limits.LEASE_CALL_SECONDS_MAX):
+                rows = await self._backend.fetch(SYSTEM_REALM, keys)
+        except TimeoutError:
+            raise Unavailable("The leases of node ids could not be read in time") from None
+        kept = (_kept(row) for row in rows.values())
+        return {each.lease.node: each for each in kept}
+
+    async def put(self, lease: NodeLease, over: KeptLease | None) -> KeptLease | None:
+        """Write a lease over another one, or where there is none. None: there is something else.
+        OutcomeUnknown: not even another look could tell."""
+        row = self._row(lease)
+        try:
+            async with asyncio.timeout(limits.LEASE_CALL_SECONDS_MAX):
+                if over is None:
+                    done = await self._backend.insert(SYSTEM_REALM, row)
+                else:
+                    done = await self._backend.replace(SYSTEM_REALM, row, over.token)
+        except (OutcomeUnknown, TimeoutError):
+            done = await self._was_put(lease.node, row, over)
+        assert row.token is not None
+        return KeptLease(lease, row.token) if done else None
+
+    async def addresses(self, now_ms: int) -> dict[str, str]:
+        """Where the instances that live now take messages, by their names."""
+        living = await self.living(now_ms)
+        return {lease.holder: lease.address for lease in living if lease.address}
+
+    async def living(self, now_ms: int) -> list[NodeLease]:
+        """Those of instances that live now, as far as is known, in the order of their nodes."""
+        kept = await self.read(range(self._spec.nodes))
+        return [
+            lease
+            for _, (lease, _) in sorted(kept.items())
+            if not lease.is_released and now_ms < lease.end_ms
+        ]
+
+    async def _was_put(self, node: int, row: ObjectRow, over: KeptLease | None) -> bool:
+        found = (await self.read([node])).get(node)
+        if found == over:
+            raise OutcomeUnknown("The lease of a node id may be written yet")
+        return found is not None and found.token == row.token
+
+    def _row(self, lease: NodeLease) -> ObjectRow:
+        return ObjectRow(
+            id=self._spec.system_id(lease.node),
+            part=0,
+            parts=1,
+            type=type_id(lease),
+            value=encode(lease),
+            created_us=self._clock.now_us(),
+            token=new_token(),
+        )
+
+
+def _kept(row: ObjectRow) -> KeptLease:
+    lease = decode(row.type, row.value)
+    if not isinstance(lease, NodeLease) or row.token is None:
+        raise StorageCorrupt(f"Object {row.id} of {SYSTEM_REALM} is no lease of a node id")
+    return KeptLease(lease, row.token)

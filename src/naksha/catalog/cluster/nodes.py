@@ -1,0 +1,242 @@
+"""Keeps a node id leased while a catalog is open: takes a free one, renews it in the background,
+takes another one when it is lost, and gives it back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+import socket
+from collections.abc import Iterator
+from typing import Final, Self
+
+import msgspec
+
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.cluster.database_time import DatabaseTime
+from naksha.catalog.cluster.ids import IdGenerator
+from naksha.catalog.cluster.leases import KeptLease, LeaseTable, NodeLease
+from naksha.catalog.cluster.snowflake import IdSpec
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NakshaError, OutcomeUnknown, Unavailable
+from naksha.spi.catalog import CatalogBackend
+from naksha.spi.support.cancellation import check_cancelled
+
+_TICK_SECONDS: Final = 1.0
+"""How often the background looks at the clock, which may have jumped."""
+_RELEASE_ATTEMPTS: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+class LeaseTimes(msgspec.Struct, frozen=True):
+    """How long leases last and when they are renewed."""
+
+    lease_seconds: float = limits.LEASE_SECONDS
+    renew_seconds: float = limits.LEASE_RENEW_SECONDS
+    drift_seconds: float = limits.LEASE_DRIFT_SECONDS
+    retry_seconds: float = limits.LEASE_RETRY_SECONDS
+
+    def __post_init__(self) -> None:
+        if not 0 < self.renew_seconds < self.lease_seconds:
+            raise InvalidArgument(
+                f"A lease of {self.lease_seconds} s cannot be renewed in its last "
+                f"{self.renew_seconds} s; both must be more than 0, and the latter less",
+                field="renew_seconds",
+            )
+        if self.drift_seconds < 0 or self.retry_seconds <= 0:
+            raise InvalidArgument("Lease times are not negative", field="drift_seconds")
+
+
+class Node:
+    """The node id of this instance, and the ids it gives.
+
+    `identity` is what this instance has in common with its next life (host and place), so that it
+    gets the same node id when nobody else has it.
+    """
+
+    def __init__(
+        self,
+        backend: CatalogBackend,
+        spec: IdSpec,
+        clock: MonotonicClock,
+        *,
+        identity: str = "",
+        address: str = "",
+        times: LeaseTimes | None = None,
+        database_time: DatabaseTime | None = None,
+    ) -> None:
+        times = times or LeaseTimes()
+        self.instance: Final = secrets.token_urlsafe(9)
+        self.ids: Final = IdGenerator(spec, clock)
+        self._table = LeaseTable(backend, spec, clock)
+        self._spec = spec
+        self._clock = clock
+        self._identity = f"{socket.gethostname()} {identity}"
+        self._address = address
+        self._time = database_time
+        self._lease_ms = int(times.lease_seconds * 1000)
+        self._renew_ms = int(times.renew_seconds * 1000)
+        self._drift_ms = int(times.drift_seconds * 1000)
+        self._retry_ms = int(times.retry_seconds * 1000)
+        self._held: KeptLease | None = None
+        self._retry_at_ms = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lease(self) -> NodeLease | None:
+        """The lease that is held, or was until it expired."""
+        return self._held.lease if self._held else None
+
+    async def start(self) -> Self:
+        """Lease a node id and keep it until `close`."""
+        await self._acquire()
+        self._task = asyncio.create_task(self._keep(), name="naksha-node")
+        return self
+
+    async def close(self) -> None:
+        """Give the node id back; from now on there are no ids."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        used_ms = self.ids.stop("the catalog is closed")
+        try:
+            await self._release(used_ms)
+        except NakshaError as error:
+            logger.warning("A node id was not given back, it stays leased for a while: %s", error)
+
+    async def check(self) -> None:
+        """Do what is due by now; after a failure nothing is due for a while. The background calls
+        it all the time."""
+        await self._check_lease()
+        if self._time is not None:
+            await self._time.check()
+            held = self._held
+            if held is not None and self._is_skew_news(held.lease):
+                await self._renew(held)
+
+    def _is_skew_news(self, lease: NodeLease) -> bool:
+        changed_ms = abs((lease.skew_ms or 0) - (self._skew_ms() or 0))
+        return changed_ms > limits.CLOCK_SKEW_IGNORED_SECONDS * 1_000
+
+    def _skew_ms(self) -> int | None:
+        return None if self._time is None else self._time.skew_ms
+
+    async def _check_lease(self) -> None:
+        now_ms = self._clock.now_ms()
+        held = self._held
+        is_due = held is None or now_ms >= held.lease.end_ms - self._renew_ms
+        if not is_due or now_ms < self._retry_at_ms:
+            return
+        self._retry_at_ms = now_ms + self._retry_ms
+        if held is None or now_ms >= held.lease.end_ms:
+            await self._acquire()
+        else:
+            await self._renew(held)
+        self._retry_at_ms = 0
+
+    async def peers(self) -> dict[str, str]:
+        """Where the other instances take messages, by their names."""
+        found = await self._table.addresses(self._clock.now_ms())
+        found.pop(self.instance, None)
+        return found
+
+    async def living(self) -> list[NodeLease]:
+        """The leases of all instances that live, as far as is known, this one among them."""
+        return await self._table.living(self._clock.now_ms())
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            try:
+                await self.check()
+            except NakshaError as error:
+                check_cancelled()
+                logger.warning("The lease of the node id failed and is tried again: %s", error)
+            except Exception:
+                check_cancelled()
+                logger.exception("The lease of the node id failed and is tried again")
+
+    async def _renew(self, held: KeptLease) -> None:
+        end_ms = max(self._clock.now_ms() + self._lease_ms, held.lease.end_ms)
+        lease = msgspec.structs.replace(held.lease, end_ms=end_ms, skew_ms=self._skew_ms())
+        kept = await self._table.put(lease, held)
+        if kept is None:
+            kept = await self._still_held(held)
+        if kept is None:
+            logger.warning("Node id %s was taken from this instance", held.lease.node)
+            self.ids.stop("the node id of this process was taken by another one")
+            self._held = None
+            await self._acquire()
+        else:
+            self._held = kept
+            self.ids.extend(kept.lease.end_ms)
+
+    async def _still_held(self, held: KeptLease) -> KeptLease | None:
+        """The lease as it is now, if an earlier renewal came true of which nobody had heard."""
+        kept = (await self._table.read([held.lease.node])).get(held.lease.node)
+        return kept if kept is not None and kept.lease.continues(held.lease) else None
+
+    async def _acquire(self) -> None:
+        """Take the first free node; those that others take meanwhile are passed over."""
+        self._check_clock()
+        unknown = 0
+        for nodes in self._candidates():
+            found = await self._table.read(nodes)
+            for node in nodes:
+                try:
+                    if await self._take(node, found.get(node)):
+                        return
+                except OutcomeUnknown as error:
+                    unknown += 1
+                    if unknown > limits.LEASE_UNKNOWN_MAX:
+                        raise Unavailable("No node id could be leased for certain") from error
+        raise Unavailable(
+            f"All {self._spec.nodes:,} node ids of the catalog are leased. Close an instance, or "
+            f"wait until the lease of one that has died is over"
+        )
+
+    async def _take(self, node: int, over: KeptLease | None) -> bool:
+        now_ms = self._clock.now_ms()
+        if over is not None and not over.lease.is_free(now_ms, self._drift_ms):
+            return False
+        end_ms = now_ms + self._lease_ms
+        lease = NodeLease(
+            node, now_ms, end_ms, self.instance, self._address, skew_ms=self._skew_ms()
+        )
+        kept = await self._table.put(lease, over)
+        if kept is None:
+            return False
+        self._held = kept
+        self.ids.begin(node, now_ms, end_ms)
+        return True
+
+    def _check_clock(self) -> None:
+        if not self._spec.epoch_ms <= self._clock.now_ms() < self._spec.end_ms:
+            raise Unavailable("The machine's clock is wrong: ids cannot have its time")
+
+    def _candidates(self) -> Iterator[list[int]]:
+        """All nodes, a few at a time: first the one this instance most likely had before, the
+        others from a random one on, so that instances which start together do not meet."""
+        digest = hashlib.blake2b(self._identity.encode(), digest_size=8).digest()
+        first = int.from_bytes(digest, "big") % self._spec.nodes
+        begin = secrets.randbelow(self._spec.nodes)
+        rotated = ((begin + n) % self._spec.nodes for n in range(self._spec.nodes))
+        nodes = [first, *(node for node in rotated if node != first)]
+        for at in range(0, len(nodes), limits.LEASE_READ_MAX):
+            yield nodes[at : at + limits.LEASE_READ_MAX]
+
+    async def _release(self, used_ms: int) -> None:
+        held, self._held = self._held, None
+        for _ in range(_RELEASE_ATTEMPTS):
+            if held is None:
+                return
+            end_ms = min(max(self._clock.now_ms(), used_ms), held.lease.end_ms)
+            over = msgspec.structs.replace(held.lease, end_ms=end_ms, is_released=True)
+            if await self._table.put(over, held) is not None:
+                return
+            held = await self._still_held(held)

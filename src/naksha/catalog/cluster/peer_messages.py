@@ -1,0 +1,92 @@
+"""What instances say to each other: which pointers have moved, as lines of text that carry a code
+which only those can make who can read the catalog.
+
+A line is the code, a space, and JSON. One that is repeated or late does no harm, since a receiver
+compares states: so there are no numbers and no answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+import msgspec
+
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.objects import object_type
+from naksha.catalog.system_objects import PEER_SECRET_ID, keep_once
+from naksha.spi.catalog import CatalogBackend, PointerRow
+
+_SECRET_BYTES: Final = 32
+_CODE_BYTES: Final = 64
+
+
+@object_type("peer-secret", is_cached=False)
+class PeerSecret(msgspec.Struct, frozen=True):
+    """What proves that a message comes from an instance of the same catalog."""
+
+    secret: bytes
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """A pointer has moved, or is gone."""
+
+    realm: str
+    row: PointerRow
+    sequence: int
+    """Of two states of the pointer's life the one with the greater number is the later one."""
+    is_deleted: bool = False
+
+    def supersedes(self, other: Move) -> bool:
+        """Whether a receiver needs the other one no more, which was sent before."""
+        is_same_life = self.row.created == other.row.created
+        return (
+            not is_same_life
+            or self.is_deleted
+            or (not other.is_deleted and self.sequence >= other.sequence)
+        )
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """A line: some moves, and who says it. The first one of a connection has no moves."""
+
+    sender: str
+    address: str
+    moves: tuple[Move, ...] = ()
+
+
+class RefusedLine(Exception):
+    """A line that nobody with the secret has written."""
+
+
+class PeerWire:
+    """Writes and reads lines with a secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(Batch).decode
+
+    def to_line(self, batch: Batch) -> bytes:
+        text = self._encode(batch)
+        return b"%b %b\n" % (self._code(text), text)
+
+    def from_line(self, line: bytes) -> Batch:
+        code, text = line[:_CODE_BYTES], line[_CODE_BYTES + 1 :].rstrip(b"\n")
+        if not hmac.compare_digest(code, self._code(text)):
+            raise RefusedLine("The code of the line is wrong")
+        try:
+            return self._decode(text)
+        except msgspec.DecodeError as error:
+            raise RefusedLine(f"The line cannot be read: {error}") from error
+
+    def _code(self, text: bytes) -> bytes:
+        return hmac.new(self._secret, text, hashlib.sha256).hexdigest().encode()
+
+
+async def load_secret(backend: CatalogBackend, clock: MonotonicClock) -> bytes:
+    """The secret of this catalog; the first instance makes it."""
+    mine = PeerSecret(secrets.token_bytes(_SECRET_BYTES))
+    return (await keep_once(backend, PEER_SECRET_ID, mine, clock.now_us())).secret

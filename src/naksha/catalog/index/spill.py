@@ -1,0 +1,173 @@
+"""Spilling: what is embedded goes into the stripes. Stripes and segments that it does not touch are
+kept as they are; those that become too large are split, those that become too small are merged with
+a neighbour, so that their number follows the size of the index down as well as up."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+from naksha.catalog.index.blocks import Block, Entry, cut
+from naksha.catalog.index.container import PageRef, Segment, Stripe, new_object, page_refs
+from naksha.catalog.index.directory import Directory
+from naksha.catalog.index.limits import IndexLimits
+from naksha.catalog.index.page import MISSING, Page, page_size
+from naksha.catalog.index.page_edit import Change, changed, split
+from naksha.catalog.index.page_loader import PageLoader
+from naksha.catalog.objects import Object
+
+NewId: TypeAlias = Callable[[], int]
+
+_HEAD: Final = page_size([])
+
+
+class Spilled(NamedTuple):
+    """The list of stripes after the spill, and what has to be written for it."""
+
+    directory: Directory
+    objects: list[Object[Stripe | Segment]]
+    made: Mapping[int, Page]
+    """Pages of the list that the index made, now or before, by the ids of their objects."""
+
+
+class _Slot(NamedTuple):
+    """A stripe to be: one that stays (by reference) or one that is new (by its blocks)."""
+
+    ref: PageRef | None
+    blocks: Sequence[Block]
+    size: int
+
+
+async def spill(
+    embedded: Page, directory: Directory, loader: PageLoader, limits: IndexLimits, new_id: NewId
+) -> Spilled:
+    """Apply what is embedded to the stripes."""
+    work = _Spill(loader, limits, new_id)
+    segments = await directory.segments(loader)
+    if segments:
+        stripes = list(chain.from_iterable(listed for _, listed in segments))
+    else:
+        stripes = page_refs(directory.page.scan())
+    slots = await work.changed(stripes, embedded)
+    stripes = await work.merged(slots)
+    top = work.listed(stripes, segments)
+    ids = {ref.ref.id for ref in chain(stripes, top)}
+    made = {id: page for id, page in chain(loader.made.items(), work.made.items()) if id in ids}
+    page = Page.of(list(cut([ref.to_entry() for ref in top], limits)))
+    return Spilled(Directory(page), work.objects, made)
+
+
+class _Spill:
+    def __init__(self, loader: PageLoader, limits: IndexLimits, new_id: NewId) -> None:
+        self._loader = loader
+        self._limits = limits
+        self._new_id = new_id
+        self.objects: list[Object[Stripe | Segment]] = []
+        self.made: dict[int, Page] = {}
+
+    async def changed(self, stripes: Sequence[PageRef], embedded: Page) -> list[_Slot]:
+        """The stripes after the changes. Those that are touched are read with one call."""
+        if not stripes:  # so there are no tombstones
+            return self._new_slots(embedded.blocks())
+        touched = _by_stripe(stripes, embedded.scan())
+        pages = await self._loader.load([stripes[number] for number in touched], keep=False)
+        page_of = dict(zip(touched, pages, strict=True))
+        slots = []
+        for number, ref in enumerate(stripes):
+            page = page_of.get(number)
+            blocks = None if page is None else changed(page, touched[number], self._limits)
+            if page is None or blocks is None or blocks == page.blocks():
+                slots.append(_Slot(ref, (), ref.size))
+            else:
+                slots += self._new_slots(blocks)
+        return slots
+
+    def _new_slots(self, blocks: Sequence[Block]) -> list[_Slot]:
+        pieces = split(blocks, self._limits) if blocks else []
+        return [_Slot(None, piece, page_size(piece)) for piece in pieces]
+
+    async def merged(self, slots: Iterable[_Slot]) -> list[PageRef]:
+        """The stripes, after small neighbours were merged and what is new was written. Those that
+        were not touched but are merged now are read with one more call."""
+        groups: list[list[_Slot]] = []
+        for slot in slots:
+            if groups and self._may_join(groups[-1], slot):
+                groups[-1].append(slot)
+            else:
+                groups.append([slot])
+        joined = [slot.ref for group in groups if len(group) > 1 for slot in group if slot.ref]
+        pages = await self._loader.load(joined, keep=False)
+        blocks_of = {ref.first: page.blocks() for ref, page in zip(joined, pages, strict=True)}
+        stripes = []
+        for group in groups:
+            if len(group) == 1 and group[0].ref is not None:
+                stripes.append(group[0].ref)
+                continue
+            parts = (blocks_of[slot.ref.first] if slot.ref else slot.blocks for slot in group)
+            stripes.append(self._write_stripe(list(chain.from_iterable(parts))))
+        return stripes
+
+    def _may_join(self, group: Sequence[_Slot], slot: _Slot) -> bool:
+        size = _HEAD + sum(member.size - _HEAD for member in (*group, slot))
+        return size * 2 < self._limits.stripe_bytes
+
+    def _write_stripe(self, blocks: Sequence[Block]) -> PageRef:
+        page = Page.of(blocks)
+        (last, _) = list(page.entries(page.block_count - 1))[-1]
+        return self._write(Stripe(page.data), page, last)
+
+    def _write_segment(self, stripes: Sequence[PageRef]) -> PageRef:
+        page = Page.of(list(cut([ref.to_entry() for ref in stripes], self._limits)))
+        return self._write(Segment(page.data), page, stripes[-1].last)
+
+    def _write(self, value: Stripe | Segment, page: Page, last: bytes) -> PageRef:
+        made, ref = new_object(self._new_id(), value, page, last)
+        self.objects.append(made)
+        self.made[made.id] = Page(page.data)  # without the blocks it was made of
+        return ref
+
+    def listed(
+        self, stripes: Sequence[PageRef], segments: Sequence[tuple[PageRef, list[PageRef]]]
+    ) -> list[PageRef]:
+        """What the container lists: the stripes, or if they are many, segments. A segment whose
+        stripes are the same as before stays."""
+        if len(stripes) <= self._limits.stripes_inline:
+            return list(stripes)
+        before = {tuple(listed): ref for ref, listed in segments}
+        groups: list[tuple[PageRef, ...]] = []
+        for group in _by_segment(stripes, [ref.first for ref, _ in segments]):
+            if groups and (len(groups[-1]) + len(group)) * 2 <= self._limits.segment_stripes:
+                groups[-1] += group
+            else:
+                groups += _pieces(group, self._limits.segment_stripes)
+        return [before.get(group) or self._write_segment(group) for group in groups]
+
+
+def _by_stripe(stripes: Sequence[PageRef], entries: Iterable[Entry]) -> dict[int, list[Change]]:
+    """The entries, as changes, by the number of the stripe that they belong to. What is between two
+    stripes belongs to the former, what is below the first to the first."""
+    firsts = [ref.first for ref in stripes]
+    touched: dict[int, list[Change]] = {}
+    for key, value in entries:
+        number = max(0, bisect_right(firsts, key) - 1)
+        touched.setdefault(number, []).append((key, MISSING if value is None else value))
+    return touched
+
+
+def _by_segment(
+    stripes: Iterable[PageRef], firsts: Sequence[bytes]
+) -> Iterable[tuple[PageRef, ...]]:
+    """The stripes by the segment that they belong to, as keys belong to stripes."""
+    groups: dict[int, list[PageRef]] = {}
+    for ref in stripes:
+        groups.setdefault(max(0, bisect_right(firsts, ref.first) - 1), []).append(ref)
+    return map(tuple, groups.values())
+
+
+def _pieces(refs: tuple[PageRef, ...], longest: int) -> list[tuple[PageRef, ...]]:
+    """The list in the fewest pieces of like length that are not longer than that."""
+    count = -(-len(refs) // longest)
+    total = len(refs)
+    return [refs[n * total // count : (n + 1) * total // count] for n in range(count)]

@@ -1,0 +1,254 @@
+"""Where the logs of a realm begin, and who still needs them.
+
+Both are entities behind the realm's pointer `history`, so that one swap decides between a consumer
+that pins a log and a run of maintenance that cuts it. A *pin* holds all that follows its cursor. A
+*horizon* says which commit of a log is the oldest one: what is below it may be gone, and will be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from naksha.catalog.commit_log import Cursor
+from naksha.catalog.entities import Edit, Entities, EntitiesCommit
+from naksha.catalog.maintenance.pointer_walk import entity_refs, index_of
+from naksha.catalog.maintenance.realm_reader import RealmReader
+from naksha.catalog.objects import object_type
+from naksha.catalog.persistence import Persistence
+from naksha.catalog.pointers import Pointer, check_pointer_name
+from naksha.model import limits
+from naksha.model.errors import (
+    Expired,
+    InvalidArgument,
+    PointerNotFound,
+    StorageCorrupt,
+    VersionNotFound,
+)
+
+R = TypeVar("R")
+
+POINTER: Final = "history"
+_PIN: Final = "pin/"
+_HORIZON: Final = "horizon/"
+
+
+@object_type("history-pin")
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a log from which on a consumer needs it."""
+
+    pointer: str
+    consumer: str
+    cursor: str
+    at_us: int
+    """When the consumer was here last."""
+    seconds: float = limits.HISTORY_PIN_SECONDS_MAX
+    """How long it may be away before nothing is held for it any more."""
+
+    def is_over(self, now_us: int) -> bool:
+        return self.at_us < now_us - self.seconds * 1_000_000
+
+
+@object_type("history-horizon")
+class Horizon(msgspec.Struct, frozen=True, kw_only=True):
+    """The oldest commit of a log."""
+
+    pointer: str
+    created: int
+    """Which life of the pointer."""
+    seq: int
+
+
+class HistoryState(msgspec.Struct, frozen=True):
+    """All horizons and pins of a realm."""
+
+    horizons: dict[str, Horizon] = {}
+    """By the names of their pointers."""
+    pins: tuple[Pin, ...] = ()
+
+    def oldest(self, pointer: str, created: int) -> int:
+        """The number of the oldest commit of a log."""
+        horizon = self.horizons.get(pointer)
+        return horizon.seq if horizon is not None and horizon.created == created else 1
+
+    def pinned(self, pointer: str, created: int, now_us: int) -> int | None:
+        """The number of the oldest commit that somebody needs."""
+        cursors = [
+            Cursor.parse(pin.cursor)
+            for pin in self.pins
+            if pin.pointer == pointer and not pin.is_over(now_us)
+        ]
+        return min((cursor.seq for cursor in cursors if cursor.created == created), default=None)
+
+
+class History:
+    """The pins and horizons of one realm."""
+
+    def __init__(self, persistence: Persistence) -> None:
+        self._persistence = persistence
+        self._entities = Entities(persistence, POINTER)
+
+    async def pin(
+        self,
+        pointer: str,
+        consumer: str,
+        cursor: str,
+        seconds: float = limits.HISTORY_PIN_SECONDS_MAX,
+    ) -> None:
+        """Keep all that follows a cursor of a pointer's log for a consumer, in place of what was
+        kept for it before; until it pins again, but not longer than for some time.
+
+        Raises:
+            Expired: Some of it is gone already, or is going.
+        """
+        key = _pin_key(pointer, consumer)
+        place = Cursor.parse(cursor)
+        if (await self._persistence.pointer_now(pointer)).created != place.created:
+            raise VersionNotFound(
+                f"The log of pointer {pointer!r} never was at {cursor}", field="cursor"
+            )
+        pin = Pin(
+            pointer=pointer,
+            consumer=consumer,
+            cursor=cursor,
+            at_us=self._persistence.clock.now_us(),
+            seconds=_checked_seconds(seconds),
+        )
+
+        async def change(edit: Edit) -> None:
+            found = await edit.get(_horizon_key(pointer), Horizon)
+            is_cut = found is not None and found.value.created == place.created
+            if found is not None and is_cut and place.seq + 1 < found.value.seq:
+                raise Expired(
+                    f"The log of pointer {pointer!r} begins at commit {found.value.seq}, "
+                    f"which is after {cursor}; read the present state, and go on from there",
+                    oldest=found.value.seq,
+                    field="cursor",
+                )
+            edit.put(key, pin)
+
+        await self._commit(change, f"pin {pointer} for {consumer}")
+
+    async def unpin(self, pointer: str, consumer: str) -> None:
+        """Keep nothing for a consumer any more."""
+        key = _pin_key(pointer, consumer)
+
+        async def change(edit: Edit) -> None:
+            edit.remove(key)
+
+        try:
+            await self._entities.commit(change, message=f"unpin {pointer} for {consumer}")
+        except PointerNotFound:
+            return  # nothing was ever pinned
+
+    async def cut(self, wanted: Mapping[str, Horizon]) -> HistoryState:
+        """Move horizons forward, as far as no pin is in the way and never back; those of pointers
+        that are not among the wanted ones go, and pins that are over. Gives what holds now, before
+        anything below the horizons may be deleted."""
+        now_us = self._persistence.clock.now_us()
+
+        async def change(edit: Edit) -> HistoryState:
+            before = await _edited(edit)
+            after = _cut(before, wanted, now_us)
+            _put(edit, before, after)
+            return after
+
+        return await self._commit(change, "history is cut")
+
+    async def lose(self, horizon: Horizon) -> None:
+        """Say that a log begins there, because what is below is lost, whoever needs it."""
+
+        async def change(edit: Edit) -> None:
+            edit.put(_horizon_key(horizon.pointer), horizon)
+
+        await self._commit(change, f"history of {horizon.pointer} is lost")
+
+    async def _commit(self, change: Callable[[Edit], Awaitable[R]], message: str) -> R:
+        try:
+            return await self._entities.commit(change, message=message)
+        except PointerNotFound:
+            await self._persistence.ensure_pointers([POINTER])
+            return await self._entities.commit(change, message=message)
+
+
+async def read_history(reader: RealmReader) -> HistoryState:
+    """The horizons and pins of a realm, as they are in the database; StorageCorrupt if they cannot
+    be read."""
+    row = (await reader.backend.fetch_pointers(reader.realm, [POINTER])).get(POINTER)
+    target = Pointer.from_row(row).target if row is not None else None
+    if target is None:
+        return HistoryState()
+    head = await reader.fetch(target)
+    if head is None or not isinstance(head.value, EntitiesCommit):
+        raise StorageCorrupt(f"Pointer {POINTER!r} leads to no commit, but to object {target.id}")
+    refs = [ref async for ref in entity_refs(index_of(head.value, reader))]
+    return _state(await reader.fetch_values(refs))
+
+
+def _state(values: Iterable[object]) -> HistoryState:
+    horizons: dict[str, Horizon] = {}
+    pins = []
+    for value in values:
+        if isinstance(value, Horizon):
+            horizons[value.pointer] = value
+        elif isinstance(value, Pin):
+            pins.append(value)
+        else:
+            raise StorageCorrupt(f"Pointer {POINTER!r} leads to something that is no history")
+    return HistoryState(horizons, tuple(pins))
+
+
+async def _edited(edit: Edit) -> HistoryState:
+    horizons = [found.value async for _, found in edit.list(_HORIZON, Horizon)]
+    pins = [found.value async for _, found in edit.list(_PIN, Pin)]
+    return _state([*horizons, *pins])
+
+
+def _cut(before: HistoryState, wanted: Mapping[str, Horizon], now_us: int) -> HistoryState:
+    horizons = {}
+    for name, horizon in wanted.items():
+        pinned = before.pinned(name, horizon.created, now_us)
+        seq = horizon.seq if pinned is None else min(horizon.seq, pinned)
+        seq = max(seq, before.oldest(name, horizon.created))
+        if seq > 1:
+            horizons[name] = msgspec.structs.replace(horizon, seq=seq)
+    return HistoryState(horizons, tuple(pin for pin in before.pins if not pin.is_over(now_us)))
+
+
+def _put(edit: Edit, before: HistoryState, after: HistoryState) -> None:
+    for name in before.horizons.keys() - after.horizons.keys():
+        edit.remove(_horizon_key(name))
+    for name, horizon in after.horizons.items():
+        if before.horizons.get(name) != horizon:
+            edit.put(_horizon_key(name), horizon)
+    for pin in set(before.pins) - set(after.pins):
+        edit.remove(_pin_key(pin.pointer, pin.consumer))
+
+
+def _horizon_key(pointer: str) -> str:
+    return _HORIZON + _digest(pointer)
+
+
+def _pin_key(pointer: str, consumer: str) -> str:
+    check_pointer_name(pointer)
+    if not 0 < len(consumer.encode()) <= limits.CONSUMER_BYTES_MAX:
+        raise InvalidArgument(
+            f"The name of a consumer has 1 to {limits.CONSUMER_BYTES_MAX} bytes", field="consumer"
+        )
+    return f"{_PIN}{_digest(pointer)}/{consumer}"
+
+
+def _checked_seconds(seconds: float) -> float:
+    if not 0 < seconds <= limits.HISTORY_PIN_SECONDS_MAX:
+        raise InvalidArgument(
+            f"A pin holds for at most {limits.HISTORY_PIN_SECONDS_MAX:,.0f} s", field="seconds"
+        )
+    return seconds
+
+
+def _digest(pointer: str) -> str:
+    """A pointer's name may be longer than a key of an index."""
+    return hashlib.blake2b(pointer.encode(), digest_size=16).hexdigest()

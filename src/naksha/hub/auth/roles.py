@@ -1,0 +1,47 @@
+"""What the roles grant that tokens name, in one state of the configuration."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub.auth.rights import Rights
+from naksha.hub.config.objects import Role, key_of
+from naksha.hub.pipeline.request_context import Actor
+from naksha.model import limits
+
+
+class Roles:
+    """The roles of a realm."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        # A token that comes again has the same rights, the very object, which is kept here so that
+        # no other one gets its identity.
+        self._resolved: OrderedDict[int, tuple[Rights, Rights]] = OrderedDict()
+
+    async def granted(self, actor: Actor) -> Actor:
+        """The actor with the rights that he has from his roles."""
+        if not actor.rights.roles:
+            return actor
+        return msgspec.structs.replace(actor, rights=await self._rights(actor.rights))
+
+    async def _rights(self, named: Rights) -> Rights:
+        known = self._resolved.get(id(named))
+        if known is not None:
+            self._resolved.move_to_end(id(named))
+            return known[1]
+        names = sorted({grant.role for grants in named.roles.values() for grant in grants})
+        found = await self._snapshot.get_many([key_of(Role, name) for name in names], Role)
+        granted = {
+            name: role.value.rights()
+            for name, role in zip(names, found, strict=True)
+            if role is not None
+        }
+        resolved = named.resolved(granted.get)
+        self._resolved[id(named)] = (named, resolved)
+        if len(self._resolved) > limits.TOKENS_KEPT_MAX:
+            self._resolved.popitem(last=False)
+        return resolved

@@ -1,0 +1,42 @@
+"""Which features of a space a right extends to, for those who do not send it a request: decided as
+the space itself decides about requests."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from naksha.hub.auth.rights import Right, Rights, Scope
+from naksha.hub.config.registry import Realm
+from naksha.hub.handlers.authorization import NOTHING, Authorization
+from naksha.hub.pipeline.pipeline import Pipeline
+from naksha.hub.pipeline.pipeline_cache import Pipelines
+from naksha.model.errors import NakshaError
+
+
+class ServingRealm(Realm, Protocol):
+    """A realm with its pipelines."""
+
+    async def pipelines(self) -> Pipelines: ...
+
+
+async def pipeline_of(realm: ServingRealm, space_id: str) -> Pipeline | None:
+    """The pipeline of a space; None of one that cannot serve."""
+    try:
+        return await (await realm.pipelines()).get(space_id)
+    except NakshaError:
+        return None
+
+
+def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Scope:
+    """Which features of a space a right extends to."""
+    if pipeline is None:
+        return NOTHING
+    first = pipeline.stages[0].handler
+    assert isinstance(first, Authorization)
+    return first.scope(rights, right)
+
+
+async def reads_all(realm: ServingRealm, space_id: str, rights: Rights) -> bool:
+    """Whether all features of a space may be read."""
+    pipeline = await pipeline_of(realm, space_id)
+    return scope_in(pipeline, rights, Right.READ_FEATURES).is_everything

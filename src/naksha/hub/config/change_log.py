@@ -1,0 +1,75 @@
+"""The change log of a realm's configuration: who changed which objects, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from naksha.catalog.catalog import OpenRealm
+from naksha.catalog.commit_log import Cursor, LogPage
+from naksha.catalog.entities import EntitiesCommit, EntityChange
+from naksha.catalog.objects import Object, ObjectRef
+from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.objects import POINTER, Connector, HubObject, Role, Space, StorageObject
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.subscriptions.objects import Subscription
+from naksha.model.errors import Forbidden
+
+KINDS: dict[str, type[HubObject]] = {
+    kind.kind: kind for kind in (Space, Connector, StorageObject, Role, Subscription)
+}
+
+
+class ConfigLog:
+    """Reads the log for one actor, who sees changes of objects that they may see."""
+
+    def __init__(self, realm: OpenRealm, actor: Actor) -> None:
+        if not any(actor.rights.grants.get(kind.use_right) for kind in KINDS.values()):
+            raise Forbidden(
+                "Reading the configuration log needs the right to use some kind of object"
+            )
+        self._realm = realm
+        self._actor = actor
+        self._log = realm.entities(POINTER).log
+
+    async def newest_first(self, before: str | None, limit: int) -> dict[str, Any]:
+        """Return commits from the newest, or from before a cursor, downwards."""
+        return await self._page(await self._log.newest_first(before, limit))
+
+    async def oldest_first(self, after: str | None, limit: int) -> dict[str, Any]:
+        """Return commits after a cursor, or from the first one, upwards."""
+        return await self._page(await self._log.oldest_first(after, limit))
+
+    async def since(self, time_ms: int, limit: int) -> dict[str, Any]:
+        """Return commits from a point in time, upwards."""
+        return await self.oldest_first(await self._log.before(time_ms * 1000), limit)
+
+    async def _page(self, page: LogPage[EntitiesCommit]) -> dict[str, Any]:
+        created = Cursor.parse(page.cursor).created
+        commits = [await self._commit(commit, created) for commit in page.commits]
+        return {"type": "ConfigurationChanges", "commits": commits, "next": page.cursor}
+
+    async def _commit(self, commit: Object[EntitiesCommit], created: int) -> dict[str, Any]:
+        value = commit.value
+        changes = [each for change in value.changes if (each := await self._shown(change))]
+        is_hidden = bool(value.changes) and not changes
+        return {
+            "cursor": str(Cursor(created, value.seq, commit.id)),
+            "version": value.seq,
+            "time": value.at_us // 1000,
+            "message": "" if is_hidden else value.message,
+            "appId": "" if is_hidden else value.app_id,
+            "author": "" if is_hidden else value.author,
+            "changes": changes,
+        }
+
+    async def _shown(self, change: EntityChange) -> dict[str, Any] | None:
+        """The change of an object that the actor may see, as it is or as it was."""
+        name, _, id = change.key.partition("/")
+        kind = KINDS.get(name)
+        refs = [ObjectRef.from_bytes(each) for each in (change.ref, change.old) if each]
+        if kind is None:
+            return None
+        found = await self._realm.persistence.fetch_many(refs, kind)
+        if not any(thing is not None and is_seen(thing.value, self._actor) for thing in found):
+            return None
+        return {"action": change.action, "kind": name, "id": id}

@@ -1,0 +1,157 @@
+"""Who may change the configuration: checked in the commit itself, on what is really there.
+
+Whoever makes something needs the right to manage it, and the right to use what it newly names: a
+space with somebody else's connector, or a connector with somebody else's storage, is a way in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from naksha.catalog.entities import Edit
+from naksha.hub.auth.rights import Right, forbidden
+from naksha.hub.config.objects import (
+    Connector,
+    HubObject,
+    Space,
+    StorageChoice,
+    StorageObject,
+    key_of,
+)
+from naksha.hub.config.reference_index import ReferenceIndex, owned_by
+from naksha.hub.config.references import KINDS, Reference, names_of, stored_by, stored_in
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.subscriptions.cycles import check_no_circle
+from naksha.hub.subscriptions.objects import Subscription
+from naksha.hub.subscriptions.rights import check_delivers, check_subscription
+from naksha.model import limits
+from naksha.model.errors import Forbidden, LimitExceeded
+
+ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
+"""What it takes to give an object to somebody else; of other kinds, the right to manage both."""
+
+
+def check_seen(thing: HubObject, actor: Actor) -> None:
+    """Forbidden when the actor may not see an object."""
+    if not is_seen(thing, actor):
+        raise forbidden(thing.use_right, thing.resource())
+
+
+def is_seen(thing: HubObject, actor: Actor) -> bool:
+    """Whether the actor may see an object. What is shared is seen by everybody."""
+    is_shared = isinstance(thing, Space) and thing.shared
+    return is_shared or actor.rights.allows(thing.use_right, thing.resource())
+
+
+def check_lists(kind: type[HubObject], actor: Actor) -> None:
+    """Forbidden when the actor may see no object of a kind, whatever there is."""
+    if not actor.rights.grants.get(kind.use_right):
+        raise Forbidden(
+            f"The right {kind.use_right.value} is missing; request a token, or a role, that "
+            "grants it",
+            right=kind.use_right.value,
+        )
+
+
+def check_removed(thing: HubObject, actor: Actor) -> None:
+    """Forbidden when the actor may not remove an object."""
+    actor.rights.check(thing.manage_right, thing.resource())
+
+
+def check_remade(old: HubObject, new: HubObject, actor: Actor) -> None:
+    """Forbidden when the actor may not make one out of the other."""
+    actor.rights.check(old.manage_right, old.resource())
+    actor.rights.check(new.manage_right, new.resource())
+    if new.owner != old.owner and type(old) in ADMIN:
+        actor.rights.check(ADMIN[type(old)], old.resource())
+
+
+async def check_made(
+    edit: Edit,
+    references: ReferenceIndex,
+    made: HubObject,
+    actor: Actor,
+    old: HubObject | None = None,
+) -> None:
+    """Forbidden when the actor may not have an object as it is now."""
+    if old is None:
+        actor.rights.check(made.manage_right, made.resource())
+        if made.owner != actor.owner and type(made) in ADMIN:
+            actor.rights.check(ADMIN[type(made)], made.resource())
+    if old is None or old.owner != made.owner:
+        await _check_count(edit, references, made, actor)
+    known = {
+        name.key for name in (names_of(old) if old is not None else ()) if not name.is_implicit
+    }
+    for name in names_of(made):
+        if name.key not in known and not name.is_implicit:
+            await _check_named(edit, name, actor)
+    await _check_delivered(edit, made, actor, old)
+    for storage_id in await _reached_into(edit, made, old):
+        storage = await edit.get(key_of(StorageObject, storage_id), StorageObject)
+        if storage is not None:
+            check_seen(storage.value, actor)
+
+
+async def _check_delivered(
+    edit: Edit, made: HubObject, actor: Actor, old: HubObject | None
+) -> None:
+    """What subscriptions deliver, whoever they are of, must be his who makes or changes that."""
+    if isinstance(made, Subscription):
+        await check_subscription(edit, made, actor)
+    elif isinstance(made, Connector):
+        await check_delivers(edit, made, old if isinstance(old, Connector) else None, actor)
+    is_new = old is None
+    if isinstance(made, Subscription) or (isinstance(made, Connector | Space) and not is_new):
+        await check_no_circle(edit, made)
+
+
+async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
+    kind = KINDS[name.kind]
+    found = await edit.get(name.key, kind)
+    if found is None:
+        return  # told by whoever checks references
+    try:
+        check_seen(found.value, actor)
+    except Forbidden as error:
+        error.field = name.field
+        raise
+
+
+async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> set[str]:
+    """The storages in which an object newly names a collection: whoever does so reaches what others
+    have stored there. A space whose connector does so does not: who made that was asked."""
+    named = await _named_collections(edit, made)
+    known = await _named_collections(edit, old) if old is not None else set()
+    return {storage_id for storage_id, _ in named - known}
+
+
+async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str]]:
+    if isinstance(thing, Connector):
+        return {each.place for each in stored_by(Space(id="any"), [thing]) if not each.is_own}
+    if not isinstance(thing, Space):
+        return set()
+    storage = None if thing.storage is None else StorageChoice(thing.storage.id)
+    silent = msgspec.structs.replace(thing, properties={}, storage=storage)
+    named = {each.place for each in await stored_in(edit, thing)}
+    return named - {each.place for each in await stored_in(edit, silent)}
+
+
+async def _check_count(
+    edit: Edit, references: ReferenceIndex, made: HubObject, actor: Actor
+) -> None:
+    """What a realm, or a token, allows to pile up."""
+    if isinstance(made, Subscription):
+        known = [key async for key, _ in edit.list(f"{made.kind}/", Subscription)]
+        if len(known) >= limits.SUBSCRIPTIONS_MAX:
+            raise LimitExceeded(f"A realm has at most {limits.SUBSCRIPTIONS_MAX} subscriptions")
+    spaces_max = actor.limits.max_spaces
+    if not isinstance(made, Space) or spaces_max is None:
+        return
+    count = len(await references.keys(edit, owned_by(made.owner)))
+    if count >= spaces_max:
+        raise Forbidden(
+            f"{made.owner!r} has {count} spaces, and the token allows {spaces_max}", field="owner"
+        )

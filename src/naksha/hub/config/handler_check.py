@@ -1,0 +1,43 @@
+"""A configuration is tried out before it is kept: a handler that cannot be made from it is the
+error of whoever sends it, not of whoever uses the space later."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from naksha.catalog.entities import Edit
+from naksha.hub.config.objects import Connector, HubObject, Space
+from naksha.hub.config.reference_index import ReferenceIndex
+from naksha.hub.config.references import connectors_named, connectors_of
+from naksha.hub.pipeline.pipeline import Setup, Surroundings
+from naksha.hub.pipeline.pipeline_cache import made_handler
+from naksha.hub.subscriptions.objects import Subscription
+from naksha.model.errors import NakshaError
+
+NOBODY: Final = Space(id="nobody")
+"""The space of a connector that no space uses yet."""
+
+
+async def try_out(
+    edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
+) -> None:
+    """Make all handlers that would be made from an object.
+
+    Raises:
+        InvalidArgument: Names the field, and the connector that it is about.
+    """
+    if isinstance(thing, Space):
+        processors = {ref.id for ref in thing.processor_refs()}
+        for connector in await connectors_of(edit, thing):
+            try:
+                made_handler(Setup(connector, thing, hub))
+            except NakshaError as error:
+                if connector.id in processors:
+                    error.field = "processors"
+                raise
+    elif isinstance(thing, Subscription):
+        for connector in await connectors_named(edit, thing.event_handler_ids):
+            made_handler(Setup(connector, NOBODY, hub))
+    elif isinstance(thing, Connector):
+        for space in await references.spaces_served_by(edit, thing.id) or [NOBODY]:
+            made_handler(Setup(thing, space, hub))

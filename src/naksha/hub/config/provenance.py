@@ -1,0 +1,35 @@
+"""Where the data of a space came from: an entry for every load.
+
+    {"source": "https://example.org/roads.gpkg", "at": 1794787200000, "tool": "naksha load 1.0",
+     "by": "importer", "counts": {"inserted": 120, "updated": 3, "deleted": 0, "failed": 1}}
+
+`source` is required; `at` (epoch milliseconds) and `by` are filled in; whatever else is there
+stays. The newest entry is the last one; when there are too many, the oldest go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from naksha.hub.config.objects import Space, check_provenance
+from naksha.hub.config.registry import Realm
+from naksha.hub.pipeline.request_context import Actor
+from naksha.model import limits
+from naksha.spi.clock import SystemClock
+
+
+async def add_provenance(
+    realm: Realm, space_id: str, entry: dict[str, Any], actor: Actor
+) -> dict[str, Any]:
+    """Append an entry; gives it as it is kept. Two loads at the same time both are."""
+    whole = {"at": SystemClock().now_ms(), **entry, "by": actor.owner}
+    check_provenance(whole, "provenance")
+
+    def appended(space: Space) -> Space:
+        kept = (*space.provenance, whole)[-limits.PROVENANCE_MAX :]
+        return msgspec.structs.replace(space, provenance=kept, updated_at=space.updated_at + 1)
+
+    await realm.registry.note(space_id, appended, actor)
+    return whole

@@ -1,0 +1,84 @@
+"""A realm is made ready: its pointers, and the storage that its spaces are in unless they say
+otherwise. Several instances may do so at the same time, or die on the way."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final
+
+import msgspec
+
+from naksha.catalog.catalog import Catalog, OpenRealm
+from naksha.catalog.entities import Edit
+from naksha.catalog.realms import Realm, Status
+from naksha.hub.config.objects import POINTER, StorageObject
+from naksha.hub.pipeline.request_context import DEFAULT_REALM
+from naksha.model.errors import Conflict, InvalidArgument, RealmChanged, RealmNotFound, Retryable
+
+DEFAULT_STORAGE: Final = "default"
+_ATTEMPTS_MAX: Final = 20
+__all__ = ["DEFAULT_REALM", "DEFAULT_STORAGE", "DefaultStorage", "set_up_realm"]
+
+
+class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
+    """The storage that a new realm gets. In texts `{realm}` stands for the realm's id."""
+
+    location: str
+    options: dict[str, Any] = {}
+    options_of_others: dict[str, Any] = {}
+    """What realms other than the default one have instead, so that no two share their features."""
+
+    def for_realm(self, realm: str) -> StorageObject:
+        """The storage of a realm, which no other realm has."""
+        given = self.options
+        if realm != DEFAULT_REALM:
+            given = {**self.options_of_others, **given}
+            if not any("{realm}" in str(text) for text in (self.location, *given.values())):
+                raise InvalidArgument(
+                    f"The realm {realm!r} would share its features with others; the location of "
+                    "the default storage, or one of its options, must contain {realm}",
+                    field="storage",
+                )
+        options = {
+            name: value.format(realm=realm) if isinstance(value, str) else value
+            for name, value in given.items()
+        }
+        return StorageObject(
+            id=DEFAULT_STORAGE,
+            title="The default storage",
+            properties={**options, "location": self.location.format(realm=realm)},
+        )
+
+
+async def set_up_realm(catalog: Catalog, id: str, storage: StorageObject) -> OpenRealm:
+    """Return the realm; create or finish it, with its default storage, if it does not serve yet."""
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            realm = await catalog.realms.get(id)
+            if realm.status not in (Status.CREATED, Status.INITIALIZING):
+                return await catalog.realm(id)
+            await _finish(catalog, realm, storage)
+        except RealmNotFound:
+            await _reserve(catalog, id)
+        except (Conflict, RealmChanged):
+            continue  # another instance was quicker
+    raise Retryable(f"The realm {id!r} is being set up by others all the time; try again")
+
+
+async def _reserve(catalog: Catalog, id: str) -> None:
+    with contextlib.suppress(Conflict):  # another instance was quicker
+        await catalog.realms.create(id)
+
+
+async def _finish(catalog: Catalog, realm: Realm, made: StorageObject) -> None:
+    if realm.status is Status.CREATED:
+        realm = await catalog.realms.update(realm, Status.INITIALIZING)
+    persistence = await catalog.realm_in_the_making(realm)
+    await persistence.ensure_pointers([POINTER])
+
+    async def change(edit: Edit) -> None:
+        if await edit.ref(made.key) is None:
+            edit.put(made.key, made)
+
+    await OpenRealm(persistence, realm).entities(POINTER).commit(change, message="set up")
+    await catalog.realms.update(realm, Status.ACTIVE)

@@ -1,0 +1,308 @@
+"""The configuration of one realm: made, changed and removed with one commit each, so that what
+names something else cannot miss it, and what is still needed cannot go."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from naksha.catalog.catalog import OpenRealm
+from naksha.catalog.entities import Edit, Snapshot
+from naksha.hub.config.change_rights import check_made, check_remade, check_removed
+from naksha.hub.config.handler_check import try_out
+from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
+from naksha.hub.config.reference_index import ReferenceIndex
+from naksha.hub.config.references import check_references
+from naksha.hub.config.space_collections import Stored
+from naksha.hub.pipeline.pipeline import Surroundings
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.storages.identities import check_unique, registered_in, with_identity
+from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
+
+H = TypeVar("H", bound=HubObject)
+R = TypeVar("R")
+ID_LENGTH: Final = 8
+"""Of a space that comes without an id."""
+_ALPHABET: Final = string.ascii_letters + string.digits
+
+
+class Change(NamedTuple, Generic[H]):
+    """An object before and after."""
+
+    old: H
+    new: H
+
+
+class Removed(NamedTuple):
+    """A space that is gone, and the collections that no other space is stored in."""
+
+    space: Space
+    unused: list[Stored]
+
+
+class Registry:
+    """Storages, connectors, spaces and roles of a realm."""
+
+    def __init__(self, realm: OpenRealm, hub: Surroundings) -> None:
+        self._realm = realm
+        self._hub = hub
+        self._entities = realm.entities(POINTER)
+        self.references = ReferenceIndex()
+
+    async def snapshot(self) -> Snapshot:
+        """All of it as it was not long ago: at most a second, when another instance changed it."""
+        return await self._entities.recent()
+
+    async def snapshot_now(self) -> Snapshot:
+        """All of it as it is in the catalog."""
+        return await self._entities.now()
+
+    async def find(self, kind: type[H], id: str) -> H | None:
+        """An object, or None."""
+        found = await (await self.snapshot()).get(key_of(kind, id), kind)
+        return None if found is None else found.value
+
+    async def get(self, kind: type[H], id: str) -> H:
+        """An object, else NotFound."""
+        found = await self.find(kind, id)
+        if found is None:
+            raise _not_found(kind, id)
+        return found
+
+    async def list(self, kind: type[H]) -> list[H]:
+        """All of a kind in the order of their ids."""
+        snapshot = await self.snapshot()
+        return [found.value async for _, found in snapshot.list(f"{kind.kind}/", kind)]
+
+    async def create(self, thing: H, actor: Actor, *, dry_run: bool = False) -> H:
+        """Keep a new one; Conflict if there is one of that id. A dry run checks everything and
+        keeps nothing."""
+
+        async def change(edit: Edit) -> H:
+            now = self._now_ms()
+            made = msgspec.structs.replace(
+                thing,
+                owner=thing.owner or actor.owner,
+                app_id=actor.app_id,
+                author=actor.author,
+                created_at=now,
+                updated_at=now,
+            )
+            # First: a client without the right does not learn which ids exist.
+            await check_made(edit, self.references, made, actor)
+            if await edit.get(thing.key, type(thing)) is not None:
+                raise Conflict(f"There is a {thing.kind} {thing.id!r} already", field="id")
+            await check_references(edit, made)
+            await self._check_identity(edit, made)
+            await try_out(edit, self.references, made, self._hub)
+            edit.put(thing.key, made)
+            return made
+
+        return await self._commit(change, f"create {thing.kind} {thing.id}", actor, dry_run)
+
+    async def change(
+        self,
+        kind: type[H],
+        id: str,
+        changed: Callable[[H], H],
+        actor: Actor,
+        *,
+        if_match: Collection[str] | None = None,
+    ) -> H:
+        """Replace an object by what a function makes of it, else NotFound."""
+        return (await self.exchange(kind, id, changed, actor, if_match=if_match)).new
+
+    async def exchange(
+        self,
+        kind: type[H],
+        id: str,
+        changed: Callable[[H], H],
+        actor: Actor,
+        *,
+        if_match: Collection[str] | None = None,
+        dry_run: bool = False,
+    ) -> Change[H]:
+        """The same, with what it was. `if_match` are the ETags of which it must have one."""
+
+        async def change(edit: Edit) -> Change[H]:
+            old = await _found(edit, kind, id, if_match)
+            now = changed(old)
+            kept: dict[str, Any] = {name: getattr(old, name) for name in kind.kept}
+            made = msgspec.structs.replace(
+                now, owner=now.owner or old.owner, updated_at=old.updated_at, **kept
+            )
+            check_remade(old, made, actor)
+            if made == old:
+                return Change(old, old)
+            made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
+            await check_made(edit, self.references, made, actor, old)
+            await check_references(edit, made)
+            await self._check_identity(edit, made, old)
+            await try_out(edit, self.references, made, self._hub)
+            edit.put(made.key, made)
+            return Change(old, made)
+
+        return await self._commit(change, f"change {kind.kind} {id}", actor, dry_run)
+
+    async def take_back(self, old: H, new: H, actor: Actor) -> None:
+        """Put back what an object was, unless it was changed once more."""
+
+        async def change(edit: Edit) -> None:
+            now = await _found(edit, type(new), new.id, None)
+            if now == new:
+                edit.put(old.key, old)
+
+        await self._commit(change, f"take back {new.kind} {new.id}", actor)
+
+    async def note(self, space_id: str, changed: Callable[[Space], Space], actor: Actor) -> Space:
+        """Change a space in what the hub itself notes of it: no right to manage it is needed."""
+
+        async def change(edit: Edit) -> Space:
+            made = changed(await _found(edit, Space, space_id, None))
+            edit.put(made.key, made)
+            return made
+
+        return await self._commit(change, f"note of space {space_id}", actor)
+
+    async def note_identity(self, thing: StorageObject, identity: Identity) -> None:
+        """Keep the id and number that a storage turned out to have, unless it was changed."""
+
+        async def change(edit: Edit) -> None:
+            found = await edit.get(thing.key, StorageObject)
+            if found is not None and found.value.properties == thing.properties:
+                edit.put(thing.key, with_identity(found.value, identity))
+
+        await self._entities.commit(change, message=f"note {thing.key}", app_id="naksha")
+
+    async def _check_identity(
+        self, edit: Edit, made: HubObject, old: HubObject | None = None
+    ) -> None:
+        """No storage gets the id or number of another one of the realm."""
+        if not isinstance(made, StorageObject) or made.identity is None:
+            return
+        if not isinstance(old, StorageObject) or old.identity != made.identity:
+            realm = self._realm.realm.id
+            known = await registered_in(realm, edit)
+            check_unique(realm, made, [each for each in known if each.name != made.id])
+
+    async def remove(
+        self,
+        kind: type[H],
+        id: str,
+        actor: Actor,
+        *,
+        if_match: Collection[str] | None = None,
+        also: Callable[[Edit, H], Awaitable[None]] | None = None,
+    ) -> H:
+        """Remove an object, else NotFound; InUse when another one needs it. `also` is done in the
+        same commit."""
+
+        async def change(edit: Edit) -> H:
+            removed = await self._removed(edit, kind, id, actor, if_match)
+            if also is not None:
+                await also(edit, removed)
+            return removed
+
+        return await self._commit(change, f"remove {kind.kind} {id}", actor)
+
+    async def forget(self, key: str) -> None:
+        """Remove something that the hub itself has noted, if it is there."""
+
+        async def change(edit: Edit) -> None:
+            if await edit.ref(key) is not None:
+                edit.remove(key)
+
+        await self._entities.commit(change, message=f"forget {key}", app_id="naksha")
+
+    async def remove_space(
+        self,
+        id: str,
+        actor: Actor,
+        *,
+        if_match: Collection[str] | None = None,
+        dry_run: bool = False,
+    ) -> Removed:
+        """Remove a space; says which collections nobody is stored in any more."""
+
+        async def change(edit: Edit) -> Removed:
+            space = await self._removed(edit, Space, id, actor, if_match)
+            return Removed(space, await self.references.unused_without(edit, space))
+
+        return await self._commit(change, f"remove space {id}", actor, dry_run)
+
+    async def _removed(
+        self, edit: Edit, kind: type[H], id: str, actor: Actor, if_match: Collection[str] | None
+    ) -> H:
+        thing = await _found(edit, kind, id, if_match)
+        check_removed(thing, actor)
+        users = await self.references.users_of(edit, thing)
+        if users:
+            raise InUse(
+                f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove that first, "
+                "or take it out of there",
+                field="id",
+            )
+        edit.remove(thing.key)
+        return thing
+
+    async def _commit(
+        self,
+        change: Callable[[Edit], Awaitable[R]],
+        message: str,
+        actor: Actor,
+        dry_run: bool = False,
+    ) -> R:
+        result: list[R] = []
+
+        async def simulated(edit: Edit) -> R:
+            result.append(await change(edit))
+            raise _DryRun
+
+        try:
+            return await self._entities.commit(
+                simulated if dry_run else change,
+                message=message,
+                author=actor.author or "",
+                app_id=actor.app_id,
+            )
+        except _DryRun:
+            return result[-1]
+
+    def _now_ms(self) -> int:
+        return self._realm.persistence.clock.now_ms()
+
+
+class _DryRun(Exception):
+    """Ends a commit that is only tried."""
+
+
+class Realm(Surroundings, Protocol):
+    """A realm with its configuration."""
+
+    registry: Registry
+
+
+def new_space_id() -> str:
+    """An id for a space that comes without one."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
+
+
+async def _found(edit: Edit, kind: type[H], id: str, if_match: Collection[str] | None) -> H:
+    found = await edit.get(key_of(kind, id), kind)
+    if found is None:
+        raise _not_found(kind, id)
+    etag = found.value.etag()
+    if if_match is not None and not {"*", etag} & set(if_match):
+        raise PreconditionFailed(
+            f"The {kind.kind} {id!r} has been changed: its ETag is {etag}; read it again",
+            field="If-Match",
+        )
+    return found.value
+
+
+def _not_found(kind: type[Any], id: str) -> NotFound:
+    return NotFound(f"There is no {kind.kind} {id!r}", field=kind.kind)

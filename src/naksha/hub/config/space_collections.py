@@ -1,0 +1,135 @@
+"""Which collection a space is stored in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final, NamedTuple
+
+from naksha.hub.config.objects import Space
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.identity.names import check_collection_id
+
+_UNFIT: Final = re.compile(r"[^a-z0-9_]+")
+_SLUG_MAX: Final = 15
+_DIGEST_LENGTH: Final = 12
+_DERIVED: Final = re.compile(rf"s-.*-[0-9a-f]{{{_DIGEST_LENGTH}}}")
+
+
+class Stored(NamedTuple):
+    """A collection that a space is stored in."""
+
+    storage_id: str
+    collection: CollectionInfo
+    """With the settings that the configuration gives it."""
+    is_own: bool
+    """Whether nobody named it: it has its name from the space."""
+    auto_create: bool = True
+    """Whether it is made with the space, or by the first write."""
+    auto_delete: bool = True
+    """Whether it is dropped with the last space that is stored in it."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What tells it from all other collections of the realm."""
+        return self.storage_id, self.collection.id
+
+
+def scope_of(realm_id: str, space_id: str) -> str:
+    """Where a space has the names of its tags and branches: spaces of several realms may have the
+    same id, and be in the same storage."""
+    return f"{realm_id}/{space_id}"
+
+
+def derived_collection_id(space_id: str, salt: str = "") -> str:
+    """The collection of a space: its own id where that fits, else something like it that no other
+    space gets. A space whose id looks derived gets a derived one as well, so that it is not that of
+    the space it looks like. With a salt it is another one than without."""
+    if not salt and not _DERIVED.fullmatch(space_id):
+        try:
+            return check_collection_id(space_id)
+        except InvalidArgument:
+            pass
+    slug = _UNFIT.sub("-", space_id.lower()).strip("-_")[:_SLUG_MAX]
+    digest = hashlib.sha256(f"{salt}{space_id}".encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"s-{slug}-{digest}"
+
+
+def collection_of(space: Space, properties: dict[str, Any]) -> CollectionInfo:
+    """The collection, with the settings that it is created with: what the connector says, else
+    what the space says, else one of the space's own."""
+    told = _told(space, properties)
+    keeps = space.versions_to_keep is None or space.versions_to_keep > 1
+    return CollectionInfo(
+        id=check_collection_id(
+            told.get("id") or space.collection_id or derived_collection_id(space.id),
+            field="properties.collection.id",
+        ),
+        history_enabled=_flag(told, "historyEnabled", keeps),
+        max_age=_days(told),
+        id_prefix=_text(told, "idPrefix"),
+        author=_text(told, "author"),
+        optimal_partitioning=_flag(told, "optimalPartitioning", False),
+        points_only=_flag(told, "pointsOnly", False),
+        partitions=_partitions(told),
+    )
+
+
+def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
+    """The collection together with where it is."""
+    return Stored(
+        storage_id,
+        collection_of(space, properties),
+        is_own=not _told(space, properties).get("id"),
+        auto_create=_flag(properties, "autoCreateCollection", True, "properties"),
+        auto_delete=_flag(properties, "autoDeleteCollection", True, "properties"),
+    )
+
+
+def not_to_be_made(id: str) -> CollectionNotFound:
+    """Why there is no collection for a space."""
+    return CollectionNotFound(
+        f"No collection {id!r}, and the connector's autoCreateCollection is false: create it, or"
+        " let the connector do so",
+        collection_id=id,
+    )
+
+
+def _told(space: Space, properties: dict[str, Any]) -> dict[str, Any]:
+    told = properties.get("collection") or space.properties.get("collection") or {}
+    if isinstance(told, str):
+        return {"id": told}
+    if not isinstance(told, dict):
+        raise InvalidArgument("It is an id or an object with an id", field="properties.collection")
+    return told
+
+
+def _flag(
+    told: dict[str, Any], name: str, default: bool, at: str = "properties.collection"
+) -> bool:
+    value = told.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} is true or false", field=f"{at}.{name}")
+    return value
+
+
+def _text(told: dict[str, Any], name: str) -> str | None:
+    value = told.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgument(f"{name} is a text", field=f"properties.collection.{name}")
+    return value
+
+
+def _days(told: dict[str, Any]) -> int:
+    days = told.get("maxAge", CollectionInfo(id="a").max_age)
+    if not isinstance(days, int) or isinstance(days, bool) or days < 0:
+        raise InvalidArgument("maxAge is a number of days", field="properties.collection.maxAge")
+    return days
+
+
+def _partitions(told: dict[str, Any]) -> int:
+    partitions = told.get("partitions", 1)
+    if isinstance(partitions, bool) or partitions not in (1, 16):
+        raise InvalidArgument("partitions is 1 or 16", field="properties.collection.partitions")
+    return int(partitions)

@@ -1,0 +1,127 @@
+"""Lists of spaces: which ones, and what is said of each beside what is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from naksha.hub.auth.rights import Right
+from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, scope_in
+from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.objects import Space
+from naksha.hub.config.references import connectors_of
+from naksha.hub.config.registry import Realm
+from naksha.hub.config.space_names import spaces_with_tag
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.query_language.content_time import Test
+from naksha.hub.render.space_contents import UNKNOWN, Size, contents_updated_at, sizes
+
+_SPACE_RIGHTS: Final = (Right.USE_SPACES, Right.MANAGE_SPACES, Right.ADMIN_SPACES)
+_FEATURE_RIGHTS: Final = (
+    Right.READ_FEATURES,
+    Right.CREATE_FEATURES,
+    Right.UPDATE_FEATURES,
+    Right.DELETE_FEATURES,
+)
+
+
+class SpaceFilter(NamedTuple):
+    """Which spaces are listed; all of it must hold."""
+
+    owner: str = "*"
+    """`me`, `others`, `*`, or an owner."""
+    tags: frozenset[str] = frozenset()
+    """One of them, if there are any: a tag of the space, or of one of its versions."""
+    region: str | None = None
+    content_tests: tuple[Test, ...] = ()
+
+    def takes(self, space: Space, actor: Actor, tagged: Collection[str] = ()) -> bool:
+        """Whether a space is among them, as far as its configuration says so; `tagged` are the ids
+        of spaces with such a version tag."""
+        is_mine = space.owner == actor.owner
+        is_owned = {"*": True, "me": is_mine, "others": not is_mine}.get(
+            self.owner, space.owner == self.owner
+        )
+        has_tag = not self.tags or space.id in tagged or not self.tags.isdisjoint(space.tags)
+        return is_owned and has_tag and self.region in (None, space.region)
+
+
+class Wanted(NamedTuple):
+    """What is said of each."""
+
+    rights: bool = False
+    connectors: bool = False
+    counts: bool = False
+
+
+async def listed(
+    realm: ServingRealm, where: SpaceFilter, wanted: Wanted, actor: Actor
+) -> list[dict[str, Any]]:
+    """The spaces that an actor may see, as JSON, in the order of their ids."""
+    tagged = await spaces_with_tag(realm, where.tags) if where.tags else ()
+    spaces = [
+        space
+        for space in await realm.registry.list(Space)
+        if where.takes(space, actor, tagged) and is_seen(space, actor)
+    ]
+    told: list[dict[str, Any]] = [{} for _ in spaces]
+    if where.content_tests or wanted.counts:
+        times = await contents_updated_at(realm, spaces)
+        kept = [
+            (space, {"contentUpdatedAt": time})
+            for space, time in zip(spaces, times, strict=True)
+            if not where.content_tests
+            or (time is not None and all(test(time) for test in where.content_tests))
+        ]
+        spaces, told = [space for space, _ in kept], [dict(more) for _, more in kept]
+    if wanted.counts:
+        for more, size in zip(told, await _sizes(realm, spaces, actor), strict=True):
+            more.update(msgspec.to_builtins(size))
+    for space, more in zip(spaces, told, strict=True):
+        if wanted.rights:
+            more["rights"] = await _rights_on(realm, space, actor)
+        if wanted.connectors:
+            more["connectors"] = await _connectors(realm, space, actor)
+    return [{**space.to_json(), **more} for space, more in zip(spaces, told, strict=True)]
+
+
+async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[Size]:
+    """How much spaces hold; nothing of those whose features an actor may not read, or that hide
+    some of what is stored."""
+    shown = [space for space in spaces if await _shows_all(realm, space, actor)]
+    known = dict(zip([space.id for space in shown], await sizes(realm, shown), strict=True))
+    return [known.get(space.id, UNKNOWN) for space in spaces]
+
+
+async def _shows_all(realm: ServingRealm, space: Space, actor: Actor) -> bool:
+    pipeline = await pipeline_of(realm, space.id)
+    hides = pipeline is None or any(
+        getattr(stage.handler, "hides_features", False) for stage in pipeline.stages
+    )
+    return not hides and scope_in(pipeline, actor.rights, Right.READ_FEATURES).is_everything
+
+
+async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[str]:
+    """What an actor may do with a space, or with some of its features."""
+    resource, pipeline = space.resource(), await pipeline_of(realm, space.id)
+    return [
+        *(right for right in _SPACE_RIGHTS if actor.rights.allows(right, resource)),
+        *(
+            right
+            for right in _FEATURE_RIGHTS
+            if not scope_in(pipeline, actor.rights, right).is_nothing
+        ),
+    ]
+
+
+async def _connectors(realm: Realm, space: Space, actor: Actor) -> list[dict[str, Any]]:
+    """Those that the space names; of one that the actor may not see, its id."""
+    if not space.event_handler_ids:
+        return []
+    found = await connectors_of(await realm.registry.snapshot(), space)
+    return [
+        connector.to_json() if is_seen(connector, actor) else {"id": connector.id}
+        for connector in found
+    ]

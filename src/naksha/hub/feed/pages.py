@@ -1,0 +1,75 @@
+"""Pages of the feed of changes that are waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from naksha.hub.feed.log_tail import tail_of
+from naksha.hub.pipeline.version_requests import ReadChanges
+from naksha.hub.pipeline.version_responses import Changes
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.model.version import HEAD
+from naksha.versioning import FeedFilter, FeedPosition, Line, read_feed
+
+
+class Source(NamedTuple):
+    """What a feed is about."""
+
+    storage_id: str
+    """What the realm calls the storage."""
+    line: Line
+    where: FeedFilter
+    space: str | None = None
+    """The space that features are given out for."""
+
+
+async def next_changes(
+    source: Source, request: ReadChanges, check: Callable[[int], None] = lambda _: None
+) -> Changes:
+    """The next page of a feed that has anything in it; an empty one when that takes longer than the
+    request waits, or at once when it does not. `check` may refuse a position. While it waits it
+    holds no connection."""
+    if not 1 <= request.limit <= limits.FEED_TRANSACTIONS_MAX:
+        raise InvalidArgument(
+            f"It must be between 1 and {limits.FEED_TRANSACTIONS_MAX}", field="limit"
+        )
+    line = source.line
+    deadline = time.monotonic() + min(request.wait_seconds, limits.FEED_WAIT_SECONDS_MAX)
+    if request.after:
+        position = FeedPosition.parse(request.after)
+    else:
+        position = FeedPosition((await line.storage.resolve(HEAD)).seq_number)
+    while True:
+        check(position.seq_number)
+        page = await read_feed(
+            line,
+            position,
+            source.where,
+            transactions_max=request.limit,
+            features_max=limits.FEED_FEATURES_MAX,
+            space=source.space,
+        )
+        position = page.position
+        left = deadline - time.monotonic()
+        if page.items or left <= 0:
+            return Changes(source.storage_id, page.items, str(position), page.last)
+        if position == FeedPosition(page.last):
+            position = await _news(source, page.last, deadline)
+
+
+async def _news(source: Source, last: int, deadline: float) -> FeedPosition:
+    """Wait for a transaction that may have something to tell; gives the position before it, or
+    where nothing was found in time."""
+    storage, collections = source.line.root, source.where.collections
+    while (left := deadline - time.monotonic()) > 0:
+        published = await storage.wait_beyond(last, left)
+        if collections is None or source.line.branch is not None:
+            break
+        tail = tail_of(storage)
+        before, last = last, await tail.untouched(storage, last, published, collections)
+        if last < published or before == last:
+            break
+    return FeedPosition(last)

@@ -1,0 +1,112 @@
+"""Writes that depend on what is there: a handler reads it, decides, and has its decision carried
+out only over what it has read. When somebody else was faster it reads again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from naksha.hub.handlers.views.layers import chunks
+from naksha.hub.handlers.write_parts import namespace_of, says, with_lock
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
+from naksha.hub.pipeline.responses import Written
+from naksha.hub.write.namespaces import with_namespace, without_namespace
+from naksha.hub.write.patch import patched
+from naksha.model.errors import Conflict, NotSupported, Retryable
+from naksha.model.limits import HANDLER_ATTEMPTS_MAX
+from naksha.model.query import Query
+from naksha.model.state import State
+
+Heads = Mapping[str, State]
+Feature = dict[str, Any]
+
+
+async def heads_of(event: Event, ids: Collection[str], ref: str = "") -> dict[str, State]:
+    """The features that the handlers behind this one have under these ids."""
+    heads: dict[str, State] = {}
+    for some in chunks(sorted(ids)):
+        request = ReadFeatures(query=Query(ids=tuple(some)), ref=ref)
+        found = await event.send_upstream(request)
+        heads |= {state.id: state for state in await found.all()}
+    return heads
+
+
+async def write_over_heads(
+    event: Event,
+    request: WriteFeatures,
+    ids: Collection[str],
+    change: Callable[[Heads], Awaitable[WriteFeatures]],
+) -> Written:
+    """Send upstream what `change` makes of a write, given what is there. It locks what it decides
+    about; a lock that the client has set itself is the client's conflict."""
+    locked = {
+        feature.get("id")
+        for one in request.modifications
+        for feature in one.features
+        if namespace_of(feature).get("uuid") is not None
+    }
+    for _ in range(HANDLER_ATTEMPTS_MAX):
+        sent = await change(await heads_of(event, ids, request.ref) if ids else {})
+        try:
+            written: Written = await event.send_upstream(sent)
+        except Conflict as error:
+            mine = error.feature_id in ids and error.feature_id not in locked
+            if not mine or request.conflict_detection:
+                raise
+            continue
+        return written
+    raise Retryable("The features are changed by others all the time; try again")
+
+
+async def check_merges(event: Event, request: WriteFeatures) -> None:
+    """Refuse merges with the changes of others: their result is known to the storage alone, so no
+    rule can be applied to it before it is written."""
+    merges = [
+        feature
+        for one in request.modifications
+        if one.if_exists is IfExists.MERGE
+        for feature in one.features
+        if isinstance(feature.get("id"), str)
+    ]
+    heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
+    for feature in merges:
+        head = heads.get(feature["id"])
+        if head is not None and not says(feature, head):
+            raise NotSupported(
+                "The feature was changed since it was read, and the rules of this space cannot be"
+                " applied to a merge before it is done; read the feature again, and merge it"
+                " yourself",
+                feature_id=feature["id"],
+            )
+
+
+def is_patch(one: Modification) -> bool:
+    """Whether what is sent is not the whole feature."""
+    return one.if_exists is IfExists.PATCH
+
+
+def with_wholes(request: WriteFeatures, heads: Heads) -> WriteFeatures:
+    """The write with the whole features in place of patches of what is there."""
+    modifications: list[Modification] = []
+    for one in request.modifications:
+        patches = [f for f in one.features if is_patch(one) and f.get("id") in heads]
+        if not patches:
+            modifications.append(one)
+            continue
+        rest = tuple(f for f in one.features if f.get("id") not in heads)
+        if rest or one.ids:
+            modifications.append(msgspec.structs.replace(one, features=rest))
+        wholes = tuple(whole_of(f, heads[f["id"]]) for f in patches)
+        replaced = msgspec.structs.replace(one, features=wholes, ids=(), if_exists=IfExists.REPLACE)
+        modifications.append(replaced)
+    return msgspec.structs.replace(request, modifications=tuple(modifications))
+
+
+def whole_of(feature: Feature, head: State) -> Feature:
+    """What a patch makes of what is there, to be written over that and nothing else."""
+    whole = patched(without_namespace(head.feature), without_namespace(feature))
+    namespaced = with_namespace(whole, namespace_of(feature))
+    return namespaced if namespace_of(feature).get("uuid") else with_lock(namespaced, head)

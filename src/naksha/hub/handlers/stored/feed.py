@@ -1,0 +1,48 @@
+"""What a stored space answers about the changes of its features."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from naksha.hub.feed.pages import Source, next_changes
+from naksha.hub.pipeline import version_requests as asked
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.version_responses import Changes
+from naksha.versioning import FeedFilter, Published, line_of, parse_ref
+from naksha.versioning.change_filters import ALL
+from naksha.versioning.changesets import Touched
+
+
+async def read_changes(target: Target, request: asked.ReadChanges, event: Event) -> Changes:
+    """The next changes of the collection."""
+    line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
+    where = FeedFilter(
+        collections=(target.collection.id,), actions=request.actions, query=request.query
+    )
+
+    def check(seq_number: int) -> None:
+        # What the oldest version changed is kept with it.
+        check_kept_by_owner(target, seq_number + 1)
+
+    source = Source(target.storage_id, line, where, event.space.id)
+    found = await next_changes(source, request, check)
+    if where.query == ALL and where.feature_actions is None:
+        return found
+    return found._replace(items=[only_found(item) for item in found.items])
+
+
+def only_found(item: Published) -> Published:
+    """An item that tells no more of a transaction than the features that were found: whoever put
+    a filter there may want to hide the rest."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in item.without_states}
+    for change in item.changes:
+        counts.setdefault(change.collection, Counter())[change.action] += 1
+    touched = tuple(
+        Touched(name, number["CREATE"], number["UPDATE"], number["DELETE"], 0, None)
+        for name, number in sorted(counts.items())
+    )
+    changeset = msgspec.structs.replace(item.changeset, touched=touched)
+    return msgspec.structs.replace(item, changeset=changeset)

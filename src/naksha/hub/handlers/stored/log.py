@@ -1,0 +1,317 @@
+"""What a stored space answers about its log, its differences and its history."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import msgspec
+
+from naksha.hub.pipeline import version_requests as asked
+from naksha.hub.pipeline import version_responses as told
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import MATCH_ALL
+from naksha.hub.pipeline.responses import Features, begun
+from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NotYetPublished, VersionNotFound
+from naksha.model.query import Query, States
+from naksha.model.state import State
+from naksha.model.transaction import LogFilter
+from naksha.model.version import HEAD, AtSeq
+from naksha.versioning import (
+    Changeset,
+    FeedFilter,
+    FeedPosition,
+    Line,
+    Place,
+    Published,
+    changesets,
+    diff,
+    history,
+    parse_ref,
+    place_of,
+    range_of,
+    read_feed,
+)
+from naksha.versioning.lines import line_of_branch
+from naksha.versioning.log import check_kept
+from naksha.versioning.records import Branch, find
+from naksha.versioning.version_refs import MAIN_BRANCH, Everything, Named, One, Point, Range, Ref
+
+CHANGESETS_AT_ONCE: Final = 100
+"""Changesets of one answer at most, however few features they have."""
+CHANGES_AT_ONCE: Final = 10_000
+"""Features of one answer at most, where they are held in memory."""
+_AFTER_FIELD: Final = "pageToken"
+
+
+async def read_changesets(
+    target: Target, request: asked.ReadChangesets, event: Event
+) -> told.Changesets:
+    """A part of the log of a branch."""
+    # What the oldest version changed is kept with it.
+    oldest = target.min_version - 1
+    first, last = await _log_range(target, request.ref, oldest, single=request.single)
+    start = FeedPosition(first.version.seq_number)
+    if request.after:
+        position = FeedPosition.parse(request.after, field=_AFTER_FIELD)
+        start = position if position.seq_number >= start.seq_number else start
+    found, after = await _some_changes(target, last, start, request, event.space.id)
+    numbers = [each.changeset.version.seq_number for each in found]
+    is_empty = not found and not request.after
+    if is_empty and request.features != MATCH_ALL:
+        is_empty = not (await _next_changes(target, last, start.seq_number))[0]
+    return told.Changesets(
+        start_version=numbers[0] if numbers else start.seq_number + 1,
+        end_version=numbers[-1] if numbers else last.version.seq_number,
+        changesets=found,
+        after=after,
+        is_empty=is_empty,
+    )
+
+
+async def _some_changes(
+    target: Target, last: Place, start: FeedPosition, request: asked.ReadChangesets, space: str
+) -> tuple[list[told.ChangedFeatures], str | None]:
+    """Some changesets after a position, and the position to go on from. Whole changesets are
+    streamed; what a filter finds, or a part of a changeset, is held in memory."""
+    if start.seq_number >= last.version.seq_number:
+        return [], None
+    if request.features == MATCH_ALL and not start.within:
+        found, goes_on = await _next_changes(target, last, start.seq_number)
+        chosen = _within(target, found, request.limit)
+        if chosen or not found:
+            await _check_readable(target, last.line, chosen)
+            is_more = len(chosen) < len(found) or goes_on
+            token = str(chosen[-1].version.seq_number) if is_more else None
+            return [_changed(target, last.line, each, space) for each in chosen], token
+    return await _parts(target, last, start, request, space)
+
+
+async def _check_readable(target: Target, line: Line, chosen: Sequence[Changeset]) -> None:
+    """Expired now for features that are gone, not in the middle of the answer."""
+    if chosen:
+        oldest = AtSeq(chosen[0].version.seq_number)
+        await line.storage.resolve(oldest, target.collection.id)
+
+
+async def _parts(
+    target: Target, last: Place, start: FeedPosition, request: asked.ReadChangesets, space: str
+) -> tuple[list[told.ChangedFeatures], str | None]:
+    """The next changes that a filter finds, of one changeset at least, or some of a changeset."""
+    where = FeedFilter.of(request.features, (target.collection.id,))
+    while True:
+        try:
+            page = await read_feed(
+                last.line,
+                start,
+                where,
+                transactions_max=limits.FEED_TRANSACTIONS_MAX,
+                features_max=min(request.limit, CHANGES_AT_ONCE),
+                until=last.version.seq_number,
+                space=space,
+            )
+        except InvalidArgument as error:
+            if start.within:
+                error.field = _AFTER_FIELD
+            raise
+        gone = [item.changeset.version.seq_number for item in page.items if item.without_states]
+        await check_kept(last.line, target.collection.id, gone)
+        found = [_in_memory(item) for item in page.items if item.changes]
+        start = page.position
+        is_end = not start.within and start.seq_number >= last.version.seq_number
+        if found or is_end:
+            return found, None if is_end else str(start)
+
+
+def _in_memory(item: Published) -> told.ChangedFeatures:
+    def features(action: str) -> Features:
+        return Features.of([each.state for each in item.changes if each.action == action])
+
+    return told.ChangedFeatures(
+        item.changeset, features("CREATE"), features("UPDATE"), features("DELETE")
+    )
+
+
+async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[Changeset], bool]:
+    """The next changesets that changed features, and whether the log goes on behind them. Others
+    made the collection, or set it up, which is nothing that features tell of."""
+    where = LogFilter(collections=(target.collection.id,))
+    while True:
+        page = await changesets(
+            last.line, where=where, after=after, limit=CHANGESETS_AT_ONCE, newest_first=False
+        )
+        inside = [each for each in page.changesets if each.version <= last.version]
+        found = [each for each in inside if _features_changed(target, each) > 0]
+        if page.after is None or len(inside) < len(page.changesets):
+            return found, False
+        if found:
+            return found, True
+        after = page.after
+
+
+def _features_changed(target: Target, changeset: Changeset) -> int:
+    return sum(
+        touched.created + touched.updated + touched.deleted
+        for touched in changeset.touched
+        if touched.collection == target.collection.id
+    )
+
+
+def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Changeset]:
+    """As many as have at most so many features together."""
+    chosen: list[Changeset] = []
+    for each in found:
+        limit -= _features_changed(target, each)
+        if limit < 0:
+            break
+        chosen.append(each)
+    return chosen
+
+
+def _changed(target: Target, line: Line, found: Changeset, space: str) -> told.ChangedFeatures:
+    if line.branch is not None:
+        # Written on the base that the branch had then.
+        line = line_of_branch(line.root, line.branch, line.branch.epoch_on(found.overlay))
+
+    def features(action: str) -> Features:
+        return Features(lambda _: _states_of(target, line, found, action, space))
+
+    return told.ChangedFeatures(found, features("CREATE"), features("UPDATE"), features("DELETE"))
+
+
+async def _states_of(
+    target: Target, line: Line, found: Changeset, action: str, space: str
+) -> AsyncIterator[Sequence[State]]:
+    txn = found.version.txn
+    query = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1, actions=(action,), space=space)
+    states: list[State] = []
+    moment = AtSeq(found.version.seq_number)
+    async for state in line.storage.states(target.collection.id, query, moment):
+        states.append(state)
+        if len(states) == limits.READ_CHUNK_FEATURES:
+            yield states
+            states = []
+    if states:
+        yield states
+
+
+async def read_version_span(
+    target: Target, request: asked.ReadVersionSpan, event: Event
+) -> told.VersionSpan:
+    """From the oldest version that was not given up to the newest."""
+    line = (await place_of(target.storage, request.ref, target.scope)).line
+    where = LogFilter(collections=(target.collection.id,))
+    last = (await changesets(line, where=where, limit=1)).changesets
+    oldest = (await changesets(line, where=where, limit=1, newest_first=False)).changesets
+    first = oldest[0].version.seq_number if oldest else 0
+    return told.VersionSpan(
+        max(first, target.min_version), last[0].version.seq_number if last else 0
+    )
+
+
+async def forget_versions(target: Target, request: asked.ForgetVersions, event: Event) -> None:
+    """Only what was published can be given up."""
+    last = await target.storage.resolve(HEAD)
+    if request.older_than > last.seq_number:
+        raise NotYetPublished(
+            f"The last version is {last.seq_number}, not {request.older_than}", field="version"
+        )
+
+
+async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> told.Differences:
+    """The features that differ."""
+    if request.of_log:
+        # The oldest version that is left is compared with the one before it.
+        old, new = await _log_range(target, request.ref, target.min_version - 1)
+        if old.version == new.version:
+            raise VersionNotFound("The range has no changesets", field="versionRef")
+    elif request.other is None:
+        old, new = await _range(target, request.ref, target.min_version)
+    else:
+        old = await place_of(target.storage, request.ref, target.scope)
+        new = await place_of(target.storage, request.other, target.scope)
+    if not request.of_log:
+        check_kept_by_owner(target, old.version.seq_number)
+    query = msgspec.structs.replace(request.query, space=event.space.id)
+    changes = await begun(diff(old, new, target.collection.id, query))
+    # A range of the log begins with the first version that is in it.
+    start = old.version.seq_number + (1 if request.of_log else 0)
+    return told.Differences(start, new.version.seq_number, changes)
+
+
+async def read_history(
+    target: Target, request: asked.ReadHistory, event: Event
+) -> told.FeatureHistory:
+    """Who did what."""
+    first, last = await _range(target, request.ref, target.min_version)
+    check_kept_by_owner(target, first.version.seq_number)
+    query = msgspec.structs.replace(request.query, space=event.space.id)
+    steps = history(first, last, target.collection.id, query)
+    return told.FeatureHistory(await begun(steps))
+
+
+async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
+    """Everything of a branch since the oldest version, unless a version or a range is given."""
+    parsed = parse_ref(ref or "*")
+    branch = await _branch_alone(target, parsed)
+    if branch is not None:
+        parsed = Everything(branch)
+    if isinstance(parsed, Everything) and target.min_version:
+        parsed = Range(parsed.branch, AtSeq(oldest), HEAD)
+    return await range_of(target.storage, parsed, target.scope)
+
+
+async def _log_range(
+    target: Target, ref: str, oldest: int, *, single: bool = False
+) -> tuple[Place, Place]:
+    """The range of the log that is meant. One version means everything up to it, unless it is a
+    `single` one; the end may be still to come, and a range that begins before the oldest version
+    begins there."""
+    parsed = parse_ref(ref or "*")
+    branch = await _branch_alone(target, parsed)
+    if branch is not None:
+        parsed = Everything(branch)
+    if isinstance(parsed, One) and not single:
+        parsed = Range(parsed.branch, AtSeq(0), parsed.point)
+    if isinstance(parsed, Range):
+        parsed = await _until_head(target, parsed)
+    first, last = await range_of(target.storage, parsed, target.scope)
+    if first.version > last.version:
+        raise _reversed(first.version.seq_number, last.version.seq_number)
+    check_kept_by_owner(target, last.version.seq_number)
+    if first.version.seq_number < oldest:
+        first = await place_of(target.storage, One(parsed.branch, AtSeq(oldest)), target.scope)
+    return first, last
+
+
+async def _until_head(target: Target, asked_for: Range) -> Range:
+    """The range as far as it is published."""
+    first, last = asked_for.first, asked_for.last
+    if isinstance(first, AtSeq) and isinstance(last, AtSeq) and first.seq_number > last.seq_number:
+        raise _reversed(first.seq_number, last.seq_number)
+    head = (await target.storage.resolve(HEAD)).seq_number
+
+    def bound(point: Point) -> Point:
+        return AtSeq(min(point.seq_number, head)) if isinstance(point, AtSeq) else point
+
+    return Range(asked_for.branch, bound(first), bound(last))
+
+
+def _reversed(first: int, last: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"The range of the log starts after version {first}, which is later than its end {last}",
+        field="versionRef",
+    )
+
+
+async def _branch_alone(target: Target, parsed: Ref) -> str | None:
+    """The branch, if nothing but one is said: by its name, or by its head."""
+    if not isinstance(parsed, One):
+        return None
+    if isinstance(parsed.point, Named) and parsed.branch == MAIN_BRANCH:
+        known = await find(target.storage, target.scope, parsed.point.name)
+        is_branch = known is not None and isinstance(known.record, Branch)
+        return parsed.point.name if is_branch else None
+    return parsed.branch if parsed.point == HEAD else None

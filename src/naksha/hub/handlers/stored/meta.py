@@ -1,0 +1,49 @@
+"""Meta features of a stored space: what is noted beside its collection."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from naksha.hub.handlers.stored.refs import ensure_collection
+from naksha.hub.pipeline import meta_requests as asked
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.targets import Target
+from naksha.model.errors import CollectionNotFound, NotFound
+
+
+async def list_meta(target: Target, request: asked.ListMeta, event: Event) -> list[dict[str, Any]]:
+    """All of them; none before the first feature is written."""
+    try:
+        return await target.storage.all_meta(target.collection.id)
+    except CollectionNotFound:
+        return []
+
+
+async def get_meta(target: Target, request: asked.GetMeta, event: Event) -> dict[str, Any]:
+    """One of them."""
+    found = await target.storage.meta(target.collection.id, request.id)
+    if found is None:
+        raise NotFound(f"There is no meta feature {request.id!r}", field="id")
+    return found
+
+
+async def put_meta(target: Target, request: asked.PutMeta, event: Event) -> dict[str, Any]:
+    """Write one, and return it as it is stored."""
+    await ensure_collection(target, event.context.actor)
+    await target.storage.put_meta(target.collection.id, request.feature)
+    id = str(request.feature["id"])
+    return await get_meta(target, asked.GetMeta(id=id), event)
+
+
+async def remove_meta(target: Target, request: asked.RemoveMeta, event: Event) -> None:
+    """Remove one."""
+    if not await target.storage.remove_meta(target.collection.id, request.id):
+        raise NotFound(f"There is no meta feature {request.id!r}", field="id")
+
+
+META_ANSWERS: Final[dict[Any, Any]] = {
+    asked.ListMeta: list_meta,
+    asked.GetMeta: get_meta,
+    asked.PutMeta: put_meta,
+    asked.RemoveMeta: remove_meta,
+}

@@ -1,0 +1,71 @@
+"""What a storage answers about a collection besides its features: tiles, figures, versions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import FindFeatures, GetStatistics, GetVersion, ReadTile
+from naksha.hub.pipeline.responses import Content, Findings, FixedVersion, TileBytes
+from naksha.hub.pipeline.targets import Target, check_version, fixed_version, place
+from naksha.model.errors import CollectionNotFound
+from naksha.model.statistics import NOTHING
+from naksha.model.transaction import LogFilter
+
+
+async def read_tile(target: Target, request: ReadTile, event: Event) -> TileBytes:
+    """A vector tile, made by the database where it can."""
+    reader, at = await place(target, request.ref)
+    try:
+        made = await reader.tile(target.collection.id, request.query, at, request.tile)
+    except CollectionNotFound:
+        await check_version(target, at)
+        made = b""
+    return TileBytes(made)
+
+
+async def find_features(target: Target, request: FindFeatures, event: Event) -> Findings:
+    """What is there, found and sorted by the database."""
+    reader, at = await place(target, request.ref)
+    sort, after = request.sort, request.after
+    try:
+        found = await reader.found(target.collection.id, request.query, at, sort=sort, after=after)
+    except CollectionNotFound:
+        found = []
+    return Findings(found)
+
+
+async def statistics(target: Target, request: GetStatistics, event: Event) -> Content:
+    """What there is in the collection; nothing when nobody ever wrote to it."""
+    reader, at = await place(target, request.ref)
+    try:
+        found = await reader.statistics(target.collection.id, at, fast=request.fast)
+    except CollectionNotFound:
+        found = NOTHING
+    version = await reader.resolve(at)
+    return Content(
+        statistics=found,
+        updated_at=await _updated_at(target, version.seq_number),
+        min_version=target.min_version,
+        max_version=version.seq_number,
+    )
+
+
+async def _updated_at(target: Target, seq_number: int) -> int | None:
+    """When the collection was last changed on main, until a version."""
+    where = LogFilter(collections=(target.collection.id,))
+    last = await target.storage.transactions(seq_number + 1, 1, where, newest_first=True)
+    return last[0].started_ms if last else None
+
+
+async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
+    """Which version is meant."""
+    return await fixed_version(target, request)
+
+
+READ_ANSWERS: Final[dict[Any, Any]] = {
+    ReadTile: read_tile,
+    FindFeatures: find_features,
+    GetStatistics: statistics,
+    GetVersion: version,
+}

@@ -1,0 +1,139 @@
+"""A stored space names its versions: tags and branches."""
+
+from __future__ import annotations
+
+from naksha.hub.handlers.version_author import signed_by
+from naksha.hub.pipeline import version_requests as asked
+from naksha.hub.pipeline import version_responses as told
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.pipeline.targets import Target
+from naksha.hub.write.conflicted_branches import check_writable, solving_branch
+from naksha.model.errors import CollectionNotFound
+from naksha.model.transaction import MAIN
+from naksha.model.version import AtTxn
+from naksha.versioning import (
+    Branch,
+    Tag,
+    branches,
+    create_branch,
+    create_tag,
+    delete_branch,
+    delete_tag,
+    describe_branch,
+    rename_branch,
+    tag_of,
+    tags,
+)
+from naksha.versioning.merges.rebase import parent_of
+from naksha.versioning.records import branch_of, branch_with
+from naksha.versioning.version_refs import MAIN_BRANCH
+
+
+async def list_tags(target: Target, request: asked.ListTags, event: Event) -> list[Tag]:
+    """All of the space."""
+    return await tags(target.storage, space=target.scope.space)
+
+
+async def get_tag(target: Target, request: asked.GetTag, event: Event) -> Tag:
+    """One of them."""
+    return await tag_of(target.storage, request.name, scope=target.scope)
+
+
+async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
+    """A new one, or one that moves."""
+    await ensure_collection(target, event.context.actor)
+    return await create_tag(
+        target.storage,
+        request.name,
+        signed_by(event, request.description),
+        request.ref or "HEAD",
+        scope=target.scope,
+        system=request.system,
+        force=request.moves,
+    )
+
+
+async def drop_tag(target: Target, request: asked.DropTag, event: Event) -> None:
+    """One less."""
+    await delete_tag(target.storage, request.name, signed_by(event), scope=target.scope)
+
+
+async def list_branches(
+    target: Target, request: asked.ListBranches, event: Event
+) -> list[told.BranchState]:
+    """All of the space."""
+    known = await branches(target.storage, space=target.scope.space)
+    return [await _branch_state(target, branch) for branch in known]
+
+
+async def get_branch(target: Target, request: asked.GetBranch, event: Event) -> told.BranchState:
+    """One of them."""
+    branch, _ = await branch_of(target.storage, target.scope, request.name)
+    return await _branch_state(target, branch)
+
+
+async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -> told.BranchState:
+    """A new one."""
+    await ensure_collection(target, event.context.actor)
+    branch = await create_branch(
+        target.storage,
+        request.name,
+        signed_by(event, request.description),
+        request.ref or "HEAD",
+        scope=target.scope,
+    )
+    return await _branch_state(target, branch)
+
+
+async def name_branch(
+    target: Target, request: asked.RenameBranch, event: Event
+) -> told.BranchState:
+    """Another name."""
+    check_writable((await branch_of(target.storage, target.scope, request.name))[0])
+    branch = await rename_branch(
+        target.storage, request.name, request.new_name, signed_by(event), scope=target.scope
+    )
+    return await _branch_state(target, branch)
+
+
+async def tell_branch(
+    target: Target, request: asked.DescribeBranch, event: Event
+) -> told.BranchState:
+    """Another description."""
+    signed = signed_by(event, request.description)
+    branch = await describe_branch(target.storage, request.name, signed, scope=target.scope)
+    return await _branch_state(target, branch)
+
+
+async def _branch_state(target: Target, branch: Branch) -> told.BranchState:
+    merges = {}
+    for overlay, point in branch.now.merged_into.items():
+        ours = await _seq_number(target, point.ours)
+        other = await branch_with(target.storage, overlay) if overlay != MAIN else None
+        into = MAIN_BRANCH if other is None else other[0].name
+        merges[str(ours)] = f"{into}:{await _seq_number(target, point.theirs)}"
+    base = await _seq_number(target, branch.now.below[0].txn or 0)
+    parent = await parent_of(target.storage, branch)
+    solving = await solving_branch(target, branch)
+    name = None if solving is None else solving.name
+    return told.BranchState(branch, f"{parent}:{base}", merges, name)
+
+
+async def _seq_number(target: Target, txn: int) -> int:
+    """The version that a transaction made; 0 before all of them."""
+    return (await target.storage.resolve(AtTxn(txn))).seq_number if txn else 0
+
+
+async def drop_branch(target: Target, request: asked.DropBranch, event: Event) -> None:
+    """One less."""
+    await delete_branch(target.storage, request.name, signed_by(event), scope=target.scope)
+
+
+async def ensure_collection(target: Target, actor: Actor) -> None:
+    """What nobody wrote to yet can have tags and branches, too."""
+    try:
+        await target.storage.collection(target.collection.id)
+    except CollectionNotFound:
+        async with target.storage.write(actor.app_id, actor.author) as session:
+            await session.create_collection(target.collection)

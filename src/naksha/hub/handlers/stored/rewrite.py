@@ -1,0 +1,207 @@
+"""A stored space goes back, and merges its branches."""
+
+from __future__ import annotations
+
+from naksha.hub.handlers.version_author import signed_by
+from naksha.hub.pipeline import version_requests as asked
+from naksha.hub.pipeline import version_responses as told
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.write.conflicted_branches import check_writable, is_for_solving, solving_branch
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.transaction import MAIN
+from naksha.versioning import (
+    Branch,
+    Line,
+    Policy,
+    Written,
+    conflict_of,
+    conflicts,
+    give_up_conflict,
+    line_of,
+    merge,
+    merge_solved,
+    parse_ref,
+    place_of,
+    rebase,
+    resolve_conflict,
+    revert,
+    rollback,
+    undecided_of,
+)
+from naksha.versioning.records import branch_of
+from naksha.versioning.version_refs import MAIN_BRANCH
+
+
+async def roll_back(target: Target, request: asked.RollBack, event: Event) -> told.Rewritten:
+    """Be as before."""
+    line = await _written_line(target, request.ref)
+    to = await place_of(target.storage, request.to, target.scope)
+    check_kept_by_owner(target, to.version.seq_number)
+    written = await rollback(
+        line,
+        to,
+        signed_by(event, request.message),
+        collections=(target.collection.id,),
+        query=request.query,
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+async def take_back(target: Target, request: asked.Revert, event: Event) -> told.Rewritten:
+    """Without one version."""
+    line = await _written_line(target, request.ref)
+    version = await place_of(target.storage, request.version, target.scope)
+    written = await revert(
+        line,
+        version,
+        signed_by(event, request.message),
+        collections=(target.collection.id,),
+        query=request.features,
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+async def _written_line(target: Target, ref: str) -> Line:
+    line = await line_of(target.storage, parse_ref(ref).branch, target.scope)
+    check_writable(line.branch)
+    return line
+
+
+async def merge_branch(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
+    """One branch into another one."""
+    if is_for_solving(request.source):
+        return await _merge_solved(target, request, event)
+    _check_not_for_solving(request.target)
+    if not request.dry_run:
+        for name, other in ((request.source, request.target), (request.target, request.source)):
+            await _check_free(target, name, other, request.policy)
+    written = await merge(
+        target.storage,
+        request.source,
+        request.target,
+        signed_by(event, request.message),
+        scope=target.scope,
+        policy=request.policy,
+        dry_run=request.dry_run,
+        solving=True,
+    )
+    return await _rewritten(target, written)
+
+
+async def _merge_solved(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
+    """A conflict as it was solved on its branch."""
+    written = await merge_solved(
+        target.storage,
+        request.source,
+        request.target,
+        signed_by(event, request.message),
+        scope=target.scope,
+        policy=request.policy,
+        dry_run=request.dry_run,
+    )
+    return await _rewritten(target, written)
+
+
+def _check_not_for_solving(branch: str) -> None:
+    if is_for_solving(branch):
+        raise InvalidArgument(
+            f"{branch!r} is there to solve a conflict: it is written, and then merged",
+            field="branch",
+        )
+
+
+async def _check_free(target: Target, name: str, other: str | None, policy: Policy) -> None:
+    """A branch in conflict is merged with another one (None: rebased) again only with a policy,
+    which decides that very conflict; or when there is nothing that somebody might be solving it
+    on."""
+    if name == MAIN_BRANCH:
+        return
+    branch, _ = await branch_of(target.storage, target.scope, name)
+    if policy is not Policy.FAIL and await _is_about(target, branch, other):
+        return
+    if await solving_branch(target, branch) is not None:
+        check_writable(branch)
+
+
+async def _is_about(target: Target, branch: Branch, other: str | None) -> bool:
+    """Whether all conflicts of a branch are those of merges with one other, or of rebases."""
+    waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
+    if other is None:
+        return all(each.kind == "rebase" for each in waiting)
+    line = await line_of(target.storage, other, target.scope)
+    number = MAIN if line.branch is None else line.branch.number
+    return all(each.kind == "merge" and number in (each.source, each.target) for each in waiting)
+
+
+async def rebase_branch(target: Target, request: asked.Rebase, event: Event) -> told.Rewritten:
+    """A branch on another base."""
+    _check_not_for_solving(request.branch)
+    if not request.dry_run:
+        await _check_free(target, request.branch, None, request.policy)
+    written = await rebase(
+        target.storage,
+        request.branch,
+        signed_by(event, request.message),
+        request.onto,
+        scope=target.scope,
+        policy=request.policy,
+        dry_run=request.dry_run,
+        solving=True,
+    )
+    return await _rewritten(target, written)
+
+
+async def resolve(target: Target, request: asked.ResolveConflict, event: Event) -> told.Rewritten:
+    """A merge with its decisions."""
+    await _own_conflict(target, request.conflict)
+    choices = {(target.collection.id, id): choice for id, choice in request.choices.items()}
+    written = await resolve_conflict(
+        target.storage,
+        request.conflict,
+        choices,
+        signed_by(event, request.message),
+        policy=request.policy,
+    )
+    return await _rewritten(target, written)
+
+
+async def give_up(target: Target, request: asked.GiveUpConflict, event: Event) -> None:
+    """No merge."""
+    await _own_conflict(target, request.conflict)
+    await give_up_conflict(target.storage, request.conflict, signed_by(event))
+
+
+async def read_conflicts(
+    target: Target, request: asked.ReadConflicts, event: Event
+) -> told.Conflicts:
+    """What waits for a decision."""
+    branch, _ = await branch_of(target.storage, target.scope, request.branch)
+    waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
+    return told.Conflicts(
+        [(each, [one async for one in undecided_of(target.storage, each.id)]) for each in waiting]
+    )
+
+
+async def _own_conflict(target: Target, id: str) -> None:
+    """A space knows its own conflicts only."""
+    found = await conflict_of(target.storage, id)
+    if found.scope.space != target.scope.space:
+        raise NotFound(f"There is no conflict {id!r}", field="conflict")
+
+
+async def _rewritten(target: Target, written: Written) -> told.Rewritten:
+    version = None
+    if written.txn is not None:
+        version = await target.storage.wait_published(written.txn, limits.PUBLISH_WAIT_SECONDS)
+    name = target.collection.id
+    return told.Rewritten(
+        version=None if version is None else version.seq_number,
+        inserted=written.created.get(name, []),
+        updated=written.updated.get(name, []),
+        deleted=written.deleted.get(name, []),
+        conflicts=written.conflicts,
+    )

@@ -1,0 +1,19 @@
+"""Who does something to versions, and why."""
+
+from __future__ import annotations
+
+from naksha.hub.pipeline.pipeline import Event
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.versioning import (
+    Signed,
+)
+
+
+def signed_by(event: Event, message: str | None = None) -> Signed:
+    actor = event.context.actor
+    if message is not None and len(message) > limits.DESCRIPTION_LENGTH_MAX:
+        raise InvalidArgument(
+            f"It has more than {limits.DESCRIPTION_LENGTH_MAX} characters", field="description"
+        )
+    return Signed(actor.app_id, actor.author, message)

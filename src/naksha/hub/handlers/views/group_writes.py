@@ -1,0 +1,65 @@
+"""Writing to a group of spaces: what is in one of them is changed there, what is new goes to the
+first, or to the one that it names as its `space`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from naksha.hub.handlers.views.layers import Layer, Stack
+from naksha.hub.handlers.write_parts import all_ids_of, namespace_of, with_ids
+from naksha.hub.handlers.write_split import Plan, carry_out
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Written
+
+Feature = dict[str, Any]
+FIRST = 0
+
+
+async def write(
+    event: Event, layers: Sequence[Layer], spaces: Sequence[str], request: WriteFeatures
+) -> Written:
+    """Carry out a write; every space is written by itself, with its own rights."""
+    request = with_ids(request)
+    ids = all_ids_of(request)
+    stack = Stack(event, layers, "")
+    places: dict[str, list[int]] = {}
+    for place, layer in enumerate(layers):
+        for state in await stack.find(layer, ids):
+            places.setdefault(state.id, []).append(place)
+    plan = OriginPlan(places, spaces, request)
+    for one in request.modifications:
+        plan.add(one)
+    return await carry_out(plan, event, layers, request)
+
+
+class OriginPlan(Plan):
+    """The parts of a write by where features are."""
+
+    def __init__(
+        self, places: Mapping[str, Sequence[int]], spaces: Sequence[str], request: WriteFeatures
+    ) -> None:
+        super().__init__(request)
+        self._places = places
+        self._spaces = spaces
+
+    def add(self, one: Modification) -> None:
+        """Split a modification. An id alone means all features that have it."""
+        features: dict[int, list[Feature]] = {}
+        for feature in one.features:
+            features.setdefault(self._place(feature), []).append(feature)
+        ids: dict[int, list[str]] = {}
+        for id in dict.fromkeys(one.ids):
+            for place in self._places.get(id, [FIRST]):
+                ids.setdefault(place, []).append(id)
+        for place in sorted({*features, *ids}):
+            self._tell(place, one, features.get(place, ()), ids.get(place, ()))
+
+    def _place(self, feature: Feature) -> int:
+        there = self._places.get(feature.get("id") or "", ())
+        named = namespace_of(feature).get("space")
+        wanted = self._spaces.index(named) if named in self._spaces else None
+        if wanted is not None and (wanted in there or not there):
+            return wanted
+        return there[0] if there else FIRST

@@ -1,0 +1,236 @@
+"""Writing to a view: everything goes to its top layer.
+
+What is asked about a feature that only lies below is asked about something that the top layer does
+not have. So the feature is first brought up, as it is, and then changed or deleted there, all in
+one transaction: of a feature that is created and deleted in one transaction a tombstone stays, and
+that hides what lies below. Nobody ever sees the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from naksha.hub.handlers.views.layers import Stack
+from naksha.hub.handlers.write_parts import (
+    Order,
+    Refusals,
+    changed_since,
+    ids_of,
+    says,
+    unlocked,
+    with_ids,
+    with_lock,
+)
+from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Written
+from naksha.hub.write.guards import Permits
+from naksha.model.errors import FeatureExists, PreconditionFailed, Retryable
+from naksha.model.limits import HANDLER_ATTEMPTS_MAX
+from naksha.model.state import State
+
+Feature = dict[str, Any]
+
+
+async def write(stack: Stack, request: WriteFeatures) -> Written:
+    """Carry out a write; again, when what was to be brought up was deleted meanwhile."""
+    request = with_ids(request)
+    for _ in range(HANDLER_ATTEMPTS_MAX):
+        try:
+            return await _write(stack, request)
+        except PreconditionFailed:
+            continue
+    raise Retryable("The features are deleted by others all the time; try again")
+
+
+async def write_to_top(stack: Stack, below: Stack, request: WriteFeatures) -> Written:
+    """Carry out a write to the top layer alone: what is deleted there shows what lies below, and
+    what is created there continues the versions of that."""
+    request = with_ids(request)
+    ids = {id for one in request.modifications for id in ids_of(one)}
+    heads = await below.readable_heads(ids)
+    modifications = tuple(
+        msgspec.structs.replace(
+            one, unmasks=one.if_exists is IfExists.DELETE, after=_versions_of(heads)
+        )
+        for one in request.modifications
+    )
+    return await stack.layers[0].ask(
+        stack.event, msgspec.structs.replace(request, modifications=modifications)
+    )
+
+
+def _versions_of(heads: Mapping[str, State]) -> dict[str, int]:
+    return {id: state.xyz["version"] for id, state in heads.items()}
+
+
+async def _write(stack: Stack, request: WriteFeatures) -> Written:
+    top = stack.layers[0]
+    ids = {id for one in request.modifications for id in ids_of(one)}
+    heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
+    # The version of a feature counts anew in each layer, so conflicts are looked for here.
+    looks = request.conflict_detection and len(stack.layers) > 1
+    if not looks and all(place == 0 for place, _ in heads.values()):
+        return await top.ask(stack.event, request)
+    below = {id: state for id, (place, state) in heads.items() if place > 0}
+    permits = Permits(stack.event.context)
+    plan = _Plan(heads, request)
+    for one in request.modifications:
+        if permits:
+            _check_below(permits, one, below)
+        plan.add(one)
+    if not plan.modifications:
+        return plan.told(Written())
+    sent = msgspec.structs.replace(
+        request, modifications=tuple(plan.modifications), conflict_detection=False
+    )
+    return plan.told(await plan.refusals.of(top.ask(stack.event, sent)))
+
+
+def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
+    """Rights to some features of the view are about what it shows. The top layer sees a feature
+    that is brought up as a new one, of whoever writes."""
+    if one.if_exists in (IfExists.RETAIN, IfExists.ERROR):
+        return
+    sent = {feature.get("id"): feature for feature in one.features}
+    for id in ids_of(one):
+        state = below.get(id)
+        if state is not None:
+            content = sent.get(id) if one.if_exists is IfExists.REPLACE else state.feature
+            permits.check(state, None if one.if_exists is IfExists.DELETE else content)
+
+
+class _Kept(NamedTuple):
+    """Of one modification: what the top layer has or nobody has, and what only lies below."""
+
+    above: Modification
+    below: Modification
+
+
+class _Plan:
+    """What the top layer is told, and what of its answer has to be told otherwise."""
+
+    def __init__(self, heads: Mapping[str, tuple[int, State]], request: WriteFeatures) -> None:
+        self._heads = {id: state for id, (_, state) in heads.items()}
+        self._below = {id: state for id, (place, state) in heads.items() if place > 0}
+        self._request = request
+        self._brought_up: set[str] = set()
+        self.modifications: list[Modification] = []
+        self.retained: list[str] = []
+        self.refusals = Refusals(request)
+
+    def add(self, one: Modification) -> None:
+        """Plan a modification."""
+        above, below = self._parted(one)
+        if self._request.conflict_detection:
+            above = self._locked(above)
+        if above.features or above.ids:
+            self.modifications.append(above)
+        if not (below.features or below.ids):
+            return
+        if one.if_exists is IfExists.RETAIN:
+            self.retained += ids_of(below)
+        elif one.if_exists is IfExists.ERROR:
+            for id in ids_of(below):
+                error = FeatureExists("There is a feature with this id below", feature_id=id)
+                self.refusals.add(error)
+        else:
+            self._change(below)
+
+    def _parted(self, one: Modification) -> _Kept:
+        """What was brought up before is above."""
+        low = self._below.keys() - self._brought_up
+        features = [(f.get("id") in low, f) for f in one.features]
+        ids = [(id in low, id) for id in one.ids]
+        return _Kept(
+            *(
+                msgspec.structs.replace(
+                    one,
+                    features=tuple(f for is_low, f in features if is_low is wanted),
+                    ids=tuple(id for is_low, id in ids if is_low is wanted),
+                )
+                for wanted in (False, True)
+            )
+        )
+
+    def _locked(self, above: Modification) -> Modification:
+        """What the top layer has, with the lock that a detected conflict is about: the top layer
+        cannot be told to look for conflicts, since it would find the features brought up."""
+        changed = above.if_exists not in (IfExists.RETAIN, IfExists.ERROR, IfExists.MERGE)
+        if not changed:
+            return above
+        features = [f for f in above.features if self._is_present(f, self._heads)]
+        ids = tuple(id for id in above.ids if self._is_present({"id": id}, self._heads))
+        locked = tuple(
+            with_lock(f, self._heads[f["id"]]) if f.get("id") in self._heads else f
+            for f in features
+        )
+        return msgspec.structs.replace(above, features=locked, ids=ids)
+
+    def _change(self, below: Modification) -> None:
+        """A change of features that lie below: they are there, whatever the top layer thinks."""
+        if self._request.conflict_detection or below.if_exists is IfExists.MERGE:
+            # A merge would need the history of the lower layer.
+            below = msgspec.structs.replace(
+                below,
+                features=tuple(f for f in below.features if self._is_present(f, self._below)),
+                ids=tuple(id for id in below.ids if self._is_present({"id": id}, self._below)),
+            )
+        ids = list(dict.fromkeys(ids_of(below)))
+        if not ids:
+            return
+        is_merge = below.if_exists is IfExists.MERGE
+        versions = _versions_of({id: self._below[id] for id in ids})
+        changed = msgspec.structs.replace(
+            below,
+            features=tuple(map(unlocked, below.features)),
+            if_exists=IfExists.REPLACE if is_merge else below.if_exists,
+            if_not_exists=IfNotExists.CREATE if below.features else below.if_not_exists,
+            never_there=below.if_not_exists is not IfNotExists.CREATE,
+            after=versions,
+        )
+        # A feature that another writer brought up meanwhile was changed since it was read.
+        detects = self._request.conflict_detection or is_merge
+        if changed.if_exists is not IfExists.REPLACE or detects:
+            self.modifications.append(
+                Modification(
+                    features=tuple(unlocked(self._below[id].feature) for id in ids),
+                    if_exists=IfExists.ERROR if detects else IfExists.RETAIN,
+                    if_not_exists=IfNotExists.CREATE,
+                    never_there=True,
+                    after=versions,
+                )
+            )
+        self.modifications.append(changed)
+        self._brought_up.update(ids)
+
+    def _is_present(self, feature: Feature, heads: Mapping[str, State]) -> bool:
+        """Whether it says that it was made from the state that is there, if one is."""
+        state = heads.get(feature.get("id") or "")
+        if state is None or says(feature, state):
+            return True
+        self.refusals.add(changed_since(state))
+        return False
+
+    def told(self, written: Written) -> Written:
+        """What happened to the view, in the order of the request: features that were brought up
+        were there before."""
+        order = Order(self._request)
+        deleted = {*written.deleted}
+        failed = (*written.failed, *self.refusals.failed)
+        unchanged = deleted | {one.id for one in failed if one.id is not None}
+        changed = {*written.inserted, *written.updated} & self._brought_up - unchanged
+        states = {state.id: state for state in written.states if state.id not in deleted}
+        told = msgspec.structs.replace(
+            written,
+            inserted=order.ids({*written.inserted} - self._brought_up),
+            updated=order.ids({*written.updated} - self._brought_up | changed),
+            deleted=order.ids(deleted),
+            retained=order.ids({*written.retained} - self._brought_up | {*self.retained}),
+            states=tuple(states[id] for id in order.ids(states)),
+            failed=tuple(map(order.placed, failed)),
+            notices=tuple(map(order.placed, written.notices)),
+        )
+        return self.refusals.check(told)

@@ -1,0 +1,221 @@
+"""Reading several layers as one in which features of the same id are one feature.
+
+What a layer has lies over what the layers below it have, member by member. So a query is about
+something that is stored nowhere: the layers are asked for what they have, that is put together,
+and the query is tested on it. A geometry is one value; whose it is, that layer is asked whether it
+is where it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from naksha.hub.handlers.views import layered_reads
+from naksha.hub.handlers.views.layers import Stack, chunks
+from naksha.hub.pipeline.responses import Features
+from naksha.model import limits
+from naksha.model.errors import NotSupported
+from naksha.model.query import Query
+from naksha.model.state import XYZ, State
+from naksha.spi.support.predicates import holds
+
+Feature = dict[str, Any]
+_GEOMETRY: Final = "geometry"
+_UNDERSTOOD: Final = frozenset(
+    {"ids", "spatial", "where", "tags", "authors", "part", "limit", "cursor", "space", "states"}
+)
+
+
+class _Piece(NamedTuple):
+    """What one layer has of a feature."""
+
+    place: int
+    state: State
+
+    @property
+    def has_geometry(self) -> bool:
+        return self.state.feature.get(_GEOMETRY) is not None
+
+
+async def read(stack: Stack, query: Query, *, paged: bool) -> Features:
+    """The features of all layers together; paged, in the order of their ids."""
+    check_query(query)
+    if paged:
+        return await Features.begun(lambda answer: _pages(answer, stack, query))
+    return await Features.begun(lambda _: _some(stack, query))
+
+
+async def count(stack: Stack, query: Query) -> int:
+    """How many there are."""
+    check_query(query)
+    everything = _everything(query)
+    if msgspec.structs.replace(query, space=None) == everything:
+        return await layered_reads.count(stack, everything, hiding=True)
+    unlimited = msgspec.structs.replace(query, limit=None)
+    async with aclosing(_some(stack, unlimited)) as found:
+        return sum([len(states) async for states in found])
+
+
+def check_query(query: Query) -> None:
+    """NotSupported for what a feature that is put together does not have."""
+    nothing = Query()
+    for name in query.__struct_fields__:
+        if name not in _UNDERSTOOD and getattr(query, name) != getattr(nothing, name):
+            raise NotSupported(
+                "Spaces that are merged have no history of their own; ask one of them", field=name
+            )
+
+
+def _everything(query: Query) -> Query:
+    """What the layers are asked for, whatever is left of it in the end."""
+    return Query(ids=query.ids, part=query.part)
+
+
+# ---- In any order ----------------------------------------------------------------------------
+
+
+async def _some(stack: Stack, query: Query) -> AsyncGenerator[Sequence[State], None]:
+    left = query.limit
+    async with aclosing(_candidates(stack, query)) as found:
+        async for ids in found:
+            merged = await _merged(stack, ids, query)
+            if left is not None and len(merged) >= left:
+                yield merged[:left]
+                return
+            left = None if left is None else left - len(merged)
+            if merged:
+                yield merged
+
+
+async def _candidates(stack: Stack, query: Query) -> AsyncGenerator[list[str], None]:
+    """Ids of which one may be a feature of the query, each once."""
+    narrow = msgspec.structs.replace(_everything(query), spatial=query.spatial)
+    known: set[str] = set()
+    for layer in stack.layers:
+        async with aclosing(stack.stream(layer, narrow)) as found:
+            async for states in found:
+                new = [state.id for state in states if state.id not in known]
+                known.update(new)
+                if new:
+                    yield new
+
+
+# ---- In the order of the ids -----------------------------------------------------------------
+
+
+async def _pages(
+    answer: Features, stack: Stack, query: Query
+) -> AsyncGenerator[Sequence[State], None]:
+    left = limits.PAGE_DEFAULT if query.limit is None else query.limit
+    cursor = query.cursor
+    while True:
+        size = limits.READ_CHUNK_FEATURES
+        ids, after = await _page(stack, query, cursor, size)
+        merged = await _merged(stack, ids, query)
+        if len(merged) >= left:
+            given = merged[:left]
+            # The page of the layers is cut behind the last one that is given.
+            _, answer.cursor = await _page(stack, query, cursor, ids.index(given[-1].id) + 1)
+            yield given
+            return
+        left -= len(merged)
+        if merged:
+            yield merged
+        if after is None:
+            return
+        cursor = after
+
+
+async def _page(
+    stack: Stack, query: Query, cursor: str | None, size: int
+) -> tuple[list[str], str | None]:
+    """The next ids, and the cursor behind them."""
+    asked = msgspec.structs.replace(_everything(query), limit=size, cursor=cursor)
+    found = await layered_reads.read(stack, asked, hiding=True, paged=True)
+    ids = [state.id for state in await found.all()]
+    return ids, found.cursor
+
+
+# ---- Put together ----------------------------------------------------------------------------
+
+
+async def _merged(stack: Stack, ids: Sequence[str], query: Query) -> list[State]:
+    """Those of the ids that are features of the query, in the same order."""
+    found: list[State] = []
+    for some in chunks(ids):
+        pieces = await _pieces(stack, some)
+        there = await _in_place(stack, pieces, query)
+        for id in some:
+            if id in there and pieces[id]:
+                feature = _put_together(pieces[id])
+                if stack.names_origin and len(pieces[id]) > 1:
+                    feature["properties"][XYZ].pop("space", None)
+                if _is_wanted(feature, query):
+                    found.append(State(id, msgspec.json.encode(feature)))
+    return found
+
+
+async def _pieces(stack: Stack, ids: Collection[str]) -> dict[str, list[_Piece]]:
+    """What the layers have under these ids, from the top down to where one was deleted."""
+    pieces: dict[str, list[_Piece]] = {id: [] for id in ids}
+    left = set(ids)
+    for place, layer in enumerate(stack.layers):
+        live = await stack.find(layer, left)
+        for state in live:
+            pieces[state.id].append(_Piece(place, state))
+        rest = left - {state.id for state in live}
+        left -= await stack.hidden_by(layer, rest)
+    return pieces
+
+
+async def _in_place(
+    stack: Stack, pieces: Mapping[str, Sequence[_Piece]], query: Query
+) -> Collection[str]:
+    """Those whose geometry is where it is asked for."""
+    if query.spatial is None:
+        return pieces.keys()
+    owned: dict[int, list[str]] = {}
+    for id, some in pieces.items():
+        owner = next((piece.place for piece in some if piece.has_geometry), None)
+        if owner is not None:
+            owned.setdefault(owner, []).append(id)
+    there: set[str] = set()
+    for place, ids in owned.items():
+        asked = Query(ids=tuple(ids), spatial=query.spatial)
+        async with aclosing(stack.stream(stack.layers[place], asked)) as found:
+            async for states in found:
+                there.update(state.id for state in states)
+    return there
+
+
+def _put_together(pieces: Sequence[_Piece]) -> Feature:
+    whole: Feature = {}
+    for piece in reversed(pieces):
+        feature = piece.state.feature
+        geometry = feature if piece.has_geometry else whole
+        whole = {**_laid_over(whole, feature), _GEOMETRY: geometry.get(_GEOMETRY)}
+    return whole
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
+    result = dict(below)
+    for name, value in above.items():
+        old = result.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _laid_over(old, value)
+        result[name] = value
+    return result
+
+
+def _is_wanted(feature: Feature, query: Query) -> bool:
+    namespace = feature["properties"][XYZ]
+    tags = set(namespace.get("tags") or ())
+    return (
+        (query.where is None or holds(feature, query.where))
+        and (query.tags is None or any(tags.issuperset(group) for group in query.tags))
+        and (query.authors is None or namespace.get("author") in query.authors)
+    )

@@ -1,0 +1,364 @@
+"""A view: several spaces as one.
+
+    {"spaceIds": ["edits", "corrections", "base"], "viewType": "LAYERED"}
+
+LAYERED (the default): the first space is on top, and what it has hides what the others have under
+the same id; a feature that was deleted there does not come back. MERGED: the same, but what the
+first space has lies over what the others have, property by property. UNION: everything of all
+spaces; where several have a feature under one id all of them are given, and `space` in the
+namespace says whose it is.
+
+Writes go to the top. With `"writes": "origin"` those to a union go to where a feature is.
+
+`space` in the namespace of a feature of layers is the view; with `"namesOrigin": true` it is the
+space that the feature comes from, and absent when the feature was merged from several.
+
+With `extends` instead of `spaceIds` the handlers behind the view are the top: the space has
+features of its own, over those of the space that it extends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from naksha.hub.config.references import Reference
+from naksha.hub.handlers.views import group_writes, layered_reads, layered_writes, merged_reads
+from naksha.hub.handlers.views.layers import DeletionLayer, Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.views.pins import pins_of, storages_of
+from naksha.hub.handlers.write_parts import deleted_by, deletion_of
+from naksha.hub.pipeline import version_requests
+from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.requests import (
+    CountFeatures,
+    DeleteFeatures,
+    FindStorages,
+    GetVersion,
+    ReadFeatures,
+    WriteFeatures,
+)
+from naksha.hub.pipeline.responses import (
+    Count,
+    Deleted,
+    Features,
+    FixedVersion,
+    Whereabouts,
+    Written,
+)
+from naksha.model import limits
+from naksha.model.errors import (
+    Forbidden,
+    InvalidArgument,
+    NotImplementedHere,
+    NotSupported,
+)
+from naksha.model.query import Query, States
+from naksha.model.version import Head
+from naksha.versioning.version_refs import MAIN_BRANCH, Named, One, parse_ref
+
+_OF_OWN_FEATURES: Final = (
+    version_requests.ReadChangesets,
+    version_requests.ReadVersionSpan,
+    version_requests.ReadHistory,
+    version_requests.ForgetVersions,
+    version_requests.ListTags,
+    version_requests.GetTag,
+    version_requests.PutTag,
+    version_requests.DropTag,
+)
+"""What a space that extends another one answers of its own features alone, as XYZ-Hub does."""
+DEFAULT: Final = "default"
+EXTENSION: Final = "extension"
+SUPER: Final = "super"
+TOP: Final = "top"
+ORIGIN: Final = "origin"
+
+
+class ViewType(StrEnum):
+    """How layers are put together."""
+
+    LAYERED = "LAYERED"
+    MERGED = "MERGED"
+    UNION = "UNION"
+
+
+class ViewHandler:
+    """Answers for all of its layers."""
+
+    metric_name: ClassVar[str] = "ViewHandler"
+
+    def __init__(self, setup: Setup) -> None:
+        properties = setup.connector.properties
+        self._layers = layers_of(properties)
+        kind = view_type_of(properties)
+        self._is_layered = kind is not ViewType.UNION
+        self._is_merged = kind is ViewType.MERGED
+        self._writes_to_origin = writes_to_origin(properties)
+        self._names_origin = names_origin(properties) or not self._is_layered
+
+    @property
+    def _space_ids(self) -> list[str]:
+        return [layer.space_id for layer in self._layers if isinstance(layer, SpaceLayer)]
+
+    @staticmethod
+    def references(properties: dict[str, Any]) -> list[Reference]:
+        """The spaces that it is made of."""
+        extends = properties.get("extends")
+        if isinstance(extends, str) and extends:
+            return [Reference("space", extends, "properties.extends")]
+        ids = properties.get("spaceIds")
+        return [
+            Reference("space", id, f"properties.spaceIds[{place}]")
+            for place, id in enumerate(ids if isinstance(ids, list | tuple) else ())
+            if isinstance(id, str)
+        ]
+
+    async def process(self, event: Event) -> Any:
+        match event.request:
+            case ReadFeatures() as request:
+                return await self._read(event, request)
+            case CountFeatures() as request:
+                return await self._count(event, request)
+            case WriteFeatures() as request:
+                return await self._write(event, request)
+            case DeleteFeatures() as request:
+                return await self._delete(event, request)
+            case GetVersion() as request:
+                return await self._version(event, request)
+            case FindStorages():
+                return Whereabouts(await storages_of(event, self._layers))
+        if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
+            return await event.send_upstream()
+        raise NotImplementedHere(
+            f"A view does not answer {type(event.request).__name__}; ask one of its spaces"
+        )
+
+    @property
+    def _has_own(self) -> bool:
+        """Whether the space has features of its own, over those of the space that it extends."""
+        return isinstance(self._layers[0], OwnLayer)
+
+    async def _read(self, event: Event, request: ReadFeatures) -> Features:
+        if self._has_own and request.query.states is States.ALL:
+            own: Features = await event.send_upstream(
+                msgspec.structs.replace(request, context=DEFAULT)
+            )
+            return own
+        stack = await self._stack(event, request.context, request.ref)
+        stack = stack._replace(only_ids=request.only_ids, names_origin=self._names_origin)
+        query = self._query(event, request.query)
+        if self._shows_deletions(request):
+            top = stack.layers[0]
+            layers = (top, DeletionLayer(top, self._layers[1:]))
+            pair = stack._replace(layers=layers)
+            return await layered_reads.read(pair, query, hiding=False, paged=request.paged)
+        if not request.paged and not layered_reads.are_few(query):
+            stack = await self._at_once(stack)
+        elif request.paged and is_head(request.ref):
+            stack = stack.pinned(await pins_of(stack, query.cursor))
+        if self._is_merged and query.states is States.LIVE and not request.only_ids:
+            return await merged_reads.read(stack, query, paged=request.paged)
+        return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
+
+    def _shows_deletions(self, request: ReadFeatures) -> bool:
+        """Whether the answer has the lower features that the top layer hides: deletions have
+        nothing but an id and a namespace, so only a query for all features or for ids does."""
+        query = request.query
+        return (
+            request.context == EXTENSION
+            and self._is_layered
+            and len(self._layers) > 1
+            and query.states is States.LIVE
+            and (query.spatial, query.where, query.tags) == (None, None, None)
+        )
+
+    async def _count(self, event: Event, request: CountFeatures) -> Count:
+        stack = await self._at_once(await self._stack(event, request.context, request.ref))
+        query = self._query(event, request.query)
+        if self._is_merged and query.states is States.LIVE:
+            return Count(await merged_reads.count(stack, query))
+        return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
+
+    async def _at_once(self, stack: Stack) -> Stack:
+        """The layers as they are at one moment: else a feature that is brought up after the top
+        was read, and before the layers below are, would be missing. A layer without history is
+        read as it is; there it can still happen."""
+        if not self._is_layered or len(stack.layers) == 1 or not is_head(stack.ref):
+            return stack
+        return stack.pinned(await pins_of(stack, None), or_present=True)
+
+    def _query(self, event: Event, query: Query) -> Query:
+        if query.states is States.ALL or query.replaced_since is not None:
+            raise NotSupported(
+                "A view has no history of its own; ask the spaces that it is made of",
+                field="states",
+            )
+        if not self._names_origin and query.space is None:
+            return msgspec.structs.replace(query, space=event.space.id)
+        return query
+
+    async def _stack(self, event: Event, context: str, ref: str) -> Stack:
+        """What a request is about: all layers, the top one, or those below it."""
+        parts = {
+            DEFAULT: self._layers,
+            EXTENSION: self._layers[:1],
+            SUPER: self._layers[1:],
+        }
+        if context not in parts:
+            raise InvalidArgument(
+                f"{context!r:.40} is no context; it is one of {', '.join(parts)}", field="context"
+            )
+        if not is_head(ref):
+            ref = await self._untagged(event, ref)
+            await check_version(event, parts[context], ref)
+        return Stack(event, parts[context], ref)
+
+    async def _untagged(self, event: Event, ref: str) -> str:
+        """A version reference with the number of the version that a tag of the space names."""
+        parsed = parse_ref(ref)
+        is_name = isinstance(parsed, One) and isinstance(parsed.point, Named)
+        if not self._has_own or not is_name:
+            return ref
+        fixed = await event.send_upstream(GetVersion(ref=ref))
+        is_main = fixed is not None and fixed.ref.startswith(f"{MAIN_BRANCH}:")
+        return fixed.ref if is_main else ref
+
+    async def _write(self, event: Event, request: WriteFeatures) -> Written:
+        stack = await self._written(event, request)
+        plain = msgspec.structs.replace(request, context=DEFAULT)
+        if len(stack.layers) > 1 and not self._is_layered:
+            return await group_writes.write(event, stack.layers, self._space_ids, plain)
+        if self._is_layered and len(stack.layers) < len(self._layers):
+            below = stack._replace(layers=self._layers[1:])
+            return await layered_writes.write_to_top(stack, below, plain)
+        return await layered_writes.write(stack, plain)
+
+    async def _delete(self, event: Event, request: DeleteFeatures) -> Deleted:
+        stack = await self._written(event, request)
+        if len(stack.layers) == 1:
+            unmasks = self._is_layered and len(self._layers) > 1
+            plain = msgspec.structs.replace(request, context=DEFAULT, unmasks=unmasks)
+            return await stack.layers[0].ask(event, plain)
+        found = await self._read(event, ReadFeatures(query=request.query, context=request.context))
+        deletion = await deletion_of(found, request.message)
+        return deleted_by(await self._write(event, deletion))
+
+    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
+        """The layers that a write is about. In a union it is the top one, as it hides nothing, if
+        it does not go to where features are."""
+        if request.context == SUPER:
+            raise Forbidden(
+                f"What {event.space.id!r} extends cannot be changed by its name; write to the "
+                "space below, or without context=super (E318431)",
+                field="context",
+            )
+        if not is_head(request.ref):
+            raise NotSupported(
+                "A view has no branches to write to; write to the space that has the branch",
+                field="versionRef",
+            )
+        is_whole = self._is_layered or self._writes_to_origin
+        context = request.context if is_whole else EXTENSION
+        return await self._stack(event, context, request.ref)
+
+    async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
+        """The version of all layers, if they have any in common."""
+        if is_head(request.ref):
+            if not request.published or len(await storages_of(event, self._layers)) > 1:
+                return None
+        else:
+            ref = await self._untagged(event, request.ref)
+            request = msgspec.structs.replace(request, ref=ref)
+            await check_version(event, self._layers, ref)
+        versions = [await layer.ask(event, request) for layer in self._layers]
+        known = [version for version in versions if version is not None]
+        if len(known) < len(versions):
+            return None
+        oldest = min(known, key=lambda version: version.seq_number)
+        return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
+
+
+def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
+    """The layers that are configured, topmost first."""
+    extends = properties.get("extends")
+    if isinstance(extends, str) and extends:
+        return (OwnLayer(), SpaceLayer(extends))
+    ids = properties.get("spaceIds")
+    if not isinstance(ids, list | tuple) or not ids or not all(isinstance(id, str) for id in ids):
+        raise InvalidArgument(
+            "A view has spaceIds, an array of ids of spaces, the top one first",
+            field="properties.spaceIds",
+        )
+    if len(ids) > limits.VIEW_LAYERS_MAX or len({*ids}) < len(ids):
+        raise InvalidArgument(
+            f"A view has at most {limits.VIEW_LAYERS_MAX} spaces, each of them once",
+            field="properties.spaceIds",
+        )
+    return tuple(map(SpaceLayer, ids))
+
+
+def view_type_of(properties: dict[str, Any]) -> ViewType:
+    """How the layers are to be put together."""
+    told = properties.get("viewType", ViewType.LAYERED)
+    try:
+        return ViewType(told)
+    except ValueError:
+        raise InvalidArgument(
+            f"{told!r:.40} is no type of view; it is {', '.join(ViewType)}",
+            field="properties.viewType",
+        ) from None
+
+
+def writes_to_origin(properties: dict[str, Any]) -> bool:
+    """Whether what is in a space is written there, not to the top."""
+    told = properties.get("writes", TOP)
+    if told not in (TOP, ORIGIN):
+        raise InvalidArgument(f"It is {TOP} or {ORIGIN}", field="properties.writes")
+    is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
+    if told == ORIGIN and not is_union:
+        raise InvalidArgument(
+            "In layers only the top one is written; it is for a UNION of spaceIds",
+            field="properties.writes",
+        )
+    return bool(told == ORIGIN)
+
+
+def names_origin(properties: dict[str, Any]) -> bool:
+    """Whether `space` in the namespace of a feature is the space that it comes from."""
+    told = properties.get("namesOrigin", False)
+    if not isinstance(told, bool):
+        raise InvalidArgument("It is true or false", field="properties.namesOrigin")
+    return told
+
+
+def is_head(ref: str) -> bool:
+    """Whether a reference means the present of main."""
+    if not ref:
+        return True
+    parsed = parse_ref(ref)
+    return (
+        isinstance(parsed, One) and parsed.branch == MAIN_BRANCH and isinstance(parsed.point, Head)
+    )
+
+
+async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
+    """Refuse a version that is not the same for all layers."""
+    parsed = parse_ref(ref)
+    if not isinstance(parsed, One):
+        raise InvalidArgument("One version is needed, not a range", field="versionRef")
+    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
+        raise NotSupported(
+            "Tags and branches belong to one space; give a view the number or the time of a "
+            "version, or ask the space that has them",
+            field="versionRef",
+        )
+    storages = await storages_of(event, layers)
+    if len(storages) > 1:
+        raise NotSupported(
+            "The spaces of this view are in several storages "
+            f"({', '.join(storages)}), which have no versions in common; ask one of the spaces",
+            field="versionRef",
+        )

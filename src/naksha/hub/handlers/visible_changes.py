@@ -1,0 +1,64 @@
+"""What is told of versions where some features are not seen: one that comes into sight is made, one
+that goes out of sight is deleted, and of what it is meanwhile nothing is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from naksha.hub.handlers.stored.feed import only_found
+from naksha.hub.pipeline.version_responses import Changes, Differences, FeatureHistory
+from naksha.model.state import XYZ, State
+from naksha.versioning import Change, FeatureChange, Published, Step
+
+Sees = Callable[[State], bool]
+DELETE = "DELETE"
+
+
+def seen_only(answer: Any, sees: Sees) -> Any:
+    """An answer about versions, if it is one, without what is not seen."""
+    match answer:
+        case Differences():
+            return answer._replace(changes=_changes(answer.changes, sees))
+        case FeatureHistory():
+            return FeatureHistory(_steps(answer.steps, sees))
+        case Changes():
+            return answer._replace(items=[_item(item, sees) for item in answer.items])
+    return answer
+
+
+async def _changes(changes: AsyncIterator[Change], sees: Sees) -> AsyncIterator[Change]:
+    async for change in changes:
+        old, new = _seen(change.old, sees), _seen(change.new, sees)
+        if old is not None or new is not None:
+            yield msgspec.structs.replace(change, old=old, new=new)
+
+
+async def _steps(steps: AsyncIterator[Step], sees: Sees) -> AsyncIterator[Step]:
+    async for step in steps:
+        if sees(step.state):
+            yield msgspec.structs.replace(step, previous=_seen(step.previous, sees))
+
+
+def _seen(state: State | None, sees: Sees) -> State | None:
+    return state if state is not None and sees(state) else None
+
+
+def _item(item: Published, sees: Sees) -> Published:
+    changes = tuple(change if sees(change.state) else _gone(change) for change in item.changes)
+    return only_found(msgspec.structs.replace(item, changes=changes))
+
+
+def _gone(change: FeatureChange) -> FeatureChange:
+    """It was found because it was seen before, so it is told that it is not any more."""
+    namespace = {"action": DELETE, "txn": change.state.xyz["txn"], "tags": []}
+    feature = {
+        "type": "Feature",
+        "id": change.state.id,
+        "geometry": None,
+        "properties": {XYZ: namespace},
+    }
+    state = State(change.state.id, msgspec.json.encode(feature))
+    return msgspec.structs.replace(change, action=DELETE, state=state)

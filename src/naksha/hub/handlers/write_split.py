@@ -1,0 +1,215 @@
+"""How a write is split: which part of it goes where, given where the features are now.
+
+A feature is in the place of its type, and in no other. When its type changes it moves: it is
+deleted where it was and made anew where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from naksha.hub.handlers.paths import Path, get_at
+from naksha.hub.handlers.views.layers import Layer
+from naksha.hub.handlers.write_parts import (
+    Order,
+    Refusals,
+    changed_since,
+    namespace_of,
+    says,
+    unlocked,
+)
+from naksha.hub.pipeline.pipeline import Event
+from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Written
+from naksha.hub.write.namespaces import with_namespace, without_namespace
+from naksha.hub.write.patch import patched
+from naksha.model.errors import InvalidArgument, NakshaError, NotSupported
+from naksha.model.features import check_features
+from naksha.model.state import State
+
+Feature = dict[str, Any]
+
+
+class Types(NamedTuple):
+    """Which place each value of a property has; `otherwise` is that of all other values."""
+
+    path: Path
+    places: Mapping[str, int]
+    otherwise: int | None
+
+    def place_of(self, feature: Feature) -> int:
+        """Where a feature belongs.
+
+        Raises:
+            InvalidArgument: Nowhere.
+        """
+        value = get_at(feature, self.path)
+        place = self.places.get(value) if isinstance(value, str) else None
+        found = self.otherwise if place is None else place
+        if found is None:
+            raise InvalidArgument(
+                f"{'.'.join(self.path)} says where a feature is stored, and must be one of "
+                f"{', '.join(sorted(self.places))}",
+                field=".".join(self.path),
+                feature_id=feature.get("id"),
+            )
+        return found
+
+
+class Part(NamedTuple):
+    """What one place is told. Of what moves everything must go right: it would be lost if it were
+    deleted in one place and not made in the other."""
+
+    place: int
+    modification: Modification
+    moves: bool = False
+
+
+Heads = Mapping[str, tuple[int, State]]
+
+
+class Plan:
+    """The parts of a write, in the order in which they are to be carried out."""
+
+    def __init__(self, request: WriteFeatures) -> None:
+        self._request = request
+        self._moved: set[str] = set()
+        self.parts: list[Part] = []
+        self.refusals = Refusals(request)
+
+    def _tell(
+        self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
+    ) -> None:
+        """What moves is not there yet, whatever is to be done with what is not there."""
+        moving = tuple(f for f in features if f.get("id") in self._moved)
+        staying = tuple(f for f in features if f.get("id") not in self._moved)
+        if moving:
+            made = msgspec.structs.replace(
+                one, features=moving, ids=(), if_not_exists=IfNotExists.CREATE
+            )
+            self.parts.append(Part(place, made, moves=True))
+        if staying or ids:
+            told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
+            self.parts.append(Part(place, told))
+
+    def told(self, answers: Iterable[Written]) -> Written:
+        """What happened to the whole: what moved was changed."""
+        every = list(answers)
+        order = Order(self._request)
+        inserted = {id for each in every for id in each.inserted}
+        deleted = {id for each in every for id in each.deleted}
+        updated = {id for each in every for id in each.updated}
+        changed = self._moved & (inserted | updated)
+        states = {state.id: state for each in every for state in each.states}
+        tombstones = {state.id: state for each in every for state in each.tombstones}
+        told = Written(
+            inserted=order.ids(inserted - changed),
+            updated=order.ids(updated | changed),
+            deleted=order.ids(deleted - changed),
+            retained=order.ids(id for each in every for id in each.retained),
+            states=tuple(states[id] for id in order.ids(states)),
+            tombstones=tuple(tombstones[id] for id in order.ids(tombstones) if id not in changed),
+            failed=tuple(
+                order.placed(one)
+                for one in [f for each in every for f in each.failed] + self.refusals.failed
+            ),
+            notices=tuple(order.placed(one) for each in every for one in each.notices),
+            txn=next((each.txn for each in every if each.txn is not None), None),
+            violations=tuple(one for each in every for one in each.violations),
+            version=max((each.version for each in every if each.version is not None), default=None),
+        )
+        return self.refusals.check(told)
+
+
+class TypePlan(Plan):
+    """The parts of a write by type."""
+
+    def __init__(self, types: Types, heads: Heads, request: WriteFeatures) -> None:
+        super().__init__(request)
+        self._types = types
+        self._heads = heads
+
+    def add(self, one: Modification) -> None:
+        """Split a modification."""
+        routed: dict[int, list[Feature]] = {}
+        for feature in one.features:
+            try:
+                place, feature = self._routed(one, feature)
+            except NakshaError as error:
+                self.refusals.add(error)
+                continue
+            routed.setdefault(place, []).append(feature)
+        ids: dict[int, list[str]] = {}
+        for id in one.ids:
+            ids.setdefault(self._heads[id][0] if id in self._heads else 0, []).append(id)
+        for place in sorted({*routed, *ids}):
+            self._tell(place, one, routed.get(place, ()), ids.get(place, ()))
+
+    def _routed(self, one: Modification, feature: Feature) -> tuple[int, Feature]:
+        """Where a feature goes, and as what."""
+        head = self._heads.get(feature.get("id") or "")
+        if head is None:
+            return self._types.place_of(feature), feature
+        place, state = head
+        if one.if_exists in (IfExists.DELETE, IfExists.RETAIN, IfExists.ERROR):
+            return place, feature
+        whole = _patched(state, feature) if one.if_exists is IfExists.PATCH else feature
+        wanted = self._types.place_of(whole)
+        if wanted == place:
+            return place, feature
+        self._check_move(one, feature, state)
+        made = unlocked(whole)
+        check_features([made])
+        self._moved.add(state.id)
+        delete = Modification(ids=(state.id,), if_exists=IfExists.DELETE)
+        self.parts.append(Part(place, delete, moves=True))
+        return wanted, made
+
+    def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
+        if one.if_exists is IfExists.MERGE:
+            raise NotSupported(
+                "A merge cannot move a feature to where its new type is stored; patch or replace"
+                " it",
+                field=".".join(self._types.path),
+                feature_id=state.id,
+            )
+        is_locked = self._request.conflict_detection or namespace_of(feature).get("uuid")
+        if is_locked and not says(feature, state):
+            raise changed_since(state)
+
+
+def _patched(state: State, feature: Feature) -> Feature:
+    """What a patch makes of a state, to be made anew elsewhere."""
+    head, sent = namespace_of(state.feature), namespace_of(feature)
+    kept = {name: head[name] for name in ("tags", "crid") if head.get(name)}
+    whole = patched(without_namespace(state.feature), without_namespace(feature))
+    return with_namespace(whole, {**kept, **sent})
+
+
+def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
+    """What one place is asked."""
+    return msgspec.structs.replace(
+        request,
+        modifications=(part.modification,),
+        transactional=request.transactional or part.moves,
+    )
+
+
+async def carry_out(
+    plan: Plan, event: Event, spaces: Sequence[Layer], request: WriteFeatures
+) -> Written:
+    """Write to several spaces. First what is made and changed, then what is deleted: a feature that
+    moves is in both for a moment rather than in none. Each is a transaction of its own, so a
+    delivery that comes twice is written twice, but none that comes late."""
+    if request.fence is not None:
+        fence = msgspec.structs.replace(request.fence, is_repeatable=True)
+        request = msgspec.structs.replace(request, fence=fence)
+    parts = sorted(plan.parts, key=lambda part: not part.modification.features)
+    answers = [
+        await plan.refusals.of(spaces[part.place].ask(event, part_of(request, part)))
+        for part in parts
+    ]
+    return plan.told(answers)

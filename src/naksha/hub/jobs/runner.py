@@ -1,0 +1,251 @@
+"""Running one job, as long as this instance has it: its process is started, listened to, and ended
+when it was cancelled or is somebody else's by now."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.config.space_collections import Stored, not_to_be_made
+from naksha.hub.hub import RealmHub
+from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.kinds import JobKinds
+from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_log
+from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
+from naksha.hub.leases import Holding
+from naksha.model import limits
+from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
+from naksha.spi.jobs.messages import Done, Failed, Line, Moved, Phase, Said
+from naksha.spi.jobs.process import JobProcess
+from naksha.spi.jobs.reports import fitting
+from naksha.spi.support.cancellation import check_cancelled
+
+_log: Final = logging.getLogger(__name__)
+_UNFORESEEN: Final = "Something failed that should not; the log of the hub has the reason"
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs are run by an instance."""
+
+    kinds: JobKinds
+    files: JobFiles
+    master: str = ""
+    settings: dict[str, str] = {}
+
+
+class Runner:
+    """One run."""
+
+    def __init__(
+        self, realm: RealmHub, job: JobObject, holding: Holding[JobState], how: Running
+    ) -> None:
+        self._realm = realm
+        self._job = job
+        self._holding = holding
+        self._how = how
+        self._name = f"{realm.realm_id}/{job.id}"
+        self._process: JobProcess | None = None
+        self._phase = Phase("")
+        self._done = 0
+        self._said: list[LogLine] = []
+        self._ending: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until it has ended, or is Lost."""
+        saving = asyncio.create_task(self._keep_saving())
+        running = asyncio.create_task(self._outcome())
+        try:
+            await asyncio.wait({saving, running}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                saving.cancel()
+                await asyncio.gather(saving, return_exceptions=True)
+                await self._kept(await running)
+        except asyncio.CancelledError:
+            if not await self._was_done(running):
+                raise
+        finally:
+            tasks = [saving, running, *filter(None, [self._ending])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._process is not None:
+                # Nothing is cleared away: it may be somebody else's by now.
+                await self._process.close()
+        if not saving.cancelled() and (error := saving.exception()) is not None:
+            raise error
+
+    async def _was_done(self, running: asyncio.Task[Done | Failed]) -> bool:
+        """The instance is stopped, and still has the job: whether that has ended before, or was
+        done just now."""
+        if not running.done():
+            if self._process is None:
+                return False
+            await self._process.stop(limits.JOB_STOP_SECONDS_MAX)
+            await asyncio.wait([running])
+            if isinstance(running.result(), Failed):
+                return False
+        await self._kept(running.result())
+        return True
+
+    async def _kept(self, end: Done | Failed) -> None:
+        """Keep how it ended, once: who is interrupted meanwhile cannot know whether it was kept,
+        and waits for what was begun."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(end))
+        await asyncio.shield(self._ending)
+
+    # ---- Its process -------------------------------------------------------------------------
+
+    async def _outcome(self) -> Done | Failed:
+        """How it ended; whatever goes wrong is told."""
+        try:
+            return await self._listened()
+        except NakshaError as error:
+            return Failed.of(error)
+        except Exception:  # noqa: BLE001 - whoever submitted it must hear of it
+            _log.exception("job %s", self._name)
+            return Failed(NakshaError.code, _UNFORESEEN)
+
+    async def _listened(self) -> Done | Failed:
+        self._say(f"begun by the instance {self._holding.value.holder}")
+        process = self._process = await JobProcess.start(
+            await self._spec(),
+            master=self._how.master,
+            settings=self._how.settings,
+            until=self._holding.valid_until,
+        )
+        _log.info("job %s runs as process %d", self._name, process.pid)
+        end: Line | None = None
+        async for line in process.lines():
+            self._note(line)
+            end = line
+        assert isinstance(end, Done | Failed)
+        if isinstance(end, Failed) and self._holding.value.cancelled_by:
+            # A write of which nobody knows whether it was done is not said to be cancelled.
+            is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
+            return end if is_known else Failed.of(Cancelled("It was cancelled"))
+        if isinstance(end, Failed) and end.code == NakshaError.code:
+            _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
+        return end
+
+    async def _spec(self) -> dict[str, Any]:
+        """What its process is told; the configuration may have changed since it was submitted."""
+        job, how = self._job, self._how
+        kind = await how.kinds.get(job.job)
+        target = await target_of(await self._realm.registry.snapshot_now(), job, kind)
+        if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
+            await self._check_made(target.stored)
+        await self._realm.storage(target.storage.id)  # made by the hub, under the id that it keeps
+        placed = Placed(*self._realm.located(target.storage))
+        realm_id = self._realm.realm_id
+        # In a thread: it looks at files.
+        return await asyncio.to_thread(whole_spec, job, kind, target, placed, how.files, realm_id)
+
+    async def _check_made(self, stored: Stored) -> None:
+        """CollectionNotFound when a job would make what must not be made."""
+        storage = await self._realm.storage(stored.storage_id)
+        try:
+            await storage.collection(stored.collection.id)
+        except CollectionNotFound as error:
+            raise not_to_be_made(stored.collection.id) from error
+
+    def _note(self, line: Line) -> None:
+        if isinstance(line, Phase):
+            if line.name != self._phase.name:
+                self._say(line.name)  # one that is told again only knows more of what is to be done
+            self._phase, self._done = line, 0
+        elif isinstance(line, Moved):
+            self._done = line.done
+        elif isinstance(line, Said):
+            self._say(line.text)
+
+    def _say(self, text: str) -> None:
+        self._said.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
+        del self._said[: -limits.JOB_LOG_LINES_MAX]
+
+    # ---- What is kept of it ------------------------------------------------------------------
+
+    async def _keep_saving(self) -> None:
+        """Keep how far it is, and look whether it shall end; ends with Lost."""
+        while True:
+            try:
+                # A catalog that does not answer must not let it be had for longer than this.
+                async with asyncio.timeout(self._holding.seconds_left):
+                    await self._save()
+            except (NakshaError, TimeoutError) as error:
+                check_cancelled()
+                _log.warning("job %s: %s", self._name, error)
+                self._holding.check()
+            if self._process is not None:
+                self._process.prolong(self._holding.valid_until)
+                if self._holding.value.cancelled_by:
+                    self._process.cancel()
+            await asyncio.sleep(limits.JOB_SAVE_SECONDS)
+
+    async def _save(self) -> None:
+        phase, done = self._phase, self._done
+
+        def changed(old: JobState) -> JobState:
+            return msgspec.structs.replace(old, phase=phase.name, done=done, total=phase.total)
+
+        await self._holding.save(changed)
+        await self._save_log()
+
+    async def _save_log(self) -> None:
+        said, self._said = self._said, []
+        if not said:
+            return
+        try:
+            await add_to_log(self._realm.opened.persistence, self._job.own.log_id, said)
+        except (NakshaError, asyncio.CancelledError):
+            # A job that ends interrupts what is saved meanwhile; its end saves this once more.
+            self._said = said + self._said
+            raise
+
+    async def _end(self, end: Done | Failed) -> None:
+        """Keep how it ended, and try until that is done or it is somebody else's."""
+        if isinstance(end, Failed):
+            self._holding.check()  # it ends by itself when its time is over, and says nothing
+        state = State.DONE if isinstance(end, Done) else State.FAILED
+        if isinstance(end, Failed) and end.code == Cancelled.code:
+            state = State.CANCELLED
+        self._say(state.value if isinstance(end, Done) else f"{state}: {end.error()}")
+        phase, done = self._phase, self._done
+        report = None
+        if isinstance(end, Done):
+            report = fitting(end.report, limits.JOB_REPORT_BYTES_MAX)
+
+        def changed(old: JobState) -> JobState:
+            return msgspec.structs.replace(
+                old,
+                state=state,
+                phase=phase.name,
+                done=done,
+                total=phase.total,
+                report=report,
+                error=end if state is State.FAILED and isinstance(end, Failed) else None,
+                ended_ms=_now_ms(),
+            )
+
+        while True:
+            with contextlib.suppress(NakshaError):
+                await self._save_log()
+            try:
+                await self._holding.save(changed)
+            except NakshaError as error:
+                check_cancelled()
+                _log.warning("job %s has ended: %s", self._name, error)
+                self._holding.check()
+                await asyncio.sleep(limits.JOB_SAVE_SECONDS)
+            else:
+                _log.info("job %s: %s", self._name, state.value)
+                return
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,50 @@
+"""An iteration cut into parts that several clients read at the same time, each one its own.
+
+What is in a part is decided by the storage (`Query.part`), so that nothing else is read. A handler
+that makes features itself may know nothing of parts; what it gives too much is left out here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from naksha.hub.pipeline.requests import ReadFeatures
+from naksha.hub.pipeline.responses import Features
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Part
+from naksha.model.state import State
+
+Send = Callable[[ReadFeatures], Awaitable[Features]]
+_TEXT: Final = re.compile(r"([0-9]{1,6}),([0-9]{1,6})")
+
+
+def parse_part(text: str) -> Part:
+    """What `part=n,total` means."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise InvalidArgument(
+            f"It is n,total with 1 ≤ n ≤ total ≤ {limits.PARTS_MAX}", field="part"
+        )
+    return Part(*map(int, found.groups()))
+
+
+def only(part: Part, send: Send) -> Send:
+    """The same features without those of other parts."""
+
+    async def send_part(read: ReadFeatures) -> Features:
+        whole = await send(read)
+        return await Features.begun(lambda answer: _pages(answer, whole, part))
+
+    return send_part
+
+
+async def _pages(answer: Features, whole: Features, part: Part) -> AsyncIterator[Sequence[State]]:
+    async with aclosing(whole):
+        async for states in whole:
+            if mine := [state for state in states if part.has(state.id)]:
+                yield mine
+    answer.cursor = whole.cursor

@@ -1,0 +1,116 @@
+"""Pipelines of a realm: each built once, and anew only after the configuration was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from naksha.catalog.entities import Snapshot
+from naksha.catalog.objects import ObjectRef
+from naksha.hub.auth import resources
+from naksha.hub.auth.resources import Resource
+from naksha.hub.config.objects import Connector, Space, StorageObject, key_of
+from naksha.hub.config.references import processors_of, stored_by
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.pipeline.default_pipeline import own_connectors, space_rules
+from naksha.hub.pipeline.handler_registry import handler_class
+from naksha.hub.pipeline.pipeline import (
+    Handler,
+    Observe,
+    Pipeline,
+    Setup,
+    Stage,
+    Surroundings,
+    unobserved,
+)
+from naksha.model.errors import InvalidArgument, NakshaError, NotFound
+
+AUTHORIZATION: Final = "authorization"
+
+
+class Pipelines:
+    """The pipelines of one state of the configuration."""
+
+    def __init__(
+        self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
+    ) -> None:
+        self._snapshot = snapshot
+        self._hub = hub
+        self._observe = observe
+        self._built: dict[str, Pipeline] = {}
+
+    @property
+    def configuration(self) -> ObjectRef | None:
+        """Which state of the configuration they are made from."""
+        return None if self._snapshot.commit is None else self._snapshot.commit.ref
+
+    async def get(self, space_id: str) -> Pipeline:
+        """The pipeline of a space, else NotFound."""
+        built = self._built.get(space_id)
+        if built is None:
+            built = self._built[space_id] = await self._build(space_id)
+        return built
+
+    async def _build(self, space_id: str) -> Pipeline:
+        found = await self._snapshot.get(key_of(Space, space_id), Space)
+        if found is None:
+            raise NotFound(f"There is no space {space_id!r}", field="space")
+        space = found.value
+        connectors = await self._connectors(space)
+        features = await self._features(space, connectors)
+        stages = [Stage(AUTHORIZATION, Authorization(space, features))]
+        stages += [
+            Stage(connector.id, made_handler(Setup(connector, space, self._hub)))
+            for connector in connectors
+            if connector.active
+        ]
+        return Pipeline(space, stages, self._hub, self._observe)
+
+    async def _features(self, space: Space, connectors: Sequence[Connector]) -> Resource:
+        """The features of a space, for rights. A storage or collection is an attribute of them
+        only where all are in it: rights to one of several would be rights to the others too."""
+        stored = stored_by(space, connectors)
+        storage_ids = {each.storage_id for each in stored}
+        places = {each.place for each in stored}
+        if len(storage_ids) != 1:
+            return resources.features(space.resource())
+        (storage_id,) = storage_ids
+        storage = await self._snapshot.get(key_of(StorageObject, storage_id), StorageObject)
+        return resources.features(
+            space.resource(),
+            storage_id=storage_id,
+            storage_tags=() if storage is None else storage.value.tags,
+            collection_id=stored[0].collection.id if len(places) == 1 else None,
+        )
+
+    async def _connectors(self, space: Space) -> Sequence[Connector]:
+        processors = await processors_of(self._snapshot, space)
+        if not space.event_handler_ids:
+            rules = len(space_rules(space))
+            own = own_connectors(space)
+            return [*own[:rules], *processors, *own[rules:]]
+        keys = [key_of(Connector, id) for id in space.event_handler_ids]
+        found = await self._snapshot.get_many(keys, Connector)
+        missing = [
+            id for id, one in zip(space.event_handler_ids, found, strict=True) if one is None
+        ]
+        if missing:
+            raise NotFound(
+                f"The space {space.id!r} names connectors that are not there: {', '.join(missing)}",
+                field="eventHandlerIds",
+            )
+        connectors = [one.value for one in found if one is not None]
+        return [*space_rules(space), *processors, *connectors]
+
+
+def made_handler(setup: Setup) -> Handler:
+    """The handler of a connector; what its configuration has wrong is told with its field."""
+    try:
+        return handler_class(setup.connector.handler_name)(setup)
+    except NakshaError as error:
+        error.handler = setup.connector.id
+        raise
+    except (TypeError, ValueError, LookupError) as error:
+        raise InvalidArgument(
+            f"The connector {setup.connector.id!r} cannot be used: {error!r}", field="properties"
+        ) from error

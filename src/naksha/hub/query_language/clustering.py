@@ -1,0 +1,213 @@
+"""What `clustering=…` and `tweaks=…` ask for, with their parameters checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import ClassVar, Final, TypeVar
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument
+
+Parameters = Mapping[str, str]
+"""The parameters of a request by name, decoded."""
+
+T = TypeVar("T")
+Name = TypeVar("Name", bound=StrEnum)
+
+HEXAGON_RESOLUTION_MAX: Final = 13
+STRENGTHS: Final = {"low": 10, "lowmed": 30, "med": 50, "medhigh": 75, "high": 100}
+_SIMPLIFICATIONS: Final = {"low": 20, "lowmed": 40, "med": 60, "medhigh": 80, "high": 100}
+_RESOLUTION_ACCEPTED_MAX: Final = 15
+"""What there is in H3; finer than `HEXAGON_RESOLUTION_MAX` is not given."""
+_STRENGTH_DEFAULT: Final = 50
+_THRESHOLDS: Final = (10, 100)
+
+
+class CountMode(StrEnum):
+    """How features are counted; what is known exactly is given exactly in each of them, but `bool`
+    only says whether there is something."""
+
+    REAL = "real"
+    ESTIMATED = "estimated"
+    MIXED = "mixed"
+    BOOL = "bool"
+
+
+class Hexbin(msgspec.Struct, frozen=True):
+    """`clustering=hexbin`: features counted in hexagons of H3."""
+
+    capability: ClassVar[str] = "hexbinClustering"
+    """The name that rights matrices give it."""
+
+    resolution: int | None = None
+    relative: int = 0
+    property: str | None = None
+    point_mode: bool = False
+    single_coordinate: bool = False
+    sampling: int | None = None
+    """A strength of sampling, see `naksha.hub.render.sampling`."""
+
+
+class Quadbin(msgspec.Struct, frozen=True):
+    """`clustering=quadbin`: features counted in tiles."""
+
+    capability: ClassVar[str] = "quadbinClustering"
+    """The name that rights matrices give it."""
+
+    relative: int = 0
+    resolution: int | None = None
+    no_buffer: bool = False
+    count_mode: CountMode = CountMode.MIXED
+
+
+class SamplingAlgorithm(StrEnum):
+    """Which features are taken: any, or large ones."""
+
+    DISTRIBUTION = "distribution"
+    DISTRIBUTION2 = "distribution2"
+    GEOMETRY_SIZE = "geometrysize"
+
+
+class SimplificationAlgorithm(StrEnum):
+    """How geometries are made simpler, or fewer."""
+
+    GRID = "grid"
+    GRID_BY_TILE_LEVEL = "gridbytilelevel"
+    SIMPLIFIED = "simplified"
+    SIMPLIFIED_KEEP_TOPOLOGY = "simplifiedkeeptopology"
+    MERGE = "merge"
+    LINE_MERGE = "linemerge"
+
+    @property
+    def joins(self) -> bool:
+        """Whether several features become one."""
+        return self in (SimplificationAlgorithm.MERGE, SimplificationAlgorithm.LINE_MERGE)
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """`tweaks=sampling`: only some of the features."""
+
+    strength: int = _STRENGTH_DEFAULT
+    algorithm: SamplingAlgorithm = SamplingAlgorithm.DISTRIBUTION
+
+
+class Simplification(msgspec.Struct, frozen=True):
+    """`tweaks=simplification`: fewer coordinates; without a strength, by the size of the place."""
+
+    strength: int | None = None
+    algorithm: SimplificationAlgorithm = SimplificationAlgorithm.GRID
+
+
+class Ensure(msgspec.Struct, frozen=True):
+    """`tweaks=ensure`: so few features that not more than so many thousand are answered."""
+
+    thousands: int = _THRESHOLDS[0]
+
+
+def parse_clustering(parameters: Parameters) -> Hexbin | Quadbin | None:
+    """The clustering that is asked for, if any."""
+    kind = parameters.get("clustering")
+    if kind is None:
+        return None
+    kinds: dict[str, Callable[[Parameters], Hexbin | Quadbin]] = {
+        "hexbin": _hexbin,
+        "quadbin": _quadbin,
+    }
+    return _one_of("clustering", kind, kinds)(parameters)
+
+
+def parse_tweaks(parameters: Parameters) -> Sampling | Simplification | Ensure | None:
+    """The tweaks that are asked for, if any."""
+    kind = parameters.get("tweaks")
+    if kind is None:
+        return None
+    kinds: dict[str, Callable[[Parameters], Sampling | Simplification | Ensure]] = {
+        "sampling": _sampling,
+        "simplification": _simplification,
+        "ensure": _ensure,
+    }
+    return _one_of("tweaks", kind, kinds)(parameters)
+
+
+def _hexbin(parameters: Parameters) -> Hexbin:
+    most = _RESOLUTION_ACCEPTED_MAX
+    older = _integer(parameters, "clustering.resolution", 0, most)
+    absolute = _integer(parameters, "clustering.absoluteResolution", 0, most)
+    sampling = parameters.get("clustering.sampling", "off")
+    return Hexbin(
+        resolution=older if absolute is None else absolute,
+        relative=_integer(parameters, "clustering.relativeResolution", -2, 2) or 0,
+        property=(parameters.get("clustering.property") or "").removeprefix("p.") or None,
+        point_mode=_flag(parameters, "clustering.pointmode"),
+        single_coordinate=_flag(parameters, "clustering.singlecoord"),
+        sampling=_one_of("clustering.sampling", sampling, {"off": None, **STRENGTHS}),
+    )
+
+
+def _quadbin(parameters: Parameters) -> Quadbin:
+    older = _integer(parameters, "clustering.resolution", 0, 4)
+    relative = _integer(parameters, "clustering.relativeResolution", 0, 4)
+    return Quadbin(
+        relative=(older if relative is None else relative) or 0,
+        resolution=_integer(parameters, "clustering.absoluteResolution", 0, 30),
+        no_buffer=_flag(parameters, "clustering.noBuffer"),
+        count_mode=_member(parameters, "clustering.countmode", CountMode, CountMode.MIXED),
+    )
+
+
+def _sampling(parameters: Parameters) -> Sampling:
+    field = "tweaks.algorithm"
+    return Sampling(
+        _strength(parameters, STRENGTHS) or _STRENGTH_DEFAULT,
+        _member(parameters, field, SamplingAlgorithm, SamplingAlgorithm.DISTRIBUTION),
+    )
+
+
+def _simplification(parameters: Parameters) -> Simplification:
+    field = "tweaks.algorithm"
+    return Simplification(
+        _strength(parameters, _SIMPLIFICATIONS),
+        _member(parameters, field, SimplificationAlgorithm, SimplificationAlgorithm.GRID),
+    )
+
+
+def _ensure(parameters: Parameters) -> Ensure:
+    return Ensure(_integer(parameters, "tweaks.samplingthreshold", *_THRESHOLDS) or _THRESHOLDS[0])
+
+
+def _strength(parameters: Parameters, names: Mapping[str, int]) -> int | None:
+    given = parameters.get("tweaks.strength")
+    if given is None or given in names:
+        return None if given is None else names[given]
+    return _integer(parameters, "tweaks.strength", 1, 100)
+
+
+def _integer(parameters: Parameters, field: str, least: int, most: int) -> int | None:
+    given = parameters.get(field)
+    if given is None:
+        return None
+    digits = given.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise InvalidArgument(f"{given!r:.64} is no integer", field=field)
+    if not least <= int(given) <= most:
+        raise InvalidArgument(f"{given} is not in {least}..{most}", field=field)
+    return int(given)
+
+
+def _flag(parameters: Parameters, field: str) -> bool:
+    given = parameters.get(field, "false")
+    return _one_of(field, given, {"true": True, "false": False, "": True})
+
+
+def _member(parameters: Parameters, field: str, kind: type[Name], default: Name) -> Name:
+    given = parameters.get(field, default.value)
+    return _one_of(field, given, {member.value: member for member in kind})
+
+
+def _one_of(field: str, given: str, known: Mapping[str, T]) -> T:
+    if given.lower() not in known:
+        names = ", ".join(filter(None, known))
+        raise InvalidArgument(f"{given!r:.64} is unknown; there are {names}", field=field)
+    return known[given.lower()]

@@ -1,0 +1,81 @@
+"""What a client wants to have of features: `selection=p.name,p.a.b,rootKey,f.tags,!geometry`.
+
+`id`, `type` and `geometry` are always there, the geometry unless `!geometry` was said. `*` is
+everything, and so is a selection that says nothing but what to leave out. Nothing else is kept that
+was not asked for, not even the namespace: `properties` is an empty object then. `g.x` is a member
+of the geometry, for who does not want all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from naksha.hub.query_language.properties import property_path
+from naksha.hub.query_language.query_string import decoded, raw_values
+from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.limits import SELECTION_PATHS_MAX
+
+Path = tuple[str, ...]
+
+_ALWAYS: Final[tuple[Path, ...]] = (("id",), ("type",))
+_GEOMETRY: Final = ("geometry",)
+_PREFIXED: Final = ("p", "f", "properties")
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The members of a feature that are kept; `paths` are of no interest with `everything`."""
+
+    paths: tuple[Path, ...] = ()
+    everything: bool = False
+    geometry: bool = True
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it changes nothing."""
+        return self.everything and self.geometry
+
+    def has(self, path: Path) -> bool:
+        """Whether it keeps a member or something below it."""
+        return self.everything or any(
+            path == kept[: len(path)] or kept == path[: len(kept)] for kept in self.paths
+        )
+
+
+def selection_of(raw: str | bytes) -> Selection | None:
+    """What the query string selects; None if it does not say. A comma separates, encoded or not."""
+    values = raw_values(raw, "selection")
+    names = [name for value in values for name in decoded(value, "selection").split(",") if name]
+    return parse_selection(names) if names else None
+
+
+def parse_selection(names: Iterable[str]) -> Selection:
+    """The selection of these names."""
+    wanted = dict.fromkeys(name.strip() for name in names)
+    if len(wanted) > SELECTION_PATHS_MAX:
+        raise LimitExceeded(
+            f"{len(wanted)} names, more than {SELECTION_PATHS_MAX}", field="selection"
+        )
+    geometry = "!geometry" not in wanted
+    wanted.pop("!geometry", None)
+    if not wanted or "*" in wanted:
+        return Selection(everything=True, geometry=geometry)
+    return Selection((*_ALWAYS, *map(_path, wanted)), geometry=geometry)
+
+
+def _path(name: str) -> Path:
+    prefix, dot, rest = name.partition(".")
+    path = tuple(name.split("."))
+    if dot and prefix in _PREFIXED and rest:
+        path = property_path(name)
+    elif dot and prefix == "g":
+        path = (*_GEOMETRY, *rest.split("."))
+    if not all(path) or name.startswith("!"):
+        raise InvalidArgument(
+            f"{name!r:.64} is no name to select; write p.name, f.name, g.name, a name of the "
+            "feature itself, * or !geometry",
+            field="selection",
+        )
+    return path

@@ -1,0 +1,7 @@
+"""`python -m naksha.hub.remote`: hosts an event handler for a hub elsewhere."""
+
+import sys
+
+from naksha.hub.remote.program import main
+
+sys.exit(main())

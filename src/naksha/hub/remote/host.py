@@ -1,0 +1,252 @@
+"""Handlers in a process of their own: events come as JSON, and what a handler sends on goes back to
+the hub, while the handler waits for the answer here.
+
+A handler is the same class that runs inside a hub. It is made from the connector that comes with
+the event, once for each configuration. What it has of the hub is `send_upstream` and `send_to`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from naksha.hub.auth.rights import NO_RIGHTS
+from naksha.hub.config.objects import Connector, Space
+from naksha.hub.pipeline.pipeline import Event, Handler, Pipeline, Setup, Surroundings
+from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.requests import Request
+from naksha.hub.remote.client import Remotes
+from naksha.hub.remote.wire import (
+    PROTOCOL,
+    Reply,
+    Sent,
+    WireEvent,
+    decode_error,
+    decode_request,
+    decode_response,
+    encode_error,
+    encode_request,
+    encode_response,
+    response_type,
+)
+from naksha.model import limits
+from naksha.model.errors import (
+    HandlerFailed,
+    InvalidArgument,
+    NakshaError,
+    NotFound,
+    NotSupported,
+    Unavailable,
+)
+from naksha.spi.storage import Storage
+
+_log: Final = logging.getLogger(__name__)
+MakeHandler = Callable[[Setup], Handler]
+
+
+class _Elsewhere:
+    """What a hosted handler has of the hub."""
+
+    def __init__(self, realm_id: str) -> None:
+        self.realm_id = realm_id
+        self.remotes = Remotes()
+        self.files: Path | None = None
+
+    async def storage(self, id: str) -> Storage:
+        raise NotSupported(
+            "A remote handler cannot open storages; it can send requests upstream, or to a space"
+        )
+
+    async def send(self, space_id: str, request: Request[Any], context: Context) -> Any:
+        raise NotSupported("Send it with the event that it belongs to: event.send_to")
+
+
+class _Exchange:
+    """One event: the handler at work, and the calls of the hub that it talks with."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+        self._turn = asyncio.Lock()
+        self._replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self._answer: asyncio.Future[WireEvent] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.continuation: str = secrets.token_urlsafe(24)
+
+    def start(self, handler: Handler, event: Event) -> None:
+        self.task = asyncio.create_task(self._run(handler, event))
+
+    async def _run(self, handler: Handler, event: Event) -> None:
+        try:
+            response = await handler.process(event)
+            reply = Reply(response=await encode_response(response))
+        except NakshaError as error:
+            reply = Reply(error=encode_error(error))
+        except Exception:  # noqa: BLE001 - it is told to the hub
+            _log.exception("The handler failed")
+            failed = HandlerFailed("The handler failed; the log of its host has the reason")
+            reply = Reply(error=encode_error(failed))
+        self._replies.put_nowait(reply)
+
+    async def sent(self, sent: Sent) -> WireEvent:
+        """What the hub answers when something is sent on. One at a time: the hub waits for us."""
+        async with self._turn:
+            self._answer = asyncio.get_running_loop().create_future()
+            self._replies.put_nowait(Reply(send=sent, continuation=self.continuation))
+            return await self._answer
+
+    def answered(self, event: WireEvent) -> None:
+        """The hub has answered."""
+        if self._answer is None or self._answer.done():
+            raise InvalidArgument("Nobody waits for an answer", field="continuation")
+        # A continuation is good for one answer, so that one that is repeated is not taken twice.
+        self.continuation = secrets.token_urlsafe(24)
+        self._answer.set_result(event)
+
+    async def reply(self) -> Reply:
+        """What the hub is told next."""
+        async with asyncio.timeout_at(
+            asyncio.get_running_loop().time() + max(0.0, self.until - time.monotonic())
+        ):
+            return await self._replies.get()
+
+
+class HostedEvent(Event):
+    """An event at a host; handlers see no difference."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(
+        self, pipeline: Pipeline, request: Request[Any], context: Context, exchange: _Exchange
+    ) -> None:
+        super().__init__(pipeline, request, context, 0)
+        self._exchange = exchange
+
+    async def send_upstream(
+        self, request: Request[Any] | None = None, *, context: Context | None = None
+    ) -> Any:
+        if context is not None:
+            raise NotSupported("A remote handler cannot change the context of an event")
+        if request is None or request is self.request:
+            return await self._send(Sent(), self.request)
+        return await self._send(Sent(encode_request(request)), request)
+
+    async def send_to(self, space_id: str, request: Request[Any]) -> Any:
+        return await self._send(Sent(encode_request(request), space_id), request)
+
+    async def _send(self, sent: Sent, request: Request[Any]) -> Any:
+        answer = await self._exchange.sent(sent)
+        if answer.error is not None:
+            raise decode_error(answer.error)
+        if not bytes(answer.response):
+            raise InvalidArgument("There is no response", field="response")
+        return decode_response(answer.response, response_type(type(request)))
+
+
+class _Hosted(NamedTuple):
+    """A handler, and the pipeline of its space, of which only the space is known here."""
+
+    handler: Handler
+    pipeline: Pipeline
+
+
+class Host:
+    """Handles the events of one class of handlers."""
+
+    def __init__(self, make_handler: MakeHandler) -> None:
+        self._make_handler = make_handler
+        self._hosted: OrderedDict[bytes, _Hosted] = OrderedDict()
+        self._waiting: dict[str, _Exchange] = {}
+        self._count = 0
+
+    async def handle(self, event: WireEvent) -> Reply:
+        """What the hub is to be told about an event."""
+        try:
+            exchange = self._exchange(event)
+            return await self._next(exchange)
+        except NakshaError as error:
+            return Reply(error=encode_error(error))
+
+    def _exchange(self, event: WireEvent) -> _Exchange:
+        if event.protocol != PROTOCOL:
+            raise NotSupported(f"This host knows the protocol {PROTOCOL} only", field="protocol")
+        if event.continuation is None:
+            return self._begun(event)
+        exchange = self._waiting.pop(event.continuation, None)
+        if exchange is None:
+            raise NotFound("This event is not handled here any more", field="continuation")
+        exchange.answered(event)
+        return exchange
+
+    def _begun(self, event: WireEvent) -> _Exchange:
+        self._give_up_old()
+        if self._count >= limits.HOST_EVENTS_MAX:
+            raise Unavailable(f"This host handles {limits.HOST_EVENTS_MAX} events already")
+        hosted = self._handler(event)
+        request = decode_request(event.request)
+        seconds = min(event.seconds_left, limits.REMOTE_SECONDS_MAX)
+        actor = Actor(app_id=event.app_id, author=event.author, realm=event.realm, rights=NO_RIGHTS)
+        context = Context.within(actor, event.stream_id, seconds)
+        exchange = _Exchange(seconds)
+        exchange.start(hosted.handler, HostedEvent(hosted.pipeline, request, context, exchange))
+        assert exchange.task is not None
+        self._count += 1
+        exchange.task.add_done_callback(self._ended)
+        return exchange
+
+    async def _next(self, exchange: _Exchange) -> Reply:
+        try:
+            reply = await exchange.reply()
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self._cancel(exchange)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise HandlerFailed("The handler took too long") from None
+        if reply.send is not None:
+            self._waiting[exchange.continuation] = exchange
+        return reply
+
+    def _handler(self, event: WireEvent) -> _Hosted:
+        configured = [event.realm, event.connector, event.space]
+        key = msgspec.json.encode(configured, order="sorted")
+        known = self._hosted.get(key)
+        if known is None:
+            connector, space = Connector.from_json(event.connector), Space.from_json(event.space)
+            hub: Surroundings = _Elsewhere(event.realm)
+            try:
+                handler = self._make_handler(Setup(connector, space, hub))
+            except (TypeError, ValueError, LookupError) as error:
+                raise InvalidArgument(
+                    f"The connector {connector.id!r} cannot be used: {error!r}", field="properties"
+                ) from error
+            known = self._hosted[key] = _Hosted(handler, Pipeline(space, (), hub))
+            if len(self._hosted) > limits.HOST_HANDLERS_MAX:
+                self._hosted.popitem(last=False)
+        self._hosted.move_to_end(key)
+        return known
+
+    def _give_up_old(self) -> None:
+        """Nobody waits any more for what an event was to answer."""
+        now = time.monotonic()
+        for continuation in [key for key, each in self._waiting.items() if each.until < now]:
+            self._cancel(self._waiting.pop(continuation))
+
+    def _cancel(self, exchange: _Exchange) -> None:
+        if exchange.task is not None:
+            exchange.task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._count -= 1
+
+    async def close(self) -> None:
+        """Give up whatever is still at work."""
+        for exchange in self._waiting.values():
+            self._cancel(exchange)
+        self._waiting.clear()

@@ -1,0 +1,155 @@
+"""Handlers in a process of their own, in one line:
+
+    python -m naksha.hub.remote acme.handlers:Stamp --port 9000
+    serve(Stamp, port=9000)
+
+The class is one that would run inside a hub as well. A connector with the class name `remote` and
+the URL of this process sends it its events; the properties of that connector are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.remote.host import Host, MakeHandler
+from naksha.hub.remote.http_server import Answer, HttpHost, Received
+from naksha.hub.remote.signatures import HEADER, check_secret, check_signature
+from naksha.hub.remote.wire import Reply, WireEvent, encode_error
+from naksha.model.errors import InvalidArgument, NakshaError, Unauthorized
+
+SECRET_VARIABLE: Final = "NAKSHA_HANDLER_SECRET"  # noqa: S105 - the name of a variable
+_log: Final = logging.getLogger(__name__)
+_decode: Final = msgspec.json.Decoder(WireEvent).decode
+
+
+class RemoteHost:
+    """A host of one class of handlers, for those who have an event loop already."""
+
+    def __init__(self, handler: MakeHandler, *, secret: str | None = None) -> None:
+        """With a secret only events are handled that are signed with it."""
+        self._secret = None if secret is None else check_secret(secret, field="secret")
+        self._host = Host(handler)
+        self._http = HttpHost(self._respond)
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen; gives the port.
+
+        Raises:
+            InvalidArgument: Others than this machine could send events, and there is no secret.
+        """
+        if self._secret is None and not _is_loopback(host):
+            raise InvalidArgument(
+                f"Without a secret anybody could send events, so the host listens on loopback "
+                f"only, not at {host!r}; set {SECRET_VARIABLE}, or use 127.0.0.1",
+                field="host",
+            )
+        return await self._http.start(host, port)
+
+    async def close(self) -> None:
+        """End what is at work."""
+        await self._http.close()
+        await self._host.close()
+
+    async def _respond(self, received: Received) -> Answer:
+        if received.method != "POST":
+            status = HTTPStatus.OK if received.method == "GET" else HTTPStatus.METHOD_NOT_ALLOWED
+            return Answer(status, b'{"status":"OK"}' if status is HTTPStatus.OK else b"{}")
+        try:
+            if self._secret is not None:
+                given = received.headers.get(HEADER.lower(), "")
+                check_signature(self._secret, received.body, given)
+            event = _decode(received.body)
+        except Unauthorized as error:
+            return _refusal(HTTPStatus.UNAUTHORIZED, error)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            wrong = InvalidArgument(f"It is no event: {error}", field="body")
+            return _refusal(HTTPStatus.BAD_REQUEST, wrong)
+        reply = await self._host.handle(event)
+        return Answer(HTTPStatus.OK, msgspec.json.encode(reply))
+
+
+def _refusal(status: HTTPStatus, error: NakshaError) -> Answer:
+    return Answer(status, msgspec.json.encode(Reply(error=encode_error(error))))
+
+
+def serve(
+    handler: MakeHandler,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9000,
+    secret: str | None = None,
+) -> None:
+    """Host handlers of a class until the process is asked to end."""
+    asyncio.run(_serve(handler, host, port, secret))
+
+
+async def _serve(handler: MakeHandler, host: str, port: int, secret: str | None) -> None:
+    remote = RemoteHost(handler, secret=secret)
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    listening = await remote.start(host, port)
+    name = getattr(handler, "__name__", str(handler))
+    _log.info("%s handles events at http://%s:%d", name, host, listening)
+    try:
+        await ended.wait()
+    finally:
+        await remote.close()
+
+
+def load_handler(name: str) -> MakeHandler:
+    """The class that `package.module:Class` names."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InvalidArgument(
+            f"{name!r} names no class; it looks like acme.handlers:Stamp", field="handler"
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"{name!r} cannot be loaded: {error}", field="handler") from error
+    if not callable(found):
+        raise InvalidArgument(f"{name!r} is no class", field="handler")
+    made: MakeHandler = found
+    return made
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m naksha.hub.remote`."""
+    parser = argparse.ArgumentParser(
+        prog="naksha.hub.remote", description="Host an event handler for a hub elsewhere."
+    )
+    parser.add_argument("handler", help="The class, as in acme.handlers:Stamp.")
+    parser.add_argument("--host", default="127.0.0.1", help="Where to listen [127.0.0.1].")
+    parser.add_argument("--port", type=int, default=9000, help="The port [9000].")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        handler = load_handler(given.handler)
+        secret = os.environ.get(SECRET_VARIABLE)
+        serve(handler, host=given.host, port=given.port, secret=secret)
+    except (NakshaError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0

@@ -1,0 +1,63 @@
+"""Shapes grown by metres, to cut others at their edge.
+
+The shape is laid on a plane that touches the earth, taken for a sphere, in the middle of it, where
+distances from the middle are true; there it is grown, and brought back. What is far from the middle
+is off by some parts in a hundred, which does for an edge that is drawn; who asks what is *within* a
+distance gets that from the storage, which measures.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import shapely
+
+from naksha.model.geo.dateline import mended_geometry
+
+Floats = npt.NDArray[np.float64]
+_EARTH_RADIUS_M: Final = 6_371_008.8
+_SEGMENTS: Final = 16
+"""Of a quarter of a circle."""
+
+
+def grown_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
+    """The shape and what is around it, cut in two at the date line."""
+    if metres <= 0.0:
+        return shape
+    west, south, east, north = shape.bounds
+    middle = ((west + east) / 2.0, (south + north) / 2.0)
+    plane = shapely.transform(shapely.force_2d(shape), lambda at: _to_plane(at, middle))
+    wide = shapely.buffer(plane, metres, quad_segs=_SEGMENTS)
+    back = shapely.transform(wide, lambda at: _from_plane(at, middle))
+    geometry: dict[str, Any] = msgspec.json.decode(shapely.to_geojson(back))
+    mended = mended_geometry(geometry, shortest=True).geometry
+    return shapely.make_valid(shapely.from_geojson(msgspec.json.encode(mended)))
+
+
+def _to_plane(places: Floats, middle: tuple[float, float]) -> Floats:
+    """Azimuthal and equidistant."""
+    lon, lat = np.radians(places[:, 0] - middle[0]), np.radians(places[:, 1])
+    lat0 = np.radians(middle[1])
+    cosine = np.sin(lat0) * np.sin(lat) + np.cos(lat0) * np.cos(lat) * np.cos(lon)
+    angle = np.arccos(np.clip(cosine, -1.0, 1.0))
+    sine = np.sin(angle)
+    scale = np.divide(angle, sine, out=np.ones_like(angle), where=sine > 1e-12)
+    x = scale * np.cos(lat) * np.sin(lon)
+    y = scale * (np.cos(lat0) * np.sin(lat) - np.sin(lat0) * np.cos(lat) * np.cos(lon))
+    return np.column_stack([x, y]) * _EARTH_RADIUS_M
+
+
+def _from_plane(places: Floats, middle: tuple[float, float]) -> Floats:
+    x, y = (places / _EARTH_RADIUS_M).T
+    angle = np.hypot(x, y)
+    lat0 = np.radians(middle[1])
+    scale = np.divide(np.sin(angle), angle, out=np.ones_like(angle), where=angle > 1e-12)
+    sine = np.cos(angle) * np.sin(lat0) + y * scale * np.cos(lat0)
+    lat = np.degrees(np.arcsin(np.clip(sine, -1.0, 1.0)))
+    east = x * scale
+    north = np.cos(lat0) * np.cos(angle) - y * scale * np.sin(lat0)
+    lon = middle[0] + np.degrees(np.arctan2(east, north))
+    return np.column_stack([lon, lat])

@@ -1,0 +1,60 @@
+"""The geometries of features as shapes: of states, which a storage gave and which are right, and of
+what a client sent, which must be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import shapely
+
+from naksha.hub.render.projection import shapes_of
+from naksha.model.errors import InvalidArgument
+from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.geometry import encode_geometries
+from naksha.model.state import State
+
+Shapes = npt.NDArray[np.object_]
+_NULL: Final = b"null"
+
+
+class _Feature(msgspec.Struct):
+    geometry: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+_decode: Final = msgspec.json.Decoder(_Feature).decode
+
+
+def placed(states: Sequence[State]) -> tuple[list[State], Shapes]:
+    """Those of the states that have a geometry, and the shapes of these."""
+    geometries = [bytes(state.decoded_by(_decode).geometry) for state in states]
+    some = [state for state, text in zip(states, geometries, strict=True) if text != _NULL]
+    shapes = shapes_of([text for text in geometries if text != _NULL])
+    readable = ~shapely.is_missing(shapes)
+    return [*compress(some, readable)], shapes[readable]
+
+
+def shape_of(state: State) -> shapely.Geometry | None:
+    """The shape of a feature, if it has one."""
+    _, shapes = placed([state])
+    return shapes[0] if len(shapes) else None
+
+
+def sent_shape(geometry: dict[str, Any]) -> shapely.Geometry:
+    """A GeoJSON geometry as a client sent it; where it reaches over the date line, it is cut.
+
+    Raises:
+        InvalidArgument: It is none; says where.
+    """
+    mended = mended_geometry(geometry).geometry
+    try:
+        encoded = encode_geometries([{"geometry": mended}])
+    except InvalidArgument as error:
+        # The client has sent a geometry alone, and knows nothing of features.
+        error.field = (error.field or "geometry").removeprefix("features[0].")
+        raise
+    return shapely.from_wkb(encoded.wkb[0])

@@ -1,0 +1,196 @@
+"""An iteration in the order of properties: `sort=p.name:asc,p.height:desc`.
+
+A space that is what its storage has is sorted there: a page costs a look at all features by the
+database, which gives out nothing but the ids of the page. Handlers may change what they give, so
+everything else is sorted here: from all features, of which only the best are kept, by their keys
+and ids. In both cases the features of the page are then read by their ids.
+
+The order is that of `SortKey`; equal ones are in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.pipeline.requests import FindFeatures, ReadFeatures
+from naksha.hub.pipeline.responses import Features, Findings
+from naksha.hub.query_language.properties import property_path
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, State
+from naksha.spi.support.sort_keys import json_values, rank_of
+
+Send = Callable[[ReadFeatures], Awaitable[Features]]
+Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[list[Found]]]
+"""The first so many, of those that are read, after one of them."""
+_DIRECTIONS: Final = ("asc", "desc")
+
+
+class After(msgspec.Struct, frozen=True, array_like=True):
+    """The last feature of a page, and the version that it was read at."""
+
+    ref: str
+    last: Found
+
+
+class _Reversed:
+    """The opposite order."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and bool(other.value == self.value)
+
+    def __hash__(self) -> int:
+        return hash((_Reversed, self.value))
+
+
+Ranked = tuple[tuple[Any, ...], str, Found]
+"""The key of a feature, its id, and what was found; no two have the same id."""
+
+
+def parse_sort(text: str) -> list[SortKey]:
+    """What `sort` means."""
+    keys = [_sort_key(name) for name in text.split(",") if name]
+    if not 1 <= len(keys) <= limits.SORT_KEYS_MAX:
+        raise InvalidArgument(f"It names 1 to {limits.SORT_KEYS_MAX} properties", field="sort")
+    return keys
+
+
+def _sort_key(text: str) -> SortKey:
+    name, _, direction = text.partition(":")
+    if direction.lower() not in ("", *_DIRECTIONS) or not name.startswith(
+        ("p.", "f.", "properties.")
+    ):
+        raise InvalidArgument(
+            f"{text!r:.64} is nothing to sort by; write p.name, p.name:asc or f.id:desc",
+            field="sort",
+        )
+    return SortKey(property_path(name), direction.lower() == "desc")
+
+
+def decode_after(text: str) -> After:
+    """Reads what an answer had as its cursor."""
+    try:
+        return msgspec.json.decode(text, type=After)
+    except msgspec.DecodeError:
+        raise InvalidArgument("It is no handle of a sorted iteration", field="handle") from None
+
+
+async def read_sorted(
+    send: Send,
+    find: Find,
+    read: ReadFeatures,
+    keys: Sequence[SortKey],
+    after: After | None,
+) -> Features:
+    """A page. `read` says at which version, and that must be the same for all pages."""
+    last = None if after is None else after.last
+    if last is not None and len(last.values) != len(keys):
+        raise InvalidArgument("It is the handle of an iteration in another order", field="handle")
+    wanted = read.query.limit or limits.PAGE_DEFAULT
+    # One more tells whether there are more; after the largest page nobody knows.
+    asked = min(wanted + 1, limits.PAGE_MAX)
+    best = await find(read, keys, last, asked)
+    more, best = len(best) > wanted or len(best) == limits.PAGE_MAX, best[:wanted]
+    answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
+    if more:
+        answer.cursor = msgspec.json.encode(After(read.ref, best[-1])).decode()
+    return answer
+
+
+def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
+    """Found where the features are stored."""
+
+    async def found(
+        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
+    ) -> list[Found]:
+        query = msgspec.structs.replace(read.query, limit=count)
+        request = FindFeatures(query=query, ref=read.ref, sort=tuple(keys), after=after)
+        return (await find(request)).found
+
+    return found
+
+
+def found_here(send: Send) -> Find:
+    """Found in what the pipeline gives."""
+
+    async def found(
+        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
+    ) -> list[Found]:
+        begin = None if after is None else (_key_of(after, keys), after.id)
+        whole = msgspec.structs.replace(read.query, limit=None, cursor=None)
+        answer = await send(msgspec.structs.replace(read, query=whole, paged=False))
+        best: list[Ranked] = []
+        async for states in answer:
+            for state in states:
+                values = _values(state, keys)
+                key = _key(values, keys)
+                if begin is None or begin < (key, state.id):
+                    best.append((key, state.id, Found(state.id, "", json_values(values))))
+            if len(best) > 2 * count:
+                best = _first(best, count)
+        return [one for _, _, one in _first(best, count)]
+
+    return found
+
+
+def _first(ranked: list[Ranked], count: int) -> list[Ranked]:
+    return sorted(ranked, key=lambda one: one[:2])[:count]
+
+
+def _values(state: State, keys: Sequence[SortKey]) -> list[Any]:
+    feature = state.feature
+    return [_at(feature, key.path) for key in keys]
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _key_of(found: Found, keys: Sequence[SortKey]) -> tuple[Any, ...]:
+    try:
+        values = [None if one is None else msgspec.json.decode(one) for one in found.values]
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise InvalidArgument("It is no handle of a sorted iteration", field="handle") from None
+    return _key(values, keys)
+
+
+def _key(values: Sequence[Any], keys: Sequence[SortKey]) -> tuple[Any, ...]:
+    return tuple(
+        (1, 0)
+        if value is None
+        else (0, _Reversed(_rank(value)) if key.descending else _rank(value))
+        for value, key in zip(values, keys, strict=True)
+    )
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """What is nested is all alike."""
+    return rank_of(value), 0 if isinstance(value, list | dict) else value
+
+
+async def _in_order(
+    send: Send, read: ReadFeatures, ids: Sequence[str]
+) -> AsyncIterator[Sequence[State]]:
+    """The features with these ids."""
+    for start in range(0, len(ids), limits.READ_CHUNK_FEATURES):
+        some = tuple(ids[start : start + limits.READ_CHUNK_FEATURES])
+        query = Query(ids=some, space=read.query.space)
+        found = await send(msgspec.structs.replace(read, query=query, paged=False))
+        by_id = {state.id: state for state in await found.all()}
+        yield [by_id[id] for id in some if id in by_id]

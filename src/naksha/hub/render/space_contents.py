@@ -1,0 +1,146 @@
+"""What is in spaces, from what storages know without reading features: when it was changed last,
+how many features there are, and how large they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from naksha.hub.config.objects import Space
+from naksha.hub.config.references import spaces_below, stored_in
+from naksha.hub.config.registry import Realm
+from naksha.hub.config.space_collections import Stored
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, NakshaError
+from naksha.model.query import Query
+from naksha.model.transaction import LogFilter
+from naksha.spi.storage import Storage
+
+FEATURES_CHANGED: Final = "MODIFY_FEATURES"
+
+
+class Size(msgspec.Struct, frozen=True, rename="camel"):
+    """How much a space holds. None where nobody has counted yet, or nothing is stored."""
+
+    feature_count: int | None
+    byte_size: int | None
+    """As the storage keeps it, history not included."""
+    estimated: bool
+
+
+UNKNOWN: Final = Size(None, None, estimated=True)
+
+
+async def content_updated_at(realm: Realm, space: Space) -> int:
+    """When a feature of the space was last created, changed or deleted (epoch milliseconds); of
+    one that never had any, when the space was made. The features of a view are those of its
+    spaces. What is not published yet does not count."""
+    snapshot = await realm.registry.snapshot()
+    below = await spaces_below(snapshot, space)
+    places = {each.place for one in (space, *below) for each in await stored_in(snapshot, one)}
+    times = [
+        await _changed_ms(await realm.storage(storage_id), collection)
+        for storage_id, collection in places
+    ]
+    if below and any(times):
+        return max(times)
+    return max([space.created_at, *times])
+
+
+async def contents_updated_at(realm: Realm, spaces: Sequence[Space]) -> list[int | None]:
+    """The same for many; None for one whose storage does not answer."""
+    gate = asyncio.Semaphore(limits.CONTENT_LOOKUPS_MAX)
+
+    async def one(space: Space) -> int | None:
+        async with gate:
+            try:
+                return await content_updated_at(realm, space)
+            except NakshaError:
+                return None
+
+    return await asyncio.gather(*(one(space) for space in spaces))
+
+
+async def sizes(realm: Realm, spaces: Sequence[Space]) -> list[Size]:
+    """How much spaces hold: what maintenance has counted; where it was not there yet, what is
+    counted now, as long as these are few."""
+    snapshot = await realm.registry.snapshot()
+    places = [await stored_in(snapshot, space) for space in spaces]
+    known = await _infos(realm, {each.storage_id for some in places for each in some})
+    left = limits.EXACT_COUNTS_MAX
+    found: list[Size] = []
+    for some in places:
+        infos = [known.get(each.place) for each in some]
+        uncounted = [
+            each
+            for each, info in zip(some, infos, strict=True)
+            if info is not None and info.estimated_feature_count < 0
+        ]
+        exact = await _counts(realm, uncounted) if len(uncounted) <= left else None
+        left -= len(uncounted) if exact is not None else 0
+        found.append(_size(some, infos, exact))
+    return found
+
+
+def _size(
+    places: Sequence[Stored],
+    infos: Sequence[CollectionInfo | None],
+    exact: dict[tuple[str, str], int] | None,
+) -> Size:
+    if not places or exact is None or any(info is None for info in infos):
+        return UNKNOWN
+    count, size, has_size, estimated = 0, 0, True, False
+    for each, info in zip(places, infos, strict=True):
+        assert info is not None
+        estimated = estimated or each.place not in exact
+        count += exact.get(each.place, info.estimated_feature_count)
+        has_size = has_size and info.byte_size >= 0
+        size += max(info.byte_size, 0)
+    return Size(count, size if has_size else None, estimated)
+
+
+async def _infos(realm: Realm, storage_ids: Iterable[str]) -> dict[tuple[str, str], CollectionInfo]:
+    """All collections of some storages; one that does not answer has none."""
+    found: dict[tuple[str, str], CollectionInfo] = {}
+    for id in storage_ids:
+        try:
+            for info in await (await realm.storage(id)).collections():
+                found[id, info.id] = info
+        except NakshaError:
+            continue
+    return found
+
+
+async def _counts(realm: Realm, places: Sequence[Stored]) -> dict[tuple[str, str], int] | None:
+    try:
+        return {
+            each.place: await (await realm.storage(each.storage_id)).count(
+                each.collection.id, Query()
+            )
+            for each in places
+        }
+    except NakshaError:
+        return None
+
+
+async def _changed_ms(storage: Storage, collection: str) -> int:
+    """When features of a collection were changed last; 0 for never."""
+    after = 0
+    where = LogFilter(collections=(collection,))
+    try:
+        while True:
+            some = await storage.transactions(
+                after, limits.LOG_LOOKBACK_PAGE, where, newest_first=True
+            )
+            for each in some:
+                if any(s.action == FEATURES_CHANGED and s.id == collection for s in each.signals):
+                    return each.published_ms or each.started_ms
+            if len(some) < limits.LOG_LOOKBACK_PAGE or some[-1].seq_number is None:
+                return 0
+            after = some[-1].seq_number
+    except CollectionNotFound:
+        return 0

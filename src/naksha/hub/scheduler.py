@@ -1,0 +1,84 @@
+"""Looking at all realms again and again, for what an instance of the hub should do there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Final
+
+from naksha.catalog.realms import Status
+from naksha.hub.hub import Hub, RealmHub
+from naksha.model.errors import NakshaError, RealmNotFound
+from naksha.spi.support.cancellation import check_cancelled
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Looker:
+    """Looks at one realm after the other, in any order; what is wrong with one is no matter of the
+    others. `serving`, if given, is told first which realms there are."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        what: str,
+        pause_seconds: float,
+        *,
+        serving: Callable[[Collection[str]], Awaitable[None]] | None = None,
+        look: Callable[[RealmHub], Awaitable[None]],
+    ) -> None:
+        self._hub = hub
+        self._what = what
+        self._pause_seconds = pause_seconds
+        self._serving = serving
+        self._look = look
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._look_for_ever(), name=f"naksha-{self._what}")
+
+    def wake(self) -> None:
+        """Look soon: there is something new."""
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            self._wake.clear()
+            with _telling(self._what):
+                await self._look_everywhere()
+            pause = self._pause_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads them
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause)
+
+    async def _look_everywhere(self) -> None:
+        known = await self._hub.catalog.realms.list()
+        serving = [realm.id for realm in known if realm.status is Status.ACTIVE]
+        if self._serving is not None:
+            await self._serving(serving)
+        for id in random.sample(serving, len(serving)):
+            with _telling(f"{self._what} of {id}"), contextlib.suppress(RealmNotFound):
+                await self._look(await self._hub.realm(id))
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Whatever goes wrong is logged, and looked for again."""
+    try:
+        yield
+    except NakshaError as error:
+        check_cancelled()
+        _log.warning("%s cannot be looked for: %s", what, error)
+    except Exception:  # noqa: BLE001 - others are looked for all the same
+        check_cancelled()
+        _log.exception("%s cannot be looked for", what)

@@ -1,0 +1,27 @@
+"""A storage of a realm for those who may use or manage it as such."""
+
+from __future__ import annotations
+
+from naksha.hub.auth.rights import Right
+from naksha.hub.config.objects import StorageObject
+from naksha.hub.hub import RealmHub
+from naksha.hub.pipeline.request_context import Actor
+from naksha.spi.storage import Storage
+from naksha.versioning import Signed
+
+
+async def storage_for(realm: RealmHub, id: str, actor: Actor, right: Right) -> Storage:
+    """Return an open storage.
+
+    Raises:
+        NotFound: There is no such storage.
+        Forbidden: The actor does not have the right on it.
+    """
+    thing = await realm.registry.get(StorageObject, id)
+    actor.rights.check(right, thing.resource())
+    return await realm.storage(id)
+
+
+def signature_of(actor: Actor, message: str | None = None) -> Signed:
+    """Sign a change of a storage."""
+    return Signed(actor.app_id, actor.author, message)

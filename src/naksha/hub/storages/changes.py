@@ -1,0 +1,96 @@
+"""Storages are tried out before they are kept: one that cannot be opened is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Protocol
+
+import msgspec
+
+from naksha.hub.config.objects import Identity, StorageObject
+from naksha.hub.config.registry import Realm
+from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.storages.identities import with_identity
+from naksha.hub.storages.locations import FIELD, check_location, with_location, with_secrets
+from naksha.model.errors import Conflict, InvalidArgument, NakshaError
+
+
+class OpeningRealm(Realm, Protocol):
+    """A realm that can open a storage that is not configured yet."""
+
+    def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
+
+    async def proposed(
+        self, thing: StorageObject, old: StorageObject | None = None
+    ) -> StorageObject: ...
+
+    async def try_out_storage(self, thing: StorageObject) -> Identity: ...
+
+    def unique(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
+
+
+async def create_storage(
+    realm: OpeningRealm, thing: StorageObject, actor: Actor, *, is_tried: bool = True
+) -> StorageObject:
+    """Keep a new storage."""
+    thing = with_location(thing)
+    owned = msgspec.structs.replace(thing, owner=thing.owner or actor.owner)
+    actor.rights.check(thing.manage_right, owned.resource())
+    check_location(thing)
+    async with realm.claimed(thing):
+        made = await _tried_out(realm, await realm.proposed(thing), is_tried)
+        async with realm.unique(made):
+            return await realm.registry.create(made, actor)
+
+
+async def replace_storage(
+    realm: OpeningRealm,
+    thing: StorageObject,
+    actor: Actor,
+    *,
+    if_match: Collection[str] | None = None,
+    is_tried: bool = True,
+) -> StorageObject:
+    """Keep a storage in the place of another one of that id."""
+    old = await realm.registry.get(StorageObject, thing.id)
+    actor.rights.check(old.manage_right, old.resource())
+    new = with_secrets(old, thing)
+    check_location(new)
+
+    # What stays where it is need not be allowed any more: it can be switched off, say.
+    is_moved = new.properties != old.properties
+    async with realm.claimed(new) if is_moved else nullcontext():
+        made = await realm.proposed(new, old) if is_moved else with_identity(new, old.identity)
+        made = await _tried_out(realm, made, is_tried)
+
+        def checked(old: StorageObject) -> StorageObject:
+            changed = with_secrets(old, thing)
+            if changed.properties != new.properties:  # nobody has asked whether that is allowed
+                raise Conflict(
+                    "The storage was changed at the same time; send it again", field=FIELD
+                )
+            return with_identity(changed, made.identity)
+
+        is_other = made.identity not in (None, old.identity)
+        async with realm.unique(made) if is_other else nullcontext():
+            return await realm.registry.change(
+                StorageObject, thing.id, checked, actor, if_match=if_match
+            )
+
+
+async def _tried_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> StorageObject:
+    """The storage with the id and number that it turns out to have."""
+    if not is_tried or not thing.active:
+        return thing
+    try:
+        return with_identity(thing, await realm.try_out_storage(thing))
+    except InvalidArgument as error:
+        error.field = FIELD
+        raise
+    except NakshaError as error:
+        raise InvalidArgument(
+            f"The storage cannot be opened: {error.message}; "
+            "with check=false it is kept all the same",
+            field=FIELD,
+        ) from error

@@ -1,0 +1,101 @@
+"""What subscriptions write to spaces must not come back to them as news, for ever: not at once, and
+not by way of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub.config.objects import Connector, HubObject, Space, key_of
+from naksha.hub.config.references import connectors_named, stored_in
+from naksha.hub.subscriptions.objects import Subscription
+from naksha.hub.subscriptions.rights import spaces_written
+from naksha.model.errors import InvalidArgument
+
+Places = frozenset[tuple[str, str]]
+"""Storages, each with a collection of it."""
+
+
+class _Flow(NamedTuple):
+    """Where a subscription gets features from, and where it puts them."""
+
+    subscription: Subscription
+    read: Places
+    written: Places
+
+    def reads(self, places: Places) -> bool:
+        source = self.subscription.source
+        if source.storage_id is None:
+            return bool(self.read & places)
+        return any(
+            storage_id == source.storage_id
+            and (not source.collections or collection in source.collections)
+            for storage_id, collection in places
+        )
+
+
+async def check_no_circle(snapshot: Snapshot, made: HubObject) -> None:
+    """InvalidArgument when features would go round in circles, with an object as it is now."""
+    flows = await _flows(snapshot, {made.key: made})
+    for flow in flows:
+        is_asked = not isinstance(made, Subscription) or made.id == flow.subscription.id
+        if is_asked and flow.reads(_reached(flow, flows)):
+            raise InvalidArgument(
+                f"What the subscription {flow.subscription.id!r} delivers would come back to its "
+                "source, and be delivered again, for ever",
+                field="eventHandlerIds" if isinstance(made, Subscription) else made.kind,
+            )
+
+
+def _reached(flow: _Flow, flows: Iterable[_Flow]) -> Places:
+    """Where features come to, also by way of others."""
+    reached, before = flow.written, frozenset[tuple[str, str]]()
+    while reached != before:
+        before = reached
+        reached = before.union(*(other.written for other in flows if other.reads(before)))
+    return reached
+
+
+async def _flows(snapshot: Snapshot, changed: Mapping[str, HubObject]) -> list[_Flow]:
+    """Those of all subscriptions that write to spaces."""
+    writers = {
+        one.id: tuple(spaces_written([one]))
+        for one in changed.values()
+        if isinstance(one, Connector)
+    }
+    listed = snapshot.list(f"{Subscription.kind}/", Subscription)
+    known = {key: found.value async for key, found in listed}
+    known |= {key: one for key, one in changed.items() if isinstance(one, Subscription)}
+    flows = []
+    for one in known.values():
+        unknown = [id for id in one.event_handler_ids if id not in writers]
+        for connector in await connectors_named(snapshot, unknown):
+            writers[connector.id] = tuple(spaces_written([connector]))
+        spaces = tuple(space for id in one.event_handler_ids for space in writers.get(id, ()))
+        if spaces:
+            read = () if one.source.space_id is None else (one.source.space_id,)
+            flows.append(
+                _Flow(
+                    one,
+                    await _places(snapshot, read, changed),
+                    await _places(snapshot, spaces, changed),
+                )
+            )
+    return flows
+
+
+async def _places(
+    snapshot: Snapshot, space_ids: Iterable[str], changed: Mapping[str, HubObject]
+) -> Places:
+    """Where spaces are stored."""
+    places: set[tuple[str, str]] = set()
+    for id in space_ids:
+        key = key_of(Space, id)
+        space = changed.get(key)
+        if space is None:
+            found = await snapshot.get(key, Space)
+            space = None if found is None else found.value
+        if isinstance(space, Space):
+            places.update(stored.place for stored in await stored_in(snapshot, space))
+    return frozenset(places)

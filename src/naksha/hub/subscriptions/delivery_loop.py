@@ -1,0 +1,188 @@
+"""The delivery of one subscription is put together, and runs until it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from naksha.catalog.entities import Snapshot
+from naksha.hub.config.objects import Connector, Space
+from naksha.hub.config.registry import Realm
+from naksha.hub.feed.delivery_requests import DeliverChanges
+from naksha.hub.leases import Holding, Lost
+from naksha.hub.pipeline.pipeline import Pipeline, Setup, Stage
+from naksha.hub.pipeline.pipeline_cache import made_handler
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.subscriptions.deliveries import Cutter
+from naksha.hub.subscriptions.objects import Subscription
+from naksha.hub.subscriptions.pins import Pinning, pin_name
+from naksha.hub.subscriptions.progress import Condition, Progress
+from naksha.hub.subscriptions.rights import actor_of
+from naksha.hub.subscriptions.runner import Runner, reason_of, stay_expired, tell
+from naksha.hub.subscriptions.sources import open_source, storage_id_of
+from naksha.model import limits
+from naksha.model.errors import Expired, Fenced, NakshaError
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.versioning import FeedPosition
+
+_log: Final = logging.getLogger(__name__)
+
+
+async def serve(
+    hub: Realm,
+    snapshot: Snapshot,
+    subscription: Subscription,
+    connectors: Sequence[Connector],
+    cut: str,
+    holding: Holding[Progress],
+) -> None:
+    """Deliver until the subscription is lost, or this is cancelled; then it is given back. `cut` is
+    how transactions are cut into deliveries (`cut_of`)."""
+    serving = _Serving(hub, snapshot, subscription, connectors, cut, holding)
+    keeping = asyncio.create_task(holding.keep())
+    delivering = asyncio.create_task(serving.run())
+    try:
+        await asyncio.wait({keeping, delivering}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (delivering, keeping):
+            task.cancel()
+        ended = await asyncio.gather(delivering, keeping, return_exceptions=True)
+        await serving.give_back()
+    for error in ended:
+        if isinstance(error, Lost):
+            _log.info("subscription %s: %s", subscription.id, error)
+        elif isinstance(error, Exception):
+            raise error
+
+
+class _Serving:
+    def __init__(
+        self,
+        hub: Realm,
+        snapshot: Snapshot,
+        subscription: Subscription,
+        connectors: Sequence[Connector],
+        cut: str,
+        holding: Holding[Progress],
+    ) -> None:
+        self._hub = hub
+        self._snapshot = snapshot
+        self._subscription = subscription
+        self._connectors = connectors
+        self._cut = cut
+        self._holding = holding
+        self._actor = actor_of(hub.realm_id, subscription, connectors)
+        self._name = f"{hub.realm_id}/{subscription.id}"
+        self._pin = pin_name(hub.realm_id, subscription.progress_id)
+        self._pinning: Pinning | None = None
+        self._runner: Runner | None = None
+
+    async def run(self) -> None:
+        """Everything is made first; what cannot be made is told, and tried again."""
+        pause = limits.SUBSCRIPTION_RETRY_SECONDS
+        while self._runner is None:
+            try:
+                self._runner = await self._made()
+            except Expired as error:
+                await stay_expired(self._holding, error)
+            except Lost:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                reason = reason_of(error, self._name)
+                await tell(self._holding, Condition.FAILING, reason)
+                await self._keep_pin()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
+        await (self._runner.run() if self._subscription.active else self._runner.stay())
+
+    async def give_back(self) -> None:
+        """Keep how far it is, and let others have it."""
+        if self._runner is not None:
+            with contextlib.suppress(NakshaError, Lost):
+                await self._runner.save()
+        await self._holding.release()
+
+    async def _made(self) -> Runner:
+        subscription = self._subscription
+        await self._check_storage()
+        source = await open_source(self._hub, self._snapshot, subscription, self._context)
+        self._pinning = Pinning(source.storage, self._pin, subscription.keep_days)
+        pipeline = self._pipeline()
+        cutter = Cutter(subscription.id, subscription, source.storage.id)
+        await self._begin_well(source.storage.identity)
+
+        async def deliver(changes: DeliverChanges) -> None:
+            await pipeline.run(changes, self._context())
+
+        return Runner(self._name, self._holding, source, cutter, deliver, self._pinning)
+
+    async def _check_storage(self) -> None:
+        """Expired when the source is in another storage by now: its versions are others."""
+        before = self._holding.value.storage_id
+        now = await storage_id_of(self._snapshot, self._subscription.source)
+        if now == before:
+            return
+        with contextlib.suppress(NakshaError):
+            await (await self._hub.storage(before)).unpin(self._pin)
+        raise Expired(
+            f"It was at a version of the storage {before!r}, and its source is in the storage "
+            f"{now!r} by now; reset it to go on there"
+        )
+
+    async def _begin_well(self, storage: StorageIdentity) -> None:
+        """When transactions are cut in another way than before, one of which a part was delivered
+        is delivered again from its beginning, and in a new life: its parts have other numbers.
+
+        Raises:
+            Expired: What is called as before is another storage by now.
+        """
+        known = self._holding.value
+        number, at = known.storage_number, known.position.seq_number
+        if number is not None and not storage.shares_versions(number, at):
+            raise Expired(
+                f"The storage {known.storage_id!r} is another one by now, with other versions; "
+                "reset it to go on there"
+            )
+        if (known.cut, number) == (self._cut, storage.number):
+            return
+
+        def changed(old: Progress) -> Progress:
+            new = msgspec.structs.replace(old, cut=self._cut, storage_number=storage.number)
+            if old.cut in ("", self._cut):
+                return new
+            start = FeedPosition(old.position.seq_number)
+            return msgspec.structs.replace(new, life=old.life + 1, position=start)
+
+        await self._holding.save(changed)
+
+    async def _keep_pin(self) -> None:
+        if self._pinning is not None:
+            progress = self._holding.value
+            await self._pinning.keep_up(progress.position, progress.moved_ms)
+
+    def _pipeline(self) -> Pipeline:
+        """What changes are delivered through. Handlers know of spaces only: it looks like one."""
+        component = Space(id=self._subscription.id, title=self._subscription.title)
+        stages = [
+            Stage(one.id, made_handler(Setup(one, component, self._hub)))
+            for one in self._connectors
+            if one.active
+        ]
+        return Pipeline(component, stages, self._hub)
+
+    def _context(self) -> Context:
+        """No delivery takes longer than this; how often it is tried is another matter."""
+        stream_id = f"subscription-{self._subscription.id}"
+        within = Context.within(self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX)
+        return msgspec.structs.replace(within, check_turn=self._check_turn)
+
+    def _check_turn(self) -> None:
+        try:
+            self._holding.check()
+        except Lost as error:
+            raise Fenced(str(error)) from error

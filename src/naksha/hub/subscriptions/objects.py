@@ -1,0 +1,260 @@
+"""What a subscription is: where changes come from, which of them, and where they go.
+
+    {"id": "roads-to-search",
+     "source": {"spaceId": "roads"},                         or {"storageId": …, "collections": […]}
+     "filter": {"actions": ["CREATE", "UPDATE"], "properties": "p.speed>50", "tags": "open"},
+     "granularity": "PER_TRANSACTION",
+     "eventHandlerIds": ["search-webhook"],                  the pipeline that it is delivered to
+     "start": "now"}
+
+XYZ's form (`source` and `destination` as texts, `config.type`) is understood too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Self
+
+import msgspec
+
+from naksha.catalog.objects import object_type
+from naksha.hub.auth import resources
+from naksha.hub.auth.resources import Resource
+from naksha.hub.auth.rights import Right
+from naksha.hub.config.objects import HubObject, check_object_id
+from naksha.hub.pipeline.json_path import JsonPath
+from naksha.hub.query_language.properties import property_query
+from naksha.hub.query_language.tags import tag_query
+from naksha.hub.render.feature_shapes import sent_shape
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.model.identity.names import check_collection_id
+from naksha.versioning.feed.events import ACTIONS, EVENTS, check_events
+
+NOW: Final = "now"
+BEGINNING: Final = "beginning"
+
+
+class Granularity(StrEnum):
+    """What one delivery is about: a transaction with all its changes, one changed feature, or only
+    that something has changed."""
+
+    PER_TRANSACTION = "PER_TRANSACTION"
+    PER_FEATURE = "PER_FEATURE"
+    CONTENT_CHANGE = "CONTENT_CHANGE"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where changes come from: a space, or a storage, all of it or some collections."""
+
+    space_id: str | None = None
+    storage_id: str | None = None
+    collections: tuple[str, ...] = ()
+
+
+class SpatialFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An area, grown by a radius in metres; with `clip` features are cut at its border."""
+
+    geometry: dict[str, Any]
+    radius: float = 0.0
+    clip: bool = False
+
+
+class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which changes: all of it must hold for the feature as it is, or as it was before."""
+
+    actions: tuple[str, ...] = ()
+    spatial_filter: SpatialFilter | None = None
+    tags: str = ""
+    """As in a request: `a,b+c` is a, or b and c."""
+    properties: str = ""
+    """As in a request: `p.speed>50&p.name=Main`."""
+    authors: tuple[str, ...] = ()
+    json_path: str = ""
+    """RFC 9535, for example `$.properties[?@.speed > 50]`; holds where it finds something. It is
+    asked about the feature as it is."""
+
+
+_SETTLED: Final = ("source", "start", "started_after", "started_in", "progress_id")
+"""What is so from the beginning: whoever wants another source makes another subscription, and one
+that exists is put elsewhere by a reset."""
+
+
+@object_type("hub-subscription")
+class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
+    """Somebody who wants to know of changes."""
+
+    kind: ClassVar[str] = "subscription"
+    use_right: ClassVar[Right] = Right.USE_SUBSCRIPTIONS
+    manage_right: ClassVar[Right] = Right.MANAGE_SUBSCRIPTIONS
+    computed: ClassVar[frozenset[str]] = frozenset(
+        {"type", "status", "destination", "config", "filters"}
+    )
+    kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, *_SETTLED)
+
+    source: Source
+    filter: ChangeFilter = ChangeFilter()
+    granularity: Granularity = Granularity.PER_TRANSACTION
+    event_handler_ids: tuple[str, ...]
+    start: str | int = NOW
+    """What it gets first: what comes after now, everything, or what comes after a version."""
+    active: bool = True
+    """An inactive one is paused: it goes on where it was."""
+    keep_days: int = limits.SUBSCRIPTION_KEEP_DAYS
+    """For so long history and log are kept for one that stands still; then it may expire."""
+    started_after: int = 0
+    """The version that `start` meant when it was made."""
+    started_in: str = ""
+    """The storage that this version is one of."""
+    progress_id: int = 0
+    """The object of the catalog that says how far it is; another one in every life."""
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        return super().from_json(_plain(value) if isinstance(value, dict) else value)
+
+    def check(self) -> None:
+        super().check()
+        _check_source(self.source)
+        _check_filter(self.filter)
+        check_start(self.start)
+        if not 1 <= len(self.event_handler_ids) <= limits.PIPELINE_HANDLERS_MAX:
+            raise InvalidArgument(
+                f"It is delivered to 1 to {limits.PIPELINE_HANDLERS_MAX} connectors",
+                field="eventHandlerIds",
+            )
+        if not 0 <= self.keep_days <= limits.SUBSCRIPTION_KEEP_DAYS_MAX:
+            raise InvalidArgument(
+                f"Changes are kept for 0 to {limits.SUBSCRIPTION_KEEP_DAYS_MAX} days",
+                field="keepDays",
+            )
+
+    def whole_json(self) -> dict[str, Any]:
+        return {**super().whole_json(), "source": msgspec.to_builtins(self.source)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Without where its progress is kept, which is nobody's business."""
+        hidden = ("progressId", "startedIn")
+        return {name: value for name, value in self.whole_json().items() if name not in hidden}
+
+    def resource(self) -> Resource:
+        return resources.subscription(
+            self.id,
+            space_id=self.source.space_id,
+            storage_id=self.source.storage_id,
+            owner=self.owner,
+            tags=self.tags,
+            app_id=self.app_id,
+            author=self.author,
+        )
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """XYZ's form in ours; what is said in ours counts."""
+    given = dict(value)
+    if isinstance(given.get("source"), str):
+        given["source"] = {"spaceId": given["source"]}
+    destination, config = given.get("destination"), given.get("config")
+    if "eventHandlerIds" not in given and isinstance(destination, str):
+        given["eventHandlerIds"] = [destination]
+    if "granularity" not in given and isinstance(config, dict) and "type" in config:
+        given["granularity"] = config["type"]
+    if given.get("filters") is not None:
+        filters = _filter_of(given.pop("filters"))
+        if given.setdefault("filter", filters) not in (filters, None, {}):
+            raise InvalidArgument("It differs from filter; send one of them", field="filters")
+        given["filter"] = filters
+    _check_members(given.get("filter"), ChangeFilter, "filter")
+    return given
+
+
+def _filter_of(filters: object) -> dict[str, Any]:
+    """XYZ's filters in our form."""
+    if not isinstance(filters, dict):
+        raise InvalidArgument("It must be an object", field="filters")
+    found = {name: value for name, value in filters.items() if value is not None}
+    if str(found.pop("context", "DEFAULT")).upper() != "DEFAULT":
+        raise InvalidArgument("Only DEFAULT is supported", field="filters.context")
+    if "propertyFilter" in found:
+        if not isinstance(found["propertyFilter"], str):
+            raise InvalidArgument(
+                "It must be conditions such as p.speed>50&p.name=Main",
+                field="filters.propertyFilter",
+            )
+        found["properties"] = found.pop("propertyFilter")
+    _check_members(found, ChangeFilter, "filters")
+    return found
+
+
+def _check_members(value: object, kind: type[msgspec.Struct], field: str) -> None:
+    """Refuse members that would be ignored: a filter that is not applied delivers too much."""
+    if not isinstance(value, dict):
+        return
+    known = {each.encode_name for each in msgspec.structs.fields(kind)}
+    for name in value:
+        if name not in known:
+            raise InvalidArgument(
+                f"{name!r:.40} is not supported; supported are {', '.join(sorted(known))}",
+                field=f"{field}.{name}",
+            )
+    if kind is ChangeFilter:
+        _check_members(value.get("spatialFilter"), SpatialFilter, f"{field}.spatialFilter")
+
+
+def _check_source(source: Source) -> None:
+    if (source.space_id is None) == (source.storage_id is None):
+        raise InvalidArgument("It has one source: a spaceId or a storageId", field="source")
+    if source.space_id is not None:
+        check_object_id(source.space_id, "space")
+        if source.collections:
+            raise InvalidArgument(
+                "A space has its own collections; name them with a storageId",
+                field="source.collections",
+            )
+    if len(source.collections) > limits.SUBSCRIPTION_COLLECTIONS_MAX:
+        raise InvalidArgument(
+            f"At most {limits.SUBSCRIPTION_COLLECTIONS_MAX} collections are named; leave them out "
+            "for all of the storage",
+            field="source.collections",
+        )
+    for place, id in enumerate(source.collections):
+        check_collection_id(id, field=f"source.collections[{place}]")
+
+
+def _check_filter(wanted: ChangeFilter) -> None:
+    for place, action in enumerate(wanted.actions):
+        if action not in (*ACTIONS, *EVENTS):
+            raise InvalidArgument(
+                f"{action!r:.40} is not one of {', '.join((*ACTIONS, *EVENTS))}",
+                field=f"filter.actions[{place}]",
+            )
+    spatial = wanted.spatial_filter
+    if spatial is not None:
+        _check_area(spatial)
+    tag_query(f"tags={wanted.tags}")
+    if wanted.properties and property_query(wanted.properties) is None:
+        raise InvalidArgument("Conditions look like p.speed>50&f.id=a,b", field="filter.properties")
+    if wanted.json_path:
+        JsonPath.parse(wanted.json_path, field="filter.jsonPath")
+    on_features = spatial or wanted.tags or wanted.properties or wanted.json_path
+    check_events(wanted.actions, bool(on_features), field="filter.actions")
+
+
+def _check_area(spatial: SpatialFilter) -> None:
+    try:
+        sent_shape(spatial.geometry)
+    except InvalidArgument as error:
+        error.field = f"filter.spatialFilter.{error.field or 'geometry'}"
+        raise
+    if not 0 <= spatial.radius <= limits.RADIUS_METRES_MAX:
+        raise InvalidArgument(
+            f"It is 0 to {limits.RADIUS_METRES_MAX} metres", field="filter.spatialFilter.radius"
+        )
+
+
+def check_start(start: str | int, *, field: str = "start") -> None:
+    """Where a subscription may begin, or go on."""
+    if isinstance(start, str) and start not in (NOW, BEGINNING):
+        raise InvalidArgument(f"It is {NOW}, {BEGINNING} or a version", field=field)
+    if isinstance(start, int) and not 0 <= start <= limits.INT8_MAX:
+        raise InvalidArgument("A version is not negative", field=field)

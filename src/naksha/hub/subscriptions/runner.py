@@ -1,0 +1,237 @@
+"""Delivering one subscription, as long as this process has it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, NoReturn, TypeVar
+
+import msgspec
+
+from naksha.hub.feed.delivery_requests import DeliverChanges
+from naksha.hub.leases import Holding, Lost
+from naksha.hub.subscriptions.deliveries import Cutter
+from naksha.hub.subscriptions.pins import Pinning
+from naksha.hub.subscriptions.progress import Condition, Progress
+from naksha.hub.subscriptions.sources import OpenSource
+from naksha.model import limits
+from naksha.model.errors import Expired, Fenced, HandlerFailed, NakshaError, Unavailable
+from naksha.spi.support.cancellation import check_cancelled
+from naksha.versioning import FeedPage, FeedPosition, Published
+
+_log: Final = logging.getLogger(__name__)
+T = TypeVar("T")
+Deliver = Callable[[DeliverChanges], Awaitable[object]]
+
+
+class Runner:
+    """Reads, delivers, and keeps how far it is; for one state of the configuration."""
+
+    def __init__(
+        self,
+        name: str,
+        holding: Holding[Progress],
+        source: OpenSource,
+        cutter: Cutter,
+        deliver: Deliver,
+        pinning: Pinning,
+    ) -> None:
+        self._name = name
+        self._holding = holding
+        self._source = source
+        self._cutter = cutter
+        self._deliver = deliver
+        self._pinning = pinning
+        self._position = holding.value.position
+        self._delivered = 0
+        self._saved_at = time.monotonic()
+
+    @property
+    def position(self) -> FeedPosition:
+        """Everything up to here was delivered, saved or not."""
+        return self._position
+
+    async def run(self) -> None:
+        """For ever, until it is Lost."""
+        await self._keep_pin()
+        while True:
+            page = await self._persistently(self._read)
+            for item in page.items:
+                for delivery in await self._persistently(partial(self._cut, item)):
+                    await self._persistently(partial(self._hand_over, delivery))
+                if item.is_last:
+                    self._move(_after(item))
+                await self._save_sometimes()
+            self._move(page.position)
+            await self._keep_pin()
+            if page.position.seq_number >= page.last and not page.position.within:
+                await self._rest()
+
+    async def stay(self) -> None:
+        """For ever, without delivering anything: it is paused. When nothing is kept for it any more
+        it is looked at, too, so that everybody can read when that is over."""
+        while True:
+            await self._keep_pin()
+            if self._pinning.is_given_up:
+                await self._persistently(self._read)
+            await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
+
+    async def save(self) -> None:
+        """Keep how far it is, if it is not known yet."""
+        if self._is_saved:
+            return
+        position, delivered = self._position, self._delivered
+
+        def moved(old: Progress) -> Progress:
+            return msgspec.structs.replace(
+                _moved(old, position),
+                delivered=old.delivered + delivered,
+                delivered_ms=_now_ms() if delivered else old.delivered_ms,
+            )
+
+        await self._holding.save(moved)
+        self._delivered -= delivered
+        self._saved_at = time.monotonic()
+
+    # ---- One thing after the other -----------------------------------------------------------
+
+    async def _read(self) -> FeedPage:
+        try:
+            return await self._source.read(self._position)
+        except Expired as error:
+            await self._pinning.drop()
+            return await stay_expired(self._holding, error, self._position)
+
+    async def _cut(self, item: Published) -> Sequence[DeliverChanges]:
+        return await self._cutter.deliveries(item, self._holding.value)
+
+    async def _hand_over(self, delivery: DeliverChanges) -> None:
+        self._holding.check()
+        seconds = limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX
+        try:
+            async with asyncio.timeout(seconds):
+                await self._deliver(delivery)
+        except TimeoutError as error:
+            raise Unavailable(f"It was not taken within {seconds:.0f} s") from error
+        except Fenced:
+            # Lost, if it is. Else somebody has been there who is not one of us: that is told.
+            await self._holding.save()
+            raise
+        self._delivered += 1
+
+    async def _keep_pin(self) -> None:
+        await self._pinning.keep_up(self._position, self._holding.value.moved_ms)
+
+    async def _rest(self) -> None:
+        """Nothing is left; wait for more. Meanwhile what was delivered becomes due to be saved: not
+        at once, since while there is a steady stream of changes every one of them ends here."""
+        position = self._position.seq_number
+        while True:
+            await self._save_sometimes()
+            is_saved, seconds = self._is_saved, limits.SUBSCRIPTION_WAIT_SECONDS
+            if not is_saved:
+                seconds = max(0.0, self._save_due - time.monotonic())
+            wait = partial(self._source.storage.wait_beyond, position, seconds)
+            if await self._persistently(wait) > position or is_saved:
+                return
+
+    async def _persistently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Try something until it can be done, however long that takes; everybody can read why."""
+        pause = limits.SUBSCRIPTION_RETRY_SECONDS
+        while True:
+            try:
+                done = await work()
+            except Lost:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                check_cancelled()
+                await self._tell(Condition.FAILING, reason_of(error, self._name))
+                await self._keep_pin()
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
+                pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
+            else:
+                if self._holding.value.condition is not Condition.ACTIVE:
+                    await self._tell(Condition.ACTIVE, "")
+                return done
+
+    async def _tell(self, condition: Condition, reason: str) -> None:
+        await tell(self._holding, condition, reason, self._position)
+
+    @property
+    def _is_saved(self) -> bool:
+        return self._holding.value.position == self._position and not self._delivered
+
+    @property
+    def _save_due(self) -> float:
+        return self._saved_at + limits.SUBSCRIPTION_SAVE_SECONDS
+
+    async def _save_sometimes(self) -> None:
+        if time.monotonic() >= self._save_due:
+            await self._persistently(self.save)
+
+    def _move(self, position: FeedPosition) -> None:
+        self._position = position
+
+
+async def tell(
+    holding: Holding[Progress],
+    condition: Condition,
+    reason: str,
+    position: FeedPosition | None = None,
+) -> None:
+    """Keep how it goes, and how far it is."""
+    told = holding.value
+    shown = reason[: limits.SUBSCRIPTION_REASON_LENGTH_MAX]
+    if (told.condition, told.reason) == (condition, shown):
+        return
+
+    def changed(old: Progress) -> Progress:
+        return msgspec.structs.replace(
+            old if position is None else _moved(old, position),
+            condition=condition,
+            reason=shown,
+            since_ms=old.since_ms if old.condition is condition else _now_ms(),
+        )
+
+    # When the catalog cannot be asked either, there is nobody to tell.
+    with contextlib.suppress(NakshaError):
+        await holding.save(changed)
+
+
+def reason_of(error: Exception, name: str) -> str:
+    """What is told of an error, and what only the log is told."""
+    if isinstance(error, NakshaError):
+        # Of what a handler failed with, nobody but the log is told.
+        cause = error.__cause__ if isinstance(error, HandlerFailed) else None
+        _log.warning("subscription %s: %s", name, error, exc_info=cause)
+        return str(error)
+    _log.error("subscription %s", name, exc_info=error)
+    return "Something failed that should not; the log has the reason"
+
+
+async def stay_expired(
+    holding: Holding[Progress], error: Expired, position: FeedPosition | None = None
+) -> NoReturn:
+    """Nothing but a reset helps, which takes the subscription from us. Until then it is told."""
+    while True:
+        await tell(holding, Condition.EXPIRED, error.message, position)
+        await asyncio.sleep(limits.SUBSCRIPTION_LOOK_SECONDS)
+
+
+def _moved(old: Progress, position: FeedPosition) -> Progress:
+    if position == old.position:
+        return old
+    return msgspec.structs.replace(old, position=position, moved_ms=_now_ms())
+
+
+def _after(item: Published) -> FeedPosition:
+    return FeedPosition(item.changeset.version.seq_number)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,132 @@
+"""DeleteFeatures: all that a query finds, as one transaction, some at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import MASKS, MATCH_ALL, DeleteFeatures
+from naksha.hub.pipeline.responses import Deleted
+from naksha.hub.pipeline.targets import Target
+from naksha.hub.write.guards import Permits
+from naksha.hub.write.places import WrittenLine, on_line
+from naksha.hub.write.unmask import unmask
+from naksha.hub.write.writes import published
+from naksha.model import limits
+from naksha.model.errors import (
+    CollectionNotFound,
+    Conflict,
+    FeatureNotFound,
+    InvalidArgument,
+    Retryable,
+)
+from naksha.model.query import Query, States
+from naksha.model.state import Found
+from naksha.spi.storage import WriteSession
+from naksha.versioning.changesets import MESSAGE
+
+
+async def delete_features(target: Target, request: DeleteFeatures, context: Context) -> Deleted:
+    """Delete what a query finds; nothing when nobody ever wrote to the collection."""
+    query = _checked(request.query)
+
+    async def write(line: WrittenLine) -> Deleted:
+        if line.base is not None:
+            raise InvalidArgument(
+                "What a query finds can be deleted at HEAD only", field="versionRef"
+            )
+        wanted = msgspec.structs.replace(request, query=query)
+        delete = _Delete(target.collection.id, wanted, Permits(context))
+        actor = context.actor
+        return await line.storage.run(delete.attempt, actor.app_id, actor.author)
+
+    deleted = await on_line(target, request.ref, write)
+    if deleted.txn is None:
+        return deleted
+    return msgspec.structs.replace(deleted, version=await published(target, deleted.txn))
+
+
+def _checked(query: Query) -> Query:
+    if query.limit is not None or query.cursor is not None or query.states is not States.LIVE:
+        raise InvalidArgument(
+            "What is deleted is all that the query finds, so it has no limit, handle or states",
+            field="limit",
+        )
+    return msgspec.structs.replace(query, space=None, limit=limits.READ_CHUNK_FEATURES)
+
+
+class _Done(msgspec.Struct):
+    """The number of deleted features, and the first of their ids."""
+
+    count: int = 0
+    ids: list[str] = []
+
+
+class _Delete:
+    """One deletion. It may be done several times until nobody gets in between."""
+
+    def __init__(self, collection: str, request: DeleteFeatures, permits: Permits) -> None:
+        self._collection = collection
+        self._query = request.query
+        self._message = request.message
+        self._attempts = itertools.count()
+        by_id = msgspec.structs.replace(self._query, ids=None, limit=None)
+        self._permits = permits
+        self._depends_on_content = by_id != MATCH_ALL or bool(permits)
+        self._masks = not request.unmasks
+        self._finds_tombstones = request.unmasks and by_id == MATCH_ALL
+
+    async def attempt(self, session: WriteSession) -> Deleted:
+        """Delete page by page, behind what was deleted: so none of it is found again."""
+        if next(self._attempts) >= limits.RETRY_GATE_COUNT:
+            await session.close_gates([self._collection])
+        done = _Done()
+        try:
+            if self._finds_tombstones:
+                masking = {"states": States.DELETED, "where": MASKS}
+                query = msgspec.structs.replace(self._query, **masking)
+                await self._delete_all(session, query, done)
+            await self._delete_all(session, self._query, done)
+        except CollectionNotFound:
+            return Deleted(count=0)
+        if session.txn is not None and self._message is not None:
+            await session.message(MESSAGE, self._message)
+        return Deleted(count=done.count, ids=tuple(done.ids), txn=session.txn)
+
+    async def _delete_all(self, session: WriteSession, query: Query, done: _Done) -> None:
+        last: Found | None = None
+        while found := await session.found(self._collection, query, after=last):
+            if self._permits:
+                await self._check(session, query, found)
+            done.count += await self._delete(session, query, found)
+            done.ids += [one.id for one in found[: limits.DELETED_IDS_MAX - len(done.ids)]]
+            last = found[-1]
+            if len(found) < limits.READ_CHUNK_FEATURES:
+                break
+
+    async def _check(self, session: WriteSession, query: Query, found: Sequence[Found]) -> None:
+        """Permits look at whole states. If it is another one by then, the lock does not fit."""
+        ids = tuple(one.id for one in found)
+        page = await session.page(self._collection, Query(ids=ids, states=query.states))
+        for state in page.states:
+            self._permits.check(state, None)
+
+    async def _delete(self, session: WriteSession, query: Query, found: Sequence[Found]) -> int:
+        """What was changed since it was found is not what was to be deleted, perhaps."""
+        ids = [one.id for one in found]
+        uuids = [one.uuid for one in found] if self._depends_on_content else None
+        try:
+            if query.states is States.DELETED:
+                outcomes = await unmask(session, self._collection, ids)
+            else:
+                outcomes = await session.delete(
+                    self._collection, ids, uuids=uuids, masks=self._masks
+                )
+        except (Conflict, FeatureNotFound) as error:
+            if error.feature_id is None:
+                raise
+            raise Retryable("A feature was changed at the same time") from error
+        return sum(outcome.action == "DELETED" for outcome in outcomes)

@@ -1,0 +1,152 @@
+"""What a request says, feature by feature: each has an id, and a position that errors name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from naksha.hub.config.objects import Dateline
+from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
+from naksha.hub.pipeline.responses import Notice
+from naksha.hub.write.dateline_split import wrapped
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.model.feature_problems import readable_id
+from naksha.model.features import generate_ids
+from naksha.model.identity.names import text_problem
+from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX
+from naksha.model.state import CONFLICTING
+
+Feature = dict[str, Any]
+
+
+class Entry(NamedTuple):
+    """A feature, or (None) an id alone. The position counts all features and ids of a request,
+    those of the first modification first, and in each the features before the ids."""
+
+    position: int
+    id: str
+    feature: Feature | None
+
+    def renamed(self, id: str) -> Entry:
+        """The same with another id."""
+        feature = None if self.feature is None else {**self.feature, "id": id}
+        return Entry(self.position, id, feature)
+
+
+class Batch(NamedTuple):
+    """The entries of a modification, none with the id of another."""
+
+    rules: Modification
+    entries: tuple[Entry, ...]
+
+
+class Prepared(NamedTuple):
+    """A request that is ready to be carried out, as often as needed. `errors` are those of
+    features that cannot even be looked up."""
+
+    batches: tuple[Batch, ...]
+    errors: tuple[NakshaError, ...]
+    notices: tuple[Notice, ...]
+
+
+def prepare(request: WriteFeatures, dateline: Dateline) -> Prepared:
+    """The features of a request with their ids, and with geometries that stay on the map."""
+    return _Preparing(request, dateline).prepared()
+
+
+class _Preparing:
+    def __init__(self, request: WriteFeatures, dateline: Dateline) -> None:
+        self._request = request
+        self._dateline = dateline
+        self._errors: list[NakshaError] = []
+        self._notices: list[Notice] = []
+        self._position = 0
+
+    def prepared(self) -> Prepared:
+        batches = tuple(map(self._batch, self._request.modifications))
+        return Prepared(batches, tuple(self._errors), tuple(self._notices))
+
+    def _batch(self, rules: Modification) -> Batch:
+        by_id: dict[str, Entry] = {}
+        for entry in self._entries(rules):
+            twin = by_id.pop(entry.id, None)
+            if twin is not None:
+                self._notice(twin, f"It comes again at position {entry.position}; that one counts")
+            by_id[entry.id] = entry
+        return Batch(rules, tuple(by_id.values()))
+
+    def _entries(self, rules: Modification) -> Iterator[Entry]:
+        for feature in rules.features:
+            position = self._next_position()
+            try:
+                yield self._entry(position, feature)
+            except InvalidArgument as error:
+                self._failed(error, position, feature)
+        for id in rules.ids:
+            position = self._next_position()
+            try:
+                _check_id_alone(rules)
+                yield Entry(position, self._whole_id(id), None)
+            except InvalidArgument as error:
+                self._failed(error, position, {"id": id})
+
+    def _entry(self, position: int, feature: Any) -> Entry:
+        if not isinstance(feature, dict):
+            raise InvalidArgument(
+                f"must be a feature object, not {type(feature).__name__}",
+                field=f"features[{position}]",
+            )
+        given = feature.get("id")
+        id = self._whole_id(generate_ids(1)[0] if given is None else given)
+        feature = {**feature, "id": id}
+        feature.pop(CONFLICTING, None)
+        entry = Entry(position, id, feature)
+        on_the_map = wrapped(feature, self._dateline)
+        if on_the_map is not None:
+            self._notice(entry, on_the_map.message)
+            entry = Entry(position, id, on_the_map.feature)
+        return entry
+
+    def _whole_id(self, value: object) -> str:
+        """With the prefix of the request; a number is taken as its decimal text."""
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT8_MAX:
+            value = str(value)
+        whole = f"{self._request.prefix_id}{value}" if isinstance(value, str) and value else value
+        problem = text_problem(whole, FEATURE_ID_BYTES_MAX)
+        if problem is not None:
+            raise InvalidArgument(problem, field="id")
+        return str(whole)
+
+    def _next_position(self) -> int:
+        self._position += 1
+        return self._position - 1
+
+    def _notice(self, entry: Entry, message: str) -> None:
+        self._notices.append(Notice(id=entry.id, position=entry.position, message=message))
+
+    def _failed(self, error: InvalidArgument, position: int, feature: Any) -> None:
+        if isinstance(feature, dict):
+            error.feature_id = readable_id(feature.get("id"))
+        error.position = position
+        if self._request.transactional:
+            raise error
+        self._errors.append(error)
+
+
+def _check_id_alone(rules: Modification) -> None:
+    if rules.if_exists in (IfExists.PATCH, IfExists.MERGE, IfExists.REPLACE):
+        raise InvalidArgument(
+            f"With an id alone a feature cannot be changed ({rules.if_exists.value}): send the"
+            " feature, or delete it",
+            field="onFeatureExists",
+        )
+
+
+def plain_entries(entries: Iterable[Entry], prefix: str | None) -> dict[str, Entry]:
+    """Entries by their ids as a collection keeps them, without its prefix; of equal ones the last
+    one counts."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        id = entry.id.removeprefix(prefix or "") or entry.id
+        found[id] = entry if id == entry.id else entry.renamed(id)
+    return found

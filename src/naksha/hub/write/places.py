@@ -1,0 +1,68 @@
+"""Where is written to: main or the head of a branch, and which version the writer had in mind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from naksha.hub.pipeline.targets import Target
+from naksha.hub.write.conflicted_branches import check_writable
+from naksha.hub.write.entries import Prepared, plain_entries
+from naksha.model import limits
+from naksha.model.errors import CollectionNotFound, Conflict
+from naksha.model.query import Query
+from naksha.model.state import State
+from naksha.model.version import Head
+from naksha.spi.storage import Storage
+from naksha.versioning import Place, line_of, place_of
+from naksha.versioning.version_refs import MAIN_BRANCH
+
+T = TypeVar("T")
+
+
+class WrittenLine(NamedTuple):
+    """The line that is written to, as a storage."""
+
+    storage: Storage
+    is_main: bool
+    base: Place | None = None
+    """The version that the features of the request were read at, when its `ref` names one."""
+
+
+async def written_line(target: Target, ref: str) -> WrittenLine:
+    """What a reference means for a write: only the head of a line can be written to, so a version
+    on it is what the writer had in mind."""
+    if not ref or ref == "HEAD":
+        return WrittenLine(target.storage, is_main=True)
+    place = await place_of(target.storage, ref, target.scope)
+    if isinstance(place.at, Head):
+        line, base = place.line, None
+    else:
+        line, base = await line_of(target.storage, place.line.name, target.scope), place
+    check_writable(line.branch)
+    return WrittenLine(line.storage, line.name == MAIN_BRANCH, base)
+
+
+async def on_line(target: Target, ref: str, write: Callable[[WrittenLine], Awaitable[T]]) -> T:
+    """What a write to a line gives. A branch that is put on another base at the same moment is
+    opened anew."""
+    for _ in range(limits.RETRY_GATE_COUNT):
+        try:
+            return await write(await written_line(target, ref))
+        except Conflict as error:
+            if error.field != "layers":
+                raise
+    return await write(await written_line(target, ref))
+
+
+async def states_at(place: Place, target: Target, prepared: Prepared) -> dict[str, State]:
+    """The features of a request as they were at a version."""
+    id = target.collection.id
+    try:
+        info = await place.storage.collection(id)
+        entries = [entry for batch in prepared.batches for entry in batch.entries]
+        ids = tuple(plain_entries(entries, info.id_prefix))
+        page = await place.storage.page(id, Query(ids=ids), place.at)
+    except CollectionNotFound:
+        return {}
+    return {state.id: state for state in page.states}

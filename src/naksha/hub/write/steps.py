@@ -1,0 +1,285 @@
+"""One modification, as a few set-based calls of a session: what is there is read at once, and each
+kind of change is one call.
+
+What is written was decided on what was read, so each change is locked to the state that it was
+decided on. A lock that fails means that somebody was faster: the whole transaction is repeated
+(`Retryable`), so a patch never undoes what another one did meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from naksha.hub.pipeline.requests import MASKS, IfExists, IfNotExists
+from naksha.hub.write.decide import Judge, Known, Plan, Planned
+from naksha.hub.write.entries import Entry
+from naksha.hub.write.failures import Failures, about
+from naksha.hub.write.guards import Permits
+from naksha.hub.write.merge_bases import find_bases
+from naksha.hub.write.namespaces import Feature
+from naksha.hub.write.reports import RETAINED, Report
+from naksha.hub.write.rules import Rules
+from naksha.hub.write.unmask import unmask
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import (
+    Conflict,
+    FeatureNotFound,
+    NakshaError,
+    PreconditionFailed,
+    Retryable,
+)
+from naksha.model.features import check_features
+from naksha.model.query import Query, States
+from naksha.model.state import Outcome, State
+from naksha.model.write_checks import check_points
+from naksha.spi.storage import WriteSession
+from naksha.spi.support.predicates import holds
+
+Entries = Mapping[str, Entry]
+
+
+class Steps:
+    """Carries out modifications in one session."""
+
+    def __init__(
+        self,
+        session: WriteSession,
+        report: Report,
+        failures: Failures,
+        permits: Permits,
+        *,
+        returning: bool,
+    ) -> None:
+        self._session = session
+        self._report = report
+        self._failures = failures
+        self._permits = permits
+        self._returning = returning
+
+    async def carry_out(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
+        """Do what a modification asks for. `read` has the features as they were at the version
+        that the request names."""
+        if rules.modification.unmasks and rules.collection is not None:
+            below = {id: e for id, e in entries.items() if id in rules.modification.after}
+            unmasked = await self._unmask(rules.collection, below)
+            entries = {id: entry for id, entry in entries.items() if id not in unmasked}
+        if self._permits:
+            await self._look_and_do(rules, entries, read)
+        elif _only_puts(rules, self._failures.transactional):
+            await self._put(rules, entries)
+        elif _only_deletes(rules):
+            await self._delete(rules, entries)
+        else:
+            await self._look_and_do(rules, entries, read)
+
+    # ---- What can be done without a look -----------------------------------------------------
+
+    async def _put(self, rules: Rules, entries: Entries) -> None:
+        features = [entry.feature for entry in entries.values() if entry.feature is not None]
+        with _named(entries):
+            outcomes = await self._session.upsert(
+                _id_of(rules), features, returning=self._returning
+            )
+        self._done(outcomes, entries)
+
+    async def _delete(self, rules: Rules, entries: Entries) -> None:
+        outcomes = [Outcome(id, RETAINED, None, None) for id in entries]
+        if rules.collection is not None:
+            outcomes = await self._session.delete(
+                rules.collection.id,
+                list(entries),
+                masks=not rules.modification.unmasks,
+                returning=self._returning,
+            )
+        for outcome in outcomes:
+            entry = entries[outcome.id]
+            if outcome.action != RETAINED:
+                self._done([outcome], entries)
+            elif rules.modification.if_not_exists is IfNotExists.ERROR:
+                self._failures.add(FeatureNotFound("There is no such feature", field="id"), entry)
+            else:
+                self._report.add(entry.id, entry.position, RETAINED, None)
+
+    async def _unmask(self, info: CollectionInfo, entries: Entries) -> set[str]:
+        """Replace the tombstones that hide what lies below; returns the ids of those found."""
+        page = await self._session.page(
+            info.id, Query(ids=tuple(entries), states=States.DELETED, where=MASKS)
+        )
+        hidden: list[str] = []
+        for state in page.states:
+            failed_before = len(self._failures.errors)
+            with self._failures.of(entries[state.id]):
+                self._permits.check(state, None, info)
+            if len(self._failures.errors) == failed_before:
+                hidden.append(state.id)
+        if hidden:
+            with _overtaken(), _named(entries):
+                self._done(await unmask(self._session, info.id, hidden, self._returning), entries)
+        return {state.id for state in page.states}
+
+    # ---- What depends on what is there -------------------------------------------------------
+
+    async def _look_and_do(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
+        heads = await self._heads(rules.collection, entries)
+        asked_for = rules.modification
+        if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
+            raise PreconditionFailed("A feature was created meanwhile")
+        known = {id: Known(heads.get(id), read=read.get(id)) for id in entries}
+        failed_before = len(self._failures.errors)
+        if rules.is_merge:
+            asked = [(entry, known[id]) for id, entry in entries.items()]
+            bases = await find_bases(self._session, asked, rules, self._failures)
+            known = {id: each._replace(base=bases.get(id)) for id, each in known.items()}
+        lost = {error.feature_id for error in self._failures.errors[failed_before:]}
+        plan = Plan()
+        judge = Judge(rules, plan)
+        for id, entry in entries.items():
+            if id not in lost:
+                with self._failures.of(entry):
+                    judge.judge(entry, known[id])
+        if self._permits:
+            self._permit(plan, heads, rules.collection)
+        await self._do(rules, plan, entries)
+
+    def _permit(self, plan: Plan, heads: Mapping[str, State], info: CollectionInfo | None) -> None:
+        """Leave in a plan what may be done."""
+
+        def may(entry: Entry, content: Feature | None) -> bool:
+            failed_before = len(self._failures.errors)
+            with self._failures.of(entry):
+                self._permits.check(heads.get(entry.id), content, info)
+            return len(self._failures.errors) == failed_before
+
+        plan.creates = [each for each in plan.creates if may(each.entry, each.content.feature)]
+        plan.changes = [each for each in plan.changes if may(each.entry, each.content.feature)]
+        plan.deletes = [each for each in plan.deletes if may(each[0], None)]
+
+    async def _heads(self, info: CollectionInfo | None, entries: Entries) -> dict[str, State]:
+        if info is None or not entries:
+            return {}
+        page = await self._session.page(info.id, Query(ids=tuple(entries)))
+        return {state.id: state for state in page.states}
+
+    async def _do(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+        for entry, state in plan.kept:
+            shown = state if self._returning else None
+            self._report.add(entry.id, entry.position, RETAINED, shown)
+        if rules.collection is None:
+            return
+        if not self._failures.transactional:
+            plan.creates = self._valid(plan.creates, rules.collection)
+            plan.changes = self._valid(plan.changes, rules.collection)
+        with _overtaken(), _named(entries):
+            await self._write(rules, plan, entries)
+
+    async def _create(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+        features = [each.content.feature for each in plan.creates]
+        after = [rules.modification.after.get(each.entry.id, 0) for each in plan.creates]
+        before = {}
+        if rules.modification.never_there:
+            before = await self._tombstones(rules, [each.entry.id for each in plan.creates])
+        outcomes = await self._session.create(
+            _id_of(rules), features, after=after if any(after) else None, returning=self._returning
+        )
+        if rules.modification.never_there:
+            # The version counts on from a tombstone, so it tells whether one came in between.
+            for version, outcome in zip(after, outcomes, strict=True):
+                if outcome.version != version + before.get(outcome.id, 0) + 1:
+                    raise PreconditionFailed("A feature was deleted meanwhile")
+        self._done(outcomes, entries)
+
+    async def _tombstones(self, rules: Rules, ids: list[str]) -> dict[str, int]:
+        """The versions of tombstones, none of which may mask."""
+        query = Query(ids=tuple(ids), states=States.DELETED)
+        page = await self._session.page(_id_of(rules), query)
+        if any(holds(state.feature, MASKS) for state in page.states):
+            raise PreconditionFailed("A feature was deleted meanwhile")
+        return {state.id: state.xyz["version"] for state in page.states}
+
+    async def _write(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+        collection = _id_of(rules)
+        if plan.creates:
+            await self._create(rules, plan, entries)
+        if plan.changes:
+            features = [each.content.feature for each in plan.changes]
+            muuids = [each.content.muuid for each in plan.changes]
+            outcomes = await self._session.upsert(
+                collection, features, muuids=muuids, returning=self._returning
+            )
+            self._done(outcomes, entries)
+        if plan.deletes:
+            ids, uuids = [entry.id for entry, _ in plan.deletes], [uuid for _, uuid in plan.deletes]
+            masks = not rules.modification.unmasks
+            outcomes = await self._session.delete(
+                collection, ids, uuids=uuids, masks=masks, returning=self._returning
+            )
+            if any(outcome.action == RETAINED for outcome in outcomes):
+                raise Retryable("A feature was deleted at the same time")
+            self._done(outcomes, entries)
+
+    def _valid(self, planned: list[Planned], info: CollectionInfo) -> list[Planned]:
+        """Those that the storage takes. All are looked at together first, which is quick."""
+        try:
+            _check([each.content.feature for each in planned], info)
+        except NakshaError:
+            valid = []
+            for each in planned:
+                with self._failures.of(each.entry):
+                    _check([each.content.feature], info)
+                    valid.append(each)
+            return valid
+        return planned
+
+    def _done(self, outcomes: list[Outcome], entries: Entries) -> None:
+        for outcome in outcomes:
+            position = entries[outcome.id].position
+            self._report.add(outcome.id, position, outcome.action, outcome.state)
+
+
+def _check(features: list[dict[str, object]], info: CollectionInfo) -> None:
+    check_points(check_features(features), info)
+
+
+def _only_puts(rules: Rules, transactional: bool) -> bool:
+    """Whether it is all the same what is there."""
+    asked = (rules.modification.if_exists, rules.modification.if_not_exists)
+    is_put = asked == (IfExists.REPLACE, IfNotExists.CREATE) and not rules.modification.ids
+    is_put = is_put and not rules.modification.never_there and not rules.modification.after
+    return is_put and transactional and not rules.detects and not rules.tags
+
+
+def _only_deletes(rules: Rules) -> bool:
+    """The same, for ids that are to be deleted whatever they are."""
+    asked = rules.modification
+    return asked.if_exists is IfExists.DELETE and not asked.features and not rules.detects
+
+
+def _id_of(rules: Rules) -> str:
+    assert rules.collection is not None, "it is made before something is put there"
+    return rules.collection.id
+
+
+@contextmanager
+def _named(entries: Entries) -> Iterator[None]:
+    """Errors of the storage about a feature say where it was in the request."""
+    try:
+        yield
+    except NakshaError as error:
+        entry = entries.get(error.feature_id or "")
+        if entry is not None:
+            about(error, entry)
+        raise
+
+
+@contextmanager
+def _overtaken() -> Iterator[None]:
+    """What was right when it was read, and is not any more, was changed at the same time."""
+    try:
+        yield
+    except (Conflict, FeatureNotFound) as error:
+        if error.feature_id is None:
+            raise
+        raise Retryable(
+            "The feature was changed at the same time", feature_id=error.feature_id
+        ) from error

@@ -1,0 +1,153 @@
+"""WriteFeatures: all modifications of a request, as one transaction."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import IfNotExists, WriteFeatures
+from naksha.hub.pipeline.responses import Written
+from naksha.hub.pipeline.targets import Target
+from naksha.hub.subscriptions.delivery_fence import pass_fence
+from naksha.hub.write.entries import Prepared, plain_entries, prepare
+from naksha.hub.write.failures import Failures
+from naksha.hub.write.guards import Permits
+from naksha.hub.write.namespaces import TagChange
+from naksha.hub.write.open_collection import open_collection
+from naksha.hub.write.places import WrittenLine, on_line, states_at
+from naksha.hub.write.reports import Report
+from naksha.hub.write.rules import Rules
+from naksha.hub.write.steps import Steps
+from naksha.model import limits
+from naksha.model.state import State
+from naksha.spi.storage import WriteSession
+from naksha.versioning.changesets import MESSAGE
+
+_NOTHING: Final[Mapping[str, State]] = {}
+
+
+async def write_features(
+    target: Target, request: WriteFeatures, context: Context, space_id: str
+) -> Written:
+    """Carry out all modifications: each sees what those before it did.
+
+    An error is one of a feature wherever it can be, with its id, position and field. With
+    `transactional` the first one ends the request and nothing is written; else each becomes a
+    `Failure`, and only when nothing is left the first one is raised, with all of them as
+    `failures`.
+    """
+    prepared = prepare(request, target.dateline)
+    tags = TagChange(request.add_tags, request.remove_tags)
+
+    async def write(line: WrittenLine) -> Written:
+        return await _Write(target, request, prepared, tags, line).run(context, space_id)
+
+    written = await on_line(target, request.ref, write)
+    if written.txn is None:
+        return written
+    return msgspec.structs.replace(written, version=await published(target, written.txn))
+
+
+async def is_news(session: WriteSession, request: WriteFeatures) -> bool:
+    """Whether a request is to be carried out in a session: False for a delivery that was written
+    before. Asked once in a transaction, which keeps the answer.
+
+    Raises:
+        Fenced: It is a delivery that comes too late.
+    """
+    return request.fence is None or await pass_fence(session, request.fence)
+
+
+async def write_in(
+    session: WriteSession,
+    target: Target,
+    request: WriteFeatures,
+    context: Context,
+    space_id: str,
+) -> Written:
+    """The same on main, as a part of a transaction that is somebody else's, who asks whether it
+    `is_news`; its version is not known yet."""
+    tags = TagChange(request.add_tags, request.remove_tags)
+    line = WrittenLine(target.storage, is_main=True, base=None)
+    write = _Write(target, request, prepare(request, target.dateline), tags, line)
+    return await write.attempt(session, space_id, Permits(context))
+
+
+async def published(target: Target, txn: int) -> int | None:
+    """The number of the version that a transaction made, if it is known soon."""
+    version = await target.storage.wait_published(txn, limits.PUBLISH_WAIT_SECONDS)
+    return None if version is None else version.seq_number
+
+
+class _Write:
+    """One write to one line. It may be done several times until nobody gets in between."""
+
+    def __init__(
+        self,
+        target: Target,
+        request: WriteFeatures,
+        prepared: Prepared,
+        tags: TagChange,
+        line: WrittenLine,
+    ) -> None:
+        self._target = target
+        self._request = request
+        self._prepared = prepared
+        self._tags = tags
+        self._line = line
+        self._attempts = itertools.count()
+        self._read: Mapping[str, State] = _NOTHING
+        self._creates = any(
+            batch.rules.if_not_exists is IfNotExists.CREATE and batch.rules.features
+            for batch in prepared.batches
+        )
+
+    async def run(self, context: Context, space_id: str) -> Written:
+        """What was written, without the number of the version."""
+        if self._line.base is not None:
+            self._read = await states_at(self._line.base, self._target, self._prepared)
+
+        async def work(session: WriteSession) -> Written:
+            if not await is_news(session, self._request):
+                return Written()
+            permits = Permits(context)
+            written = await self.attempt(session, space_id, permits)
+            if written.inserted:
+                await permits.check_count(session, [self._target.collection.id])
+            return written
+
+        actor = context.actor
+        return await self._line.storage.run(work, actor.app_id, actor.author)
+
+    async def attempt(self, session: WriteSession, space_id: str, permits: Permits) -> Written:
+        """The whole of it in one session, which is not committed here."""
+        may_create = self._creates and self._line.is_main
+        info = await open_collection(session, self._target, may_create=may_create)
+        was_overtaken = next(self._attempts) >= limits.RETRY_GATE_COUNT
+        is_counted = self._creates and permits.are_counted
+        if info is not None and (was_overtaken or is_counted):
+            # What is read from here on is what is written over.
+            await session.close_gates([info.id])
+        report = Report()
+        failures = Failures(self._request.transactional, self._prepared.errors)
+        steps = Steps(session, report, failures, permits, returning=self._request.returning)
+        count = len(failures.errors)
+        for batch in self._prepared.batches:
+            rules = Rules(
+                batch.rules,
+                self._tags,
+                self._request.conflict_detection or self._line.base is not None,
+                self._target.storage.identity,
+                info,
+            )
+            entries = plain_entries(batch.entries, None if info is None else info.id_prefix)
+            count += len(entries)
+            await steps.carry_out(rules, entries, self._read)
+        failures.check_any_left(count)
+        if session.txn is not None and self._request.message is not None:
+            await session.message(MESSAGE, self._request.message)
+        return report.written(space_id, session.txn, failures.reported(), self._prepared.notices)

@@ -1,0 +1,313 @@
+"""Features as columns, checked and taken apart for a set-based write.
+
+What is plainly right, which is nearly everything, is dealt with column by column in C (msgspec,
+NumPy, shapely). Any other row becomes a feature that `check_features` judges, so that its rules
+are the rules; and what it says of a row is said of that row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import shapely
+
+from naksha.model.errors import InvalidArgument, LimitExceeded, NakshaError
+from naksha.model.feature_problems import Broken, Problem, readable_id
+from naksha.model.features import (
+    MARK_3D,
+    NAMESPACE,
+    PreparedFeatures,
+    are_plain_ids,
+    check_features,
+    generate_ids,
+    is_deep,
+)
+from naksha.model.gc_pause import uncollected
+from naksha.model.geo.geometry import qrids_of, wkb_of
+from naksha.model.geo.wkb_rules import Mask, geojson_like, shapes_of
+from naksha.model.identity.names import text_problem
+from naksha.model.limits import CRID_BYTES_MAX, FEATURE_BYTES_MAX, FEATURE_ID_BYTES_MAX
+from naksha.model.tags import checked_tags
+
+_decode = msgspec.json.Decoder().decode
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+_OWN: Final = ("id", "geometry", "properties")
+"""Members that have columns of their own."""
+_JUDGED: Final = frozenset({*_OWN, "type", MARK_3D})
+"""Members that cannot just be put among the others."""
+_NAMESPACE_JSON: Final = msgspec.json.encode(NAMESPACE) + b":"
+_NUL_JSON: Final = b"\\u0000"
+_ONLY: Final = "features[0]"
+
+Texts = list[str | None]
+
+
+@uncollected
+def check_columns(
+    batch: pa.RecordBatch, *, id_prefix: str | None = None, first_row: int = 0
+) -> PreparedFeatures:
+    """Checks features in the columns of `naksha.spi.arrow.GIVEN`, all of which must be there.
+
+    The same as `check_features` of the same features, but that an id which is there twice is
+    refused: rows have no order in which the last one could count. Features without an id get one.
+    In the JSON of each feature `properties` comes last.
+
+    Args:
+        batch: The features.
+        id_prefix: Cut off from ids that start with it.
+        first_row: The number of the first row, for errors.
+    """
+    rows = _Rows(batch, id_prefix or "", first_row)
+    prepared = rows.prepared()
+    _check_unique(prepared.ids, first_row)
+    return prepared
+
+
+class _Rows:
+    """A batch in Python's lists, and which of its rows are plainly right."""
+
+    def __init__(self, batch: pa.RecordBatch, prefix: str, first_row: int) -> None:
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(f"The batch is broken: {error}", field="batch") from error
+        self._prefix = prefix
+        self._first_row = first_row
+        self._count = batch.num_rows
+        self._given: Texts = _values(batch.column("id"))
+        self._wkbs: list[bytes | None] = _values(batch.column("geometry"))
+        self._properties = self._objects(batch.column("properties"), "properties")
+        self._members = self._objects(batch.column("members"), "members")
+        self._tags = self._tags_of(batch.column("tags"))
+        self._crids = self._crids_of(batch.column("crid"))
+
+    def prepared(self) -> PreparedFeatures:
+        shapes, plain = shapes_of(self._wkbs)
+        ids = self._ids(plain)
+        bodies = self._bodies(ids, plain)
+        # Shapes that are not right have no place on earth.
+        shapes[~plain] = None
+        wkbs = wkb_of(shapes)
+        self._judge_sizes(bodies, wkbs, plain)
+        prepared = PreparedFeatures(
+            positions=list(range(self._count)),
+            ids=ids,
+            json=bodies,
+            wkb=wkbs,
+            has_z=shapely.has_z(shapes).tolist(),
+            qrid=qrids_of(shapes),
+            tags=self._tags,
+            crid=self._crids,
+            lock_uuid=[None] * self._count,
+            lock_version=[None] * self._count,
+        )
+        self._put_judged(prepared, np.flatnonzero(~plain).tolist())
+        return prepared
+
+    # ---- Columns -----------------------------------------------------------------------------
+
+    def _objects(self, column: pa.Array, field: str) -> list[dict[str, Any] | None]:
+        """The JSON objects of a column."""
+        texts: list[Any] = _values(column)
+        found: list[Any]
+        try:
+            if column.null_count:
+                found = [None if text is None else _decode(text) for text in texts]
+            else:
+                found = [_decode(text) for text in texts if text is not None]
+            if set(map(type, found)) <= {dict, type(None)}:
+                return found
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            pass
+        for row, text in enumerate(texts):
+            message = None if text is None else _object_problem(text)
+            if message is not None:
+                raise self._error(Problem(field, message), row)
+        raise AssertionError("an object was refused although nothing is wrong with it")
+
+    def _tags_of(self, column: pa.Array) -> list[list[str] | None]:
+        count = len(column)
+        if column.null_count == count:
+            return [None] * count
+        words = _values(column.values)
+        ends = column.offsets.to_numpy().tolist()
+        lists: list[tuple[Any, ...] | None] = [
+            tuple(words[start:end]) for start, end in pairwise(ends)
+        ]
+        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            lists[row] = None
+        try:
+            # The same few tags come again and again.
+            known = {tags: None if tags is None else checked_tags(tags) for tags in set(lists)}
+        except Broken:
+            for row, tags in enumerate(lists):
+                self._check_tags(tags, row)
+            raise
+        return list(map(known.__getitem__, lists))
+
+    def _check_tags(self, tags: tuple[Any, ...] | None, row: int) -> None:
+        try:
+            checked_tags(tags or ())
+        except Broken as broken:
+            raise self._error(broken.problem.below("tags"), row) from None
+
+    def _crids_of(self, column: pa.Array) -> Texts:
+        crids: Texts = _values(column)
+        if column.null_count < len(column):
+            for row, crid in enumerate(crids):
+                message = None if crid is None else text_problem(crid, CRID_BYTES_MAX)
+                if message is not None:
+                    raise self._error(Problem("crid", message), row)
+        return crids
+
+    def _ids(self, plain: Mask) -> list[str]:
+        """The ids as they are kept; those that cannot be are not plain."""
+        fresh = iter(generate_ids(self._given.count(None)))
+        prefix = self._prefix
+        ids = [next(fresh) if i is None else i.removeprefix(prefix) for i in self._given]
+        if not are_plain_ids(ids) or "\0" in "".join(ids):
+            for row, (given, id_) in enumerate(zip(self._given, ids, strict=True)):
+                if not id_ or (given is not None and _has_problem(given)):
+                    plain[row] = False
+        return ids
+
+    # ---- JSON --------------------------------------------------------------------------------
+
+    def _bodies(self, ids: list[str], plain: Mask) -> list[bytes]:
+        starts = self._starts(plain)
+        names = _encode_lines(ids).split(b"\n")
+        properties = _encode_lines([each or {} for each in self._properties]).split(b"\n")
+        bodies = [
+            b'%b,"id":%b,"properties":%b}' % parts
+            for parts in zip(starts, names, properties, strict=False)
+        ]
+        whole = b"\n".join(bodies)
+        if _NUL_JSON in whole or _NAMESPACE_JSON in whole:
+            for row, body in enumerate(bodies):
+                if _NUL_JSON in body or _NAMESPACE_JSON in body:
+                    plain[row] = False
+        plain[[row for row, body in enumerate(bodies) if is_deep(body)]] = False
+        return bodies
+
+    def _starts(self, plain: Mask) -> list[bytes]:
+        """The JSON of each feature up to its id."""
+        start = b'{"type":"Feature"'
+        starts = [start] * self._count
+        for row, members in enumerate(self._members):
+            if members:
+                starts[row] = b"%b,%b" % (start, msgspec.json.encode(members)[1:-1])
+                if not _JUDGED.isdisjoint(members):
+                    plain[row] = False
+        return starts
+
+    def _judge_sizes(self, bodies: list[bytes], wkbs: list[bytes | None], plain: Mask) -> None:
+        sizes = np.fromiter(map(len, bodies), np.int64, self._count)
+        sizes += np.fromiter((0 if wkb is None else len(wkb) for wkb in wkbs), np.int64)
+        plain[sizes > FEATURE_BYTES_MAX] = False
+
+    # ---- Rows that are not plain -------------------------------------------------------------
+
+    def _put_judged(self, prepared: PreparedFeatures, rows: list[int]) -> None:
+        """What `check_features` says of some rows, each in its place."""
+        if not rows:
+            return
+        features = [self._feature(row) for row in rows]
+        try:
+            judged = check_features(features, id_prefix=self._prefix, generate_ids=True)
+            parts = [judged] if len(judged) == len(rows) else []
+        except NakshaError:
+            parts = []
+        if not parts:
+            # One by one, to know which row it is; or all are right, but too large together.
+            parts = [self._judged(row, each) for row, each in zip(rows, features, strict=True)]
+        for name in (each.name for each in fields(prepared) if each.name != "positions"):
+            column, values = getattr(prepared, name), [v for p in parts for v in getattr(p, name)]
+            for row, value in zip(rows, values, strict=True):
+                column[row] = value
+
+    def _judged(self, row: int, feature: dict[str, Any]) -> PreparedFeatures:
+        try:
+            return check_features([feature], id_prefix=self._prefix, generate_ids=True)
+        except (InvalidArgument, LimitExceeded) as error:
+            error.position = self._first_row + row
+            if error.field is not None and error.field.startswith(_ONLY):
+                error.field = error.field.removeprefix(_ONLY).lstrip(".") or None
+            raise
+
+    def _feature(self, row: int) -> dict[str, Any]:
+        """The row as a GeoJSON feature."""
+        members, properties = self._members[row] or {}, self._properties[row] or {}
+        for name in _OWN:
+            if name in members:
+                problem = Problem(f"members.{name}", "has a column of its own")
+                raise self._error(problem, row)
+        wkb = self._wkbs[row]
+        try:
+            geometry = None if wkb is None else geojson_like(wkb)
+        except Broken as broken:
+            raise self._error(broken.problem.below("geometry"), row) from None
+        return {
+            "type": "Feature",
+            **members,
+            "id": self._given[row],
+            "geometry": geometry,
+            "properties": self._with_columns(properties, row),
+        }
+
+    def _with_columns(self, properties: dict[str, Any], row: int) -> dict[str, Any]:
+        """Properties with what columns of their own say of the namespace."""
+        own = {"tags": self._tags[row], "crid": self._crids[row]}
+        told = {name: value for name, value in own.items() if value is not None}
+        namespace = properties.get(NAMESPACE)
+        if not told or not isinstance(namespace, dict | None):
+            return properties
+        return {**properties, NAMESPACE: {**(namespace or {}), **told}}
+
+    def _error(self, problem: Problem, row: int) -> InvalidArgument:
+        feature_id = readable_id(self._given[row])
+        error = InvalidArgument(problem.message, field=problem.path, feature_id=feature_id)
+        error.position = self._first_row + row
+        return error
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column; NumPy makes them several times faster than `to_pylist`."""
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _object_problem(text: str) -> str | None:
+    try:
+        found = _decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return f"is no JSON: {error}"
+    if found is None or isinstance(found, dict):
+        return None
+    return f"must be an object, not {type(found).__name__}"
+
+
+def _has_problem(id_: str) -> bool:
+    return text_problem(id_, FEATURE_ID_BYTES_MAX) is not None
+
+
+def _check_unique(ids: Sequence[str], first_row: int) -> None:
+    if len(set(ids)) == len(ids):
+        return
+    seen: dict[str, int] = {}
+    for row, id_ in enumerate(ids):
+        if id_ in seen:
+            error = InvalidArgument(
+                f"The id is there twice, also in row {first_row + seen[id_]}",
+                field="id",
+                feature_id=id_,
+            )
+            error.position = first_row + row
+            raise error
+        seen[id_] = row

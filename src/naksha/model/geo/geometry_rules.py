@@ -1,0 +1,124 @@
+"""The rules for a GeoJSON geometry, written to be read and to say where one is broken.
+
+`geometry` applies the same rules to many geometries at once; it comes here only to name the place
+of an error, so this module may be slow.  The tests hold both against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any, Final
+
+from naksha.model.feature_problems import Broken, Problem
+from naksha.model.limits import GEOMETRY_DEPTH_MAX
+
+COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
+    "Point": (),
+    "MultiPoint": (1,),
+    "LineString": (2,),
+    "Polygon": (1, 4),
+    "MultiLineString": (1, 2),
+    "MultiPolygon": (1, 1, 4),
+}
+"""How many members each level of arrays above the positions needs, outermost first."""
+
+COLLECTION: Final = "GeometryCollection"
+RINGED: Final = frozenset({"Polygon", "MultiPolygon"})
+_TYPES: Final = f"there are {', '.join(COUNTS_MIN)} and {COLLECTION}"
+
+
+def is_number_type(type_: type) -> bool:
+    """Whether values of this type are JSON numbers; NumPy's scalars are welcome too."""
+    return type_ is not bool and issubclass(type_, Real)
+
+
+def is_array_type(type_: type) -> bool:
+    """Whether values of this type are JSON arrays."""
+    return issubclass(type_, list | tuple)
+
+
+def geometry_problem(geometry: object) -> Problem | None:
+    """The first problem of a geometry, or None."""
+    try:
+        _Checker().geometry(geometry, "", 1)
+    except Broken as broken:
+        return broken.problem
+    return None
+
+
+class _Checker:
+    """Walks one geometry and remembers how many numbers its positions have."""
+
+    def __init__(self) -> None:
+        self._dimension: int | None = None
+
+    def geometry(self, value: object, path: str, depth: int) -> None:
+        if not isinstance(value, Mapping):
+            raise Broken(path, f"must be a geometry object, not {type(value).__name__}")
+        prefix = f"{path}." if path else ""
+        name = value.get("type")
+        if name == COLLECTION:
+            self._collection(value.get("geometries"), f"{prefix}geometries", depth)
+        elif isinstance(name, str) and name in COUNTS_MIN:
+            coordinates = value.get("coordinates")
+            self._coordinates(coordinates, f"{prefix}coordinates", name, COUNTS_MIN[name])
+        else:
+            raise Broken(f"{prefix}type", f"{name!r:.64} is no type of geometry; {_TYPES}")
+
+    def _collection(self, value: object, path: str, depth: int) -> None:
+        if depth > GEOMETRY_DEPTH_MAX:
+            raise Broken(path, f"collections are nested more than {GEOMETRY_DEPTH_MAX} deep")
+        for index, member in enumerate(_array(value, path, 1)):
+            self.geometry(member, f"{path}[{index}]", depth + 1)
+
+    def _coordinates(
+        self, value: object, path: str, name: str, counts_min: tuple[int, ...]
+    ) -> None:
+        if not counts_min:
+            self._position(value, path)
+            return
+        members = _array(value, path, counts_min[0])
+        for index, member in enumerate(members):
+            self._coordinates(member, f"{path}[{index}]", name, counts_min[1:])
+        if name in RINGED and len(counts_min) == 1 and _differ(members[0], members[-1]):
+            raise Broken(path, "the ring is not closed: its first and last position differ")
+
+    def _position(self, value: object, path: str) -> None:
+        numbers = _array(value, path, 0)
+        if len(numbers) not in (2, 3):
+            raise Broken(path, f"a position has 2 or 3 numbers, not {len(numbers)}")
+        for index, number in enumerate(numbers):
+            _number(number, f"{path}[{index}]", (180.0, 90.0, math.inf)[index])
+        if self._dimension is None:
+            self._dimension = len(numbers)
+        elif self._dimension != len(numbers):
+            message = f"has {len(numbers)} numbers, earlier positions {self._dimension}"
+            raise Broken(path, message)
+
+
+def _array(value: object, path: str, count_min: int) -> list[object] | tuple[object, ...]:
+    if not isinstance(value, list | tuple):
+        raise Broken(path, f"must be an array, not {type(value).__name__}")
+    if len(value) < count_min:
+        raise Broken(path, f"needs at least {count_min} members, has {len(value)}")
+    return value
+
+
+def _differ(first: Any, last: Any) -> bool:
+    """Compares two checked positions as the doubles that are stored."""
+    return list(map(float, first)) != list(map(float, last))
+
+
+def _number(value: object, path: str, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise Broken(path, f"must be a number, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise Broken(path, "must be a finite number")
+    if abs(number) > most:
+        raise Broken(path, f"{number} is not in [-{most:g}, {most:g}]")

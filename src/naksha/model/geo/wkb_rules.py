@@ -1,0 +1,126 @@
+"""WKB as others write it, held against the rules of `geometry_rules`, many at a time.
+
+Whatever is not plainly right is left to those rules themselves, which say where it breaks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import shapely
+from shapely.geometry import mapping
+
+from naksha.model.feature_problems import Broken
+from naksha.model.geo.geometry import Shapes
+
+SRIDS: Final = (0, 4326)
+"""Reference systems that a geometry may name: none, or the one that all have."""
+
+CURVED: Final = "is a curve or surface that GeoJSON has not; make lines or polygons of it"
+MEASURED: Final = "has measures (M); a position has 2 or 3 numbers"
+_POLYGONS: Final = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
+_FIRST_MULTI: Final = shapely.GeometryType.MULTIPOINT
+_RING_POSITIONS_MIN: Final = 4
+
+Mask = npt.NDArray[np.bool_]
+_Index = npt.NDArray[np.int64]
+
+
+def read_shapes(given: Shapes, read: Callable[..., Any] = shapely.from_wkb) -> Shapes:
+    """The shapes of WKB, or of WKT by `shapely.from_wkt`; None for what is none, and for curves,
+    of which one alone would have all others refused."""
+    try:
+        with np.errstate(invalid="ignore"):
+            shapes: Shapes = read(given, on_invalid="ignore")
+        return shapes
+    except NotImplementedError:
+        if len(given) == 1:
+            return np.array([None], dtype=object)
+    middle = len(given) // 2
+    return np.concatenate([read_shapes(half, read) for half in (given[:middle], given[middle:])])
+
+
+def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
+    """The shapes, and which of them are plainly right. One that is neither a shape nor was None
+    cannot be read; collections are never plain."""
+    shapes = read_shapes(np.array(wkbs, dtype=object))
+    kinds = shapely.get_type_id(shapes)
+    missing = np.array([wkb is None for wkb in wkbs], dtype=np.bool_)
+    plain: Mask = np.array(
+        (kinds != shapely.GeometryType.GEOMETRYCOLLECTION)
+        & ~shapely.is_empty(shapes)
+        & ~shapely.has_m(shapes)
+        & ((kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS) | missing)
+    )
+    _judge_positions(shapes, plain)
+    _judge_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)
+    _judge_rings(shapes, np.flatnonzero(np.isin(kinds, _POLYGONS)), plain)
+    return shapes, plain
+
+
+def stored_shapes(wkbs: Sequence[bytes | None]) -> Shapes:
+    """The shapes of geometries that a storage keeps; None for those that cannot be read."""
+    shapes = read_shapes(np.array(wkbs, dtype=object))
+    numbers, owners = shapely.get_coordinates(shapes, include_z=True, return_index=True)
+    bad = ~np.isfinite(numbers[:, :2]).all(axis=1)
+    bad |= np.asarray(shapely.has_z(shapes))[owners] & ~np.isfinite(numbers[:, 2])
+    shapes[owners[bad]] = None
+    return shapes
+
+
+def geojson_like(wkb: bytes) -> dict[str, Any]:
+    """The geometry as GeoJSON would have it, whatever it holds, to be looked at by the rules.
+
+    Raises:
+        Broken: No GeoJSON has the like of it.
+    """
+    try:
+        with np.errstate(invalid="ignore"):
+            shape = shapely.from_wkb(wkb)
+    except shapely.errors.GEOSException as error:
+        raise Broken("", f"is no WKB: {error}") from None
+    except NotImplementedError:
+        raise Broken("", CURVED) from None
+    srid = shapely.get_srid(shape)
+    if srid not in SRIDS:
+        raise Broken("", f"is in the reference system {srid}, not in {SRIDS[-1]}")
+    if shapely.has_m(shape):
+        raise Broken("", MEASURED)
+    try:
+        found: dict[str, Any] = mapping(shape)
+    except IndexError:  # an empty point among others
+        raise Broken("", "has an empty part") from None
+    return found
+
+
+def _judge_positions(shapes: Shapes, plain: Mask) -> None:
+    numbers, owners = shapely.get_coordinates(shapes, include_z=True, return_index=True)
+    bad = ~(np.abs(numbers[:, 0]) <= 180.0) | ~(np.abs(numbers[:, 1]) <= 90.0)
+    heights = np.asarray(shapely.has_z(shapes))
+    if heights.any():
+        bad |= heights[owners] & ~np.isfinite(numbers[:, 2])
+    plain[owners[bad]] = False
+
+
+def _judge_parts(shapes: Shapes, places: _Index, plain: Mask) -> None:
+    """Empty parts of what is not empty."""
+    if len(places):
+        parts, owners = shapely.get_parts(shapes[places], return_index=True)
+        plain[places[owners[shapely.is_empty(parts)]]] = False
+
+
+def _judge_rings(shapes: Shapes, places: _Index, plain: Mask) -> None:
+    """Rings with too few positions, and those that are closed on the map but not in height."""
+    if not len(places):
+        return
+    polygons, owners = shapely.get_parts(shapes[places], return_index=True)
+    rings, of_polygons = shapely.get_rings(polygons, return_index=True)
+    bad = shapely.get_num_coordinates(rings) < _RING_POSITIONS_MIN
+    raised = np.flatnonzero(shapely.has_z(rings) & ~bad)
+    if len(raised):
+        heights = [shapely.get_z(shapely.get_point(rings[raised], end)) for end in (0, -1)]
+        bad[raised[heights[0] != heights[1]]] = True
+    plain[places[owners[of_polygons[bad]]]] = False

@@ -1,0 +1,216 @@
+"""The storage's side of bulk work: splits, bulk writers, and reading from replicas."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pyarrow as pa
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import NakshaError, Retryable
+from naksha.model.geo.tiles import VectorTile
+from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, State
+from naksha.model.statistics import Statistics
+from naksha.model.version import HEAD, VersionSelector
+from naksha.psql.bulk import splits
+from naksha.psql.bulk.bulk_writer import LANES, PsqlBulkWriter, Request
+from naksha.psql.connection.driver import Connection
+from naksha.psql.connection.errors import translated
+from naksha.psql.connection.servers import Servers
+from naksha.psql.read import versions
+from naksha.psql.read.reader import PsqlReader
+from naksha.spi.arrow import STATES, schema_of
+from naksha.spi.storage import Page, Split
+from naksha.spi.support.query_parts import check_hidden
+
+
+class BulkStorage(PsqlReader):
+    """What `PsqlStorage` is besides transactions."""
+
+    _servers: Servers
+
+    @abstractmethod
+    def _now_ms(self) -> int | None:
+        """The time of an injected clock."""
+
+    @abstractmethod
+    def _written(self) -> None:
+        """Something was committed."""
+
+    # ---- Reading at a version, from a replica where one can --------------------------------------
+
+    def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
+        if txn is None or not self._servers.replicas:
+            return self._connection()
+        return self._replica_at(txn)
+
+    @asynccontextmanager
+    async def _replica_at(self, txn: int) -> AsyncIterator[Connection]:
+        """A connection to a replica that knows the version, else to the primary."""
+        async with self._servers.replica_at(txn) as found:
+            if found is None:
+                async with self._connection() as connection:
+                    yield connection
+                return
+            replica, other = found
+            try:
+                with translated():
+                    yield other
+            except Retryable:
+                replica.rest()
+                raise
+
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+        for _ in self._servers.replicas:
+            try:
+                return await super().page(collection, query, at)
+            except Retryable:
+                continue  # With the next server; that one rests.
+        return await super().page(collection, query, at)
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        for _ in self._servers.replicas:
+            try:
+                return await super().found(collection, query, at, sort=sort, after=after)
+            except Retryable:
+                continue
+        return await super().found(collection, query, at, sort=sort, after=after)
+
+    async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
+        for _ in self._servers.replicas:
+            try:
+                return await super().count(collection, query, at)
+            except Retryable:
+                continue
+        return await super().count(collection, query, at)
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        for _ in self._servers.replicas:
+            try:
+                return await super().tile(collection, query, at, tile)
+            except Retryable:
+                continue
+        return await super().tile(collection, query, at, tile)
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        for _ in self._servers.replicas:
+            try:
+                return await super().statistics(collection, at, fast=fast)
+            except Retryable:
+                continue
+        return await super().statistics(collection, at, fast=fast)
+
+    async def states(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[State]:
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            try:
+                async for state in super().states(collection, query, at):
+                    begun = True
+                    yield state
+                return
+            except Retryable:
+                # What was given out cannot be taken back.
+                if begun or last:
+                    raise
+
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            try:
+                async for states in super().chunks(collection, query, at):
+                    begun = True
+                    yield states
+                return
+            except Retryable:
+                if begun or last:
+                    raise
+
+    # ---- Splits ----------------------------------------------------------------------------------
+
+    async def plan(
+        self, collection: str, query: Query, at: VersionSelector = HEAD, *, hidden: bool = False
+    ) -> list[Split]:
+        check_hidden(query, hidden)
+        await self._publish()
+        async with self._connection() as connection:
+            return await splits.plan(
+                connection, self._storage.key, collection, query, at, hidden=hidden
+            )
+
+    async def read(
+        self, split: Split, columns: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        schema = STATES if columns is None else schema_of(columns)
+        split.check_storage(self._storage.key)
+        part = splits.part_of(split)
+        await self._check_floor(split, part)
+        begun = False
+        for last in (*(False for _ in self._servers.replicas), True):
+            server = self._servers.primary
+            if not part.sources:
+                server = await self._servers.server_at(part.published)
+            before, query = splits.statements(
+                server.settings["search_path"], split.collection, part, schema.names
+            )
+            try:
+                async for batch in server.arrow.batches(before, query, schema):
+                    begun = True
+                    yield batch
+                break
+            except NakshaError as error:
+                await self._check_floor(split, part)
+                if begun or last or not isinstance(error, Retryable):
+                    raise
+                self._servers.leave_out(server)
+        await self._check_floor(split, part)
+
+    async def _check_floor(self, split: Split, part: splits.Part) -> None:
+        async with self._connection() as connection:
+            await versions.check_histories(connection, part.needs(split.collection))
+
+    # ---- Bulk load -------------------------------------------------------------------------------
+
+    async def bulk_writer(
+        self,
+        info: CollectionInfo,
+        app_id: str,
+        author: str | None = None,
+        *,
+        exclusive: bool = False,
+        message: str | None = None,
+        lanes: int = LANES,
+    ) -> PsqlBulkWriter:
+        """See `Storage.bulk_writer`. `lanes` connections work side by side, besides one more that
+        holds it together; an empty collection that is there keeps its own settings."""
+        check_collection_id(info.id, field="id")
+        check_app_id(app_id)
+        check_author(author)
+        if message is not None:
+            check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
+        request = Request(app_id, author, self._now_ms(), message)
+        writer = await PsqlBulkWriter.open(
+            self._servers.primary, self._storage, info, request, exclusive=exclusive, lanes=lanes
+        )
+        writer.committed = self._written
+        return writer

@@ -1,0 +1,303 @@
+"""Bulk reads: a plan of splits that any process can read, each by one statement.
+
+The plan fixes P, the last published transaction. What ended at or before P never changes again, so
+history splits may read it at any time. What was current at the plan may have moved to the history
+since; therefore the split of a leaf reads the leaf together with the leaf's history after P, in one
+snapshot. So each state is in exactly one split, whenever that is read.
+
+Splits name leaves by the md5 digits of ids. As long as a collection has one table for all digits
+they are read from HEAD as a whole: the collection may have grown when that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.query import Query, States
+from naksha.model.version import VersionSelector
+from naksha.psql.connection.driver import Connection
+from naksha.psql.read import versions
+from naksha.psql.read.statements import (
+    HISTORY,
+    Source,
+    Statement,
+    filters_of,
+    ids_of,
+    in_part,
+    layer_tables,
+    leaf_of,
+    needs,
+)
+from naksha.psql.sql import ident, inlined, queries, sql
+from naksha.spi.storage import Split
+
+LEAVES: Final = "0123456789abcdef"
+SPLIT_BYTES: Final = 64 * 1024 * 1024
+"""About how much of the history's tables one split reads; smaller partitions go together."""
+HEAD_SPLIT_BYTES: Final = 4 * 1024 * 1024
+"""The same of HEAD, whose leaves are read side by side: the few kilobytes of a small collection are
+not worth sixteen statements."""
+ONE_LEAF_SPLITS_MAX: Final = 4
+"""Splits of HEAD while it is one table, all of which each of them reads."""
+
+_TESTS: Final = {
+    States.LIVE: "split_live",
+    States.DELETED: "split_dead",
+    States.ALL: "split_visible",
+}
+
+_KINDS: Final = {"": States.LIVE, "_del": States.DELETED, "_hst": States.ALL}
+"""What is in the tables of a collection."""
+
+_SEEN_AT: Final = ("feature", "txn_next")
+"""Columns of states in the history that tell what ended them."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What a split reads: states of some leaves at version `at`, filtered by the query.
+
+    `source` is HEAD ("") or the deletion table ("_del"), each together with what left it for the
+    history after `published`; or the history ("_hst") that ended after `after`, up to `until`,
+    `hidden` states too. On a branch it is what all `sources` have. `partitions` is the number of
+    tables that HEAD had when this was planned.
+    """
+
+    source: str
+    at: int
+    published: int
+    leaves: str
+    query: Query
+    after: int = 0
+    until: int = 0
+    sources: tuple[Source, ...] = ()
+    hidden: bool = False
+    partitions: int = 16
+
+    def needs(self, collection: str) -> list[tuple[str, int | None]]:
+        """The tables, each with the transaction from which on its history must be there; None when
+        all that there is is read."""
+        if self.sources:
+            return needs(self.sources, self.query)
+        return [(collection, None if self.hidden else self.at)]
+
+
+def part_of(split: Split) -> Part:
+    """What a split of this storage reads."""
+    try:
+        return msgspec.msgpack.decode(split.payload, type=Part)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument("Not a split of this storage", field="split") from error
+
+
+async def plan(
+    connection: Connection,
+    storage: tuple[str, int],
+    collection: str,
+    query: Query,
+    at: VersionSelector,
+    *,
+    hidden: bool,
+) -> list[Split]:
+    """See `Storage.plan`; the caller has published what can be."""
+    _check_whole(query)
+    info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
+    if info is None:
+        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+    last = await connection.fetchrow(queries()["last_version"])
+    published: int = 0 if last is None else last["txn"]
+    version = await versions.resolve(connection, at, None if hidden else collection)
+    # Something may have been published since; P may be later, but not earlier than the version.
+    published = max(published, version.txn)
+    partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
+    whole = Part(
+        "", version.txn, published, _leaves(query), query, hidden=hidden, partitions=partitions
+    )
+    if query.replaced_since is not None:
+        # As if one read at that transaction, but only what has ended since.
+        whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
+        await versions.check_history(connection, collection, whole.at)
+    parts = await _parts(connection, collection, whole) if whole.leaves else []
+    return [_split(storage, collection, part) for part in parts]
+
+
+def _split(storage: tuple[str, int], collection: str, part: Part) -> Split:
+    payload = msgspec.msgpack.encode(part)
+    if part.sources:
+        return Split(storage, collection, payload)
+    leaf = part.leaves if part.source == "" and len(part.leaves) == 1 else None
+    return Split(storage, collection, payload, _KINDS[part.source], leaf)
+
+
+async def plan_layers(
+    connection: Connection,
+    storage: tuple[str, int],
+    collection: str,
+    query: Query,
+    at: int,
+    sources: Sequence[Source],
+    *,
+    hidden: bool,
+) -> list[Split]:
+    """The plan of a read through several layers: a split reads some leaves of all layers in one
+    snapshot. A feature that is written to on a branch for the first time moves to a layer above,
+    so layers that are read one after the other might both have it, or none."""
+    _check_whole(query)
+    whole = Part("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
+    tables = [source.table + suffix for source in sources for suffix in ("", "_del", "_hst")]
+    size = await _size(connection, *tables)
+    return [_split(storage, collection, part) for part in _by_leaves(whole, size, HEAD_SPLIT_BYTES)]
+
+
+def _leaves(query: Query) -> str:
+    return LEAVES if query.ids is None else "".join(sorted({leaf_of(i) for i in query.ids}))
+
+
+async def _size(connection: Connection, *tables: str) -> int:
+    found: int = await connection.fetchval(queries()["tables_size"], [ident(t) for t in tables])
+    return found
+
+
+def _check_whole(query: Query) -> None:
+    if query.limit is not None or query.cursor is not None:
+        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+    if query.space is not None:
+        raise InvalidArgument("A bulk read gives states without a space", field="space")
+
+
+async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
+    kind = whole.query.states
+    parts: list[Part] = []
+    replaced = whole.query.replaced_since is not None
+    if kind is not States.DELETED and not replaced:
+        parts += await _of_head(connection, collection, whole)
+    if kind is not States.LIVE and not replaced:
+        size = await _size(connection, collection + "_del")
+        parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size, SPLIT_BYTES)
+    start = whole.at
+    if kind is States.ALL and not replaced:
+        # What a transaction made ended after it, or with it, where nobody saw it.
+        first = (whole.query.txn_from or 0) - whole.hidden
+        start = min(max(first, 0), limits.INT8_MAX)
+    if start < whole.published:
+        rows = await connection.fetch(queries()["history_sizes"], ident(collection + "_hst"), start)
+        sizes = [(row["until"], row["bytes"]) for row in rows]
+        parts += _history(msgspec.structs.replace(whole, source="_hst"), start, sizes)
+    return parts
+
+
+async def _of_head(connection: Connection, collection: str, whole: Part) -> Iterator[Part]:
+    """The splits of HEAD. A plan with hidden states has each leaf as a split of its own."""
+    if whole.hidden:
+        return _by_leaves(whole, None if whole.partitions > 1 else 0, HEAD_SPLIT_BYTES)
+    size = await _size(connection, collection)
+    if whole.partitions == 1:
+        size = min(size, ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
+    return _by_leaves(whole, size, HEAD_SPLIT_BYTES)
+
+
+def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterator[Part]:
+    """Cuts the history (start, published] into ranges of about the same size, and a range that is
+    still too large into leaves."""
+    after, gathered = start, 0
+    for until, size in sizes:
+        # The partition [.., until) ends with the range (.., until - 1].
+        until = min(until - 1, part.published)
+        gathered += size
+        if after < until < part.published and gathered >= SPLIT_BYTES:
+            cut = msgspec.structs.replace(part, after=after, until=until)
+            yield from _by_leaves(cut, gathered, SPLIT_BYTES)
+            after, gathered = until, 0
+    rest = msgspec.structs.replace(part, after=after, until=part.published)
+    yield from _by_leaves(rest, gathered, SPLIT_BYTES)
+
+
+def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
+    """Shares the leaves, which a hash makes equal, out to splits of about `unit` bytes; each gets
+    its own when no size is given."""
+    count = len(part.leaves)
+    if size is not None:
+        count = min(max(-(-size // unit), 1), count)
+    for n in range(count):
+        yield msgspec.structs.replace(part, leaves=part.leaves[n::count])
+
+
+def statements(
+    search_path: str, collection: str, part: Part, columns: Sequence[str]
+) -> tuple[list[str], str]:
+    """The statements that prepare a connection, and the query of some columns of a split."""
+    statement = Statement()
+    filters = list(filters_of(statement, part.query))
+    sources = []
+    for table, at, conditions in _tables(statement, collection, part):
+        every = [*conditions, *filters, *in_part(statement, part.query)]
+        every += ids_of(statement, part.query, False)
+        sources.append(
+            sql(
+                "split_source",
+                table=ident(table),
+                columns=", ".join(_column(name, at) for name in columns),
+                conditions="\n   AND ".join(every),
+            )
+        )
+    names = [source.table for source in part.sources] or [collection]
+    tables = ", ".join(ident(name + suffix) for name in names for suffix in ("", "_del", "_hst"))
+    before = [
+        sql("split_begin"),
+        sql("split_path", path=search_path),
+        sql("split_lock", tables=tables),
+        sql("postgis_load"),
+    ]
+    return before, inlined("\nUNION ALL\n".join(sources), statement.values)
+
+
+def _column(name: str, at: str | None) -> str:
+    """A column, of states that are seen from a version where that matters."""
+    if at is not None and name in _SEEN_AT:
+        return sql(f"column_{name}_at", at=at)
+    return sql(f"column_{name}")
+
+
+def _tables(
+    statement: Statement, collection: str, part: Part
+) -> Iterator[tuple[str, str | None, list[str]]]:
+    """The tables of a split, the version that their states are seen from where that matters, and
+    the conditions on each."""
+    of_leaves: list[str] = []
+    if len(part.leaves) < len(LEAVES):
+        leaves = statement.value(list(part.leaves), "text[]")
+        of_leaves = [sql("split_leaves", leaves=leaves)]
+    if part.sources:
+        for source in part.sources:
+            # What was replaced is given as it was before.
+            replaced = part.query.replaced_since
+            seen = statement.value(source.at if replaced is None else replaced, "int8")
+            for table in layer_tables(statement, source, part.query, hidden=part.hidden):
+                past_at = seen if table.suffix == HISTORY else None
+                yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
+        return
+    at = statement.value(part.at, "int8")
+    current = sql("split_current", at=at)
+    history = collection + "_hst"
+    if part.source == "_hst":
+        past = sql("split_past", at=at, after=statement.value(part.after, "int8"))
+        until = sql("split_until", until=statement.value(part.until, "int8"))
+        kind = [] if part.hidden else [sql(_TESTS[part.query.states])]
+        yield history, at, [past, until, *of_leaves, *kind]
+        return
+    since = sql("split_past", at=at, after=statement.value(part.published, "int8"))
+    if part.source == "_del":
+        yield collection + "_del", None, [current, *of_leaves]
+        yield history, at, [since, *of_leaves, sql("split_dead")]
+        return
+    if part.partitions == 1:
+        yield collection, None, [current, *of_leaves]
+    else:
+        for leaf in part.leaves:
+            yield f"{collection}_p{leaf}", None, [current]
+    yield history, at, [since, *of_leaves, sql("split_live")]

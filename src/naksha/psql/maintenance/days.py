@@ -1,0 +1,133 @@
+"""Partitions of the log and of histories for the days that are written to, made ahead.
+
+A transaction that makes a partition blocks every other writer that needs it until it ends. So the
+library makes partitions in short transactions of their own: when a storage is opened, before a
+write needs them, and every hour for the day after. A failure here is never the writer's: the log
+has a partition for all days to come, and a history gets its day from the transaction that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from naksha.model.errors import NakshaError
+from naksha.psql.connection.background import Background
+from naksha.psql.connection.driver import Connection, Connections, Direct, acquired
+from naksha.psql.connection.errors import DRIVER_ERRORS, translated
+from naksha.psql.sql import queries
+from naksha.spi.clock import Clock
+
+AHEAD_S: Final = 3600.0
+"""Interval between two rounds that make the partitions of tomorrow."""
+RETRY_S: Final = 60.0
+"""Pause after the log's partitions could not be made."""
+HISTORIES_MAX: Final = 10_000
+"""Collections whose history is remembered to have its partition of the day."""
+_DAY_MS: Final = 86_400_000
+_log = logging.getLogger(__name__)
+_random = random.SystemRandom()
+
+
+class Days:
+    """The partitions that one open storage knows to exist."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        connect: Callable[[], Awaitable[Direct]],
+        clock: Clock | None,
+    ) -> None:
+        self._connections = connections
+        self._connect = connect
+        self._clock = clock
+        self._log_day: int | None = None
+        self._log_retry_at = 0.0
+        self._log_turn = asyncio.Lock()
+        self._histories: dict[tuple[str, int], int] = {}
+
+    def now_ms(self) -> int | None:
+        """The injected time; None stands for the database's own clock."""
+        return None if self._clock is None else self._clock.now_ms()
+
+    async def prepare_log(self, now_ms: int | None) -> None:
+        """Make the log's partitions for the day of `now_ms` and the next, once a day."""
+        day = _day(now_ms)
+        if self._log_day == day or time.monotonic() < self._log_retry_at:
+            return
+        async with self._log_turn:
+            if self._log_day == day:
+                return
+            try:
+                with translated():
+                    async with acquired(self._connections, leaves_nothing=True) as connection:
+                        await connection.fetchval(queries()["prepare_log"], now_ms)
+            except NakshaError as error:
+                self._log_retry_at = time.monotonic() + RETRY_S
+                _log.info("Partitions of the log are made later: %s", error)
+            else:
+                self._log_day = day
+
+    async def prepare_history(
+        self, connection: Connection, collection: str, overlay: int, now_ms: int | None
+    ) -> None:
+        """Make a history's partition of the day. `connection` is in the transaction that needs it;
+        the partition is made on another one, outside the pool, whose connections may all wait for
+        this transaction."""
+        key, day = (collection, overlay), _day(now_ms)
+        if self._histories.get(key) == day:
+            return
+        values = (collection, overlay, now_ms)
+        ready: bool | None = await connection.fetchval(queries()["history_ready"], *values)
+        if ready is None:
+            return
+        if not ready:
+            try:
+                other = await self._connect()
+                try:
+                    await other.execute(queries()["prepare_history"], *values)
+                finally:
+                    await other.close()
+            except DRIVER_ERRORS as error:
+                _log.info("The history of %s gets its day on the spot: %s", collection, error)
+        if len(self._histories) >= HISTORIES_MAX:
+            self._histories.clear()
+        self._histories[key] = day
+
+    async def prepare_ahead(self) -> None:
+        """Make the partitions of tomorrow: of the log, and of each history in use today."""
+        async with acquired(self._connections, leaves_nothing=True) as connection:
+            now_ms = await connection.fetchval(queries()["maintain_now"], self.now_ms())
+            rows: list[Any] = await connection.fetch(queries()["histories_in_use"])
+            for parent in ["naksha_tx", *(row["parent"] for row in rows)]:
+                try:
+                    await connection.fetchval(queries()["prepare_tomorrow"], parent, now_ms)
+                except DRIVER_ERRORS as error:
+                    if connection.is_closed():
+                        raise
+                    _log.info("The partition of tomorrow is made later: %s (%s)", parent, error)
+
+
+class DaysAhead(Background):
+    """Calls `Days.prepare_ahead` every hour, where `is_ours` holds."""
+
+    title = "Making tomorrow's partitions"
+
+    def __init__(self, days: Days, is_ours: Callable[[], bool]) -> None:
+        super().__init__()
+        self._days = days
+        self._is_ours = is_ours
+
+    async def _loop(self) -> None:
+        while True:
+            await asyncio.sleep(AHEAD_S * (0.5 + _random.random() / 2))
+            if self._is_ours():
+                await self._attempt(self._days.prepare_ahead)
+
+
+def _day(now_ms: int | None) -> int:
+    return (int(time.time() * 1000) if now_ms is None else now_ms) // _DAY_MS

@@ -1,0 +1,223 @@
+"""Growth of collections: secondary indices for tables that are not small any more, and sixteen
+leaves of HEAD in the place of one (see `schema/122_grow.sql`).
+
+To grow, one transaction keeps writers out from the beginning to the end. Other connections fill and
+index the new leaves meanwhile and commit them, so that they are older than every snapshot that the
+first transaction lets read them. When any of the connections dies, the collection is as it was, and
+tables that were not attached are swept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import asyncpg
+
+from naksha.model.errors import Retryable
+from naksha.psql.bulk.bulk_writer import CLOSE_S, LANES, Lanes
+from naksha.psql.bulk.splits import LEAVES
+from naksha.psql.connection.background import Background
+from naksha.psql.connection.driver import Direct
+from naksha.psql.connection.errors import translated
+from naksha.psql.connection.servers import Server
+from naksha.psql.sql import ident, queries, sql
+
+GROW_ROWS: Final = 100_000
+"""Features from which on a collection has sixteen leaves."""
+NOTICED_ROWS: Final = 1_000
+"""Features written to a collection after which the storage looks at the size of its tables."""
+BEGIN_TRIES_MAX: Final = 20
+"""Attempts to keep writers out; plain SQL has its tables when it waits for the write gate."""
+OLDER_WAIT_S_MAX: Final = 10.0
+"""How long writers may wait for transactions that are older than the new leaves."""
+SWAP_TRIES_MAX: Final = 20
+PAUSE_S: Final = 0.1
+AGAIN_S: Final = 60.0
+"""Pause after a collection could not grow."""
+SETTLE_S: Final = 1.0
+"""Time that the server needs to count the rows of a transaction."""
+
+_log = logging.getLogger(__name__)
+_random = random.SystemRandom()
+
+
+async def index_tables(connection: Any, collection: str | None = None) -> list[str]:
+    """Make the missing indices of tables with many rows; returns the names of those tables. A table
+    that is written to for long is left to the next time."""
+    done: list[str] = []
+    for row in await connection.fetch(queries()["tables_to_index"], collection):
+        try:
+            if await connection.fetchval(queries()["index_table"], *row):
+                done.append(row["tbl"])
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            _log.info("Table %s gets its indices later: %s", row["tbl"], error)
+        except asyncpg.UndefinedTableError:
+            _log.info("Table %s is gone", row["tbl"])
+    return done
+
+
+async def grow(server: Server, collection: str) -> bool:
+    """Give a collection sixteen leaves; False when it has them.
+
+    Raises:
+        Retryable: Readers, writers or older transactions were in the way for too long.
+    """
+    with translated():
+        return await _Growing(server, collection).run()
+
+
+class _Growing:
+    def __init__(self, server: Server, collection: str) -> None:
+        self._server = server
+        self._collection = collection
+
+    async def run(self) -> bool:
+        await self._wait_for_older()
+        control = await self._server.connect()
+        try:
+            transaction = await self._begin(control)
+            if transaction is None:
+                return False
+            lanes = await Lanes.open(self._server, LANES)
+            try:
+                job = await lanes.own()
+                await self._fill(lanes, job)
+                await self._older_ended(control)
+                await self._swap(control, job)
+                await transaction.commit()
+            finally:
+                # What is not attached by now has no owner any more, and is swept.
+                await lanes.close()
+        finally:
+            with contextlib.suppress(Exception):
+                await control.close(timeout=CLOSE_S)
+        _log.info("Collection %s has sixteen partitions now", self._collection)
+        return True
+
+    async def _wait_for_older(self) -> None:
+        """Wait for long transactions, which would block the swap, before any writer has to wait."""
+        connection = await self._server.connect()
+        try:
+            await self._older_ended(connection)
+        finally:
+            await connection.close()
+
+    async def _begin(self, control: Direct) -> asyncpg.transaction.Transaction | None:
+        """Keep writers out; None when the collection has grown already."""
+        for attempt in range(BEGIN_TRIES_MAX):
+            transaction = control.transaction()
+            await transaction.start()
+            try:
+                if await control.fetchval(queries()["grow_begin"], self._collection) == 1:
+                    return transaction
+                await transaction.rollback()
+                return None
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                await transaction.rollback()
+                if attempt + 1 == BEGIN_TRIES_MAX:
+                    raise
+            await asyncio.sleep(PAUSE_S * (1 + _random.random()))
+        raise AssertionError("unreachable")
+
+    async def _fill(self, lanes: Lanes, job: int) -> None:
+        await lanes.first("grow_fill", self._collection, job)
+        points_only = await lanes.first("points_only", self._collection)
+
+        async def index(connection: Direct, leaf: int) -> None:
+            await connection.fetchrow(queries()["stage_index"], job, LEAVES[leaf], points_only)
+            table = ident(f"naksha_stage_{job}_p{LEAVES[leaf]}")
+            await connection.execute(sql("analyze", table=table))
+
+        await lanes.each(index)
+
+    async def _older_ended(self, connection: Direct) -> None:
+        deadline = time.monotonic() + OLDER_WAIT_S_MAX
+        older: list[str] | None = None
+        while older := await connection.fetchval(queries()["grow_older"], self._collection, older):
+            if time.monotonic() > deadline:
+                raise Retryable(
+                    f"Collection {self._collection!r} does not grow while {len(older)} older "
+                    "transactions are open",
+                    collection_id=self._collection,
+                )
+            await asyncio.sleep(PAUSE_S)
+
+    async def _swap(self, control: Direct, job: int) -> None:
+        for attempt in range(SWAP_TRIES_MAX):
+            try:
+                async with control.transaction():
+                    await control.fetchval(queries()["grow_swap"], self._collection, job)
+            except asyncpg.LockNotAvailableError:
+                if attempt + 1 == SWAP_TRIES_MAX:
+                    raise
+            else:
+                return
+            await asyncio.sleep(PAUSE_S * (1 + _random.random()))
+
+
+async def grow_due(server: Server, rows_min: int | None = None) -> bool:
+    """Grow all collections that are large enough; False when one of them has to wait."""
+    with translated():
+        connection = await server.connect()
+        try:
+            rows = await connection.fetch(queries()["collections_to_grow"], rows_min or GROW_ROWS)
+        finally:
+            await connection.close()
+    is_done = True
+    for row in rows:
+        try:
+            await grow(server, row[0])
+        except Retryable as error:
+            _log.info("Collection %s grows later: %s", row[0], error)
+            is_done = False
+    return is_done
+
+
+class Growth(Background):
+    """Looks at the tables of collections that this storage has written much to."""
+
+    title = "Growing collections"
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._written: Counter[str] = Counter()
+        self._due: set[str] = set()
+        self._is_due = asyncio.Event()
+
+    def written(self, features: Mapping[str, int]) -> None:
+        """Count features that were written to collections."""
+        for collection, count in features.items():
+            self._written[collection] += count
+            if self._written[collection] >= NOTICED_ROWS:
+                del self._written[collection]
+                self._due.add(collection)
+                self._is_due.set()
+
+    async def _loop(self) -> None:
+        while True:
+            await self._is_due.wait()
+            await asyncio.sleep(SETTLE_S)
+            self._is_due.clear()
+            due, self._due = self._due, set()
+            await self._attempt(partial(self._look, due))
+
+    async def _look(self, collections: set[str]) -> None:
+        with translated():
+            connection = await self._server.connect()
+            try:
+                for collection in collections:
+                    await index_tables(connection, collection)
+            finally:
+                await connection.close()
+        if not await grow_due(self._server):
+            await asyncio.sleep(AGAIN_S * (0.5 + _random.random()))
+            self._is_due.set()

@@ -1,0 +1,90 @@
+"""Optimal partitioning in the background: after new versions, one process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from naksha.model.errors import NakshaError
+from naksha.psql.connection.background import Background
+from naksha.psql.connection.driver import Direct
+from naksha.psql.connection.errors import translated
+from naksha.psql.maintenance.partitioning import Partitionings
+from naksha.psql.sql import queries
+
+PARTITIONER: Final = 6
+"""Number of the advisory lock; see naksha_lock_class in the schema."""
+PAUSE_S: Final = 1.0
+"""Rest between two rounds: versions that come meanwhile are taken together."""
+_log = logging.getLogger(__name__)
+
+
+async def refresh_outdated(
+    partitionings: Partitionings, connect: Callable[[], Awaitable[Direct]]
+) -> list[str]:
+    """Refresh the collections with `optimalPartitioning` that were written to since; gives those
+    refreshed, none when another process is at it. One that fails does not stop the others."""
+    with translated():
+        connection = await connect()
+    try:
+        with translated():
+            if not await connection.fetchval(queries()["try_lock"], PARTITIONER):
+                return []
+            rows = await connection.fetch(queries()["partitioned_collections"])
+        names = [row["id"] for row in rows]
+        return [name for name in names if await _refresh(partitionings, name)]
+    finally:
+        # The lock goes with its connection.
+        with contextlib.suppress(Exception):
+            await connection.close(timeout=PAUSE_S)
+
+
+async def _refresh(partitionings: Partitionings, collection: str) -> bool:
+    try:
+        if await partitionings.stored(collection) is not None:
+            return False
+        await partitionings.refresh(collection)
+    except NakshaError as error:
+        _log.warning("Collection %s was not partitioned: %s", collection, error)
+        return False
+    return True
+
+
+class Partitioner(Background):
+    """Looks at the collections with `optimalPartitioning`, at first and whenever `news` returns,
+    and refreshes those written to since."""
+
+    title = "Partitioning"
+
+    def __init__(
+        self,
+        partitionings: Partitionings,
+        connect: Callable[[], Awaitable[Direct]],
+        news: Callable[[float], Awaitable[object]],
+        interval_s: float,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        super().__init__()
+        self._partitionings = partitionings
+        self._connect = connect
+        self._news = news
+        self._interval_s = interval_s
+        self._pause_s = pause_s
+
+    async def round(self) -> list[str]:
+        """See `refresh_outdated`."""
+        return await refresh_outdated(self._partitionings, self._connect)
+
+    async def _loop(self) -> None:
+        while True:
+            # Listening before looking: what is published meanwhile ends the wait at once.
+            news = asyncio.ensure_future(self._news(self._interval_s))
+            try:
+                await self._attempt(self.round)
+                await asyncio.sleep(self._pause_s)
+                await news
+            finally:
+                news.cancel()

@@ -1,0 +1,61 @@
+"""Statistics of a collection: one statement over all of it, or over a sample of its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from naksha.model import limits
+from naksha.model.query import Bbox, Query
+from naksha.model.statistics import Figure, KeyCount, Statistics
+from naksha.psql.connection.driver import Connection
+from naksha.psql.read.statements import HISTORY, Source, Statement, rows_of, sampled_rows
+from naksha.psql.sql import ident, queries, sql
+from naksha.spi.support.query_parts import union_of
+
+
+async def part_to_read(connection: Connection, sources: Sequence[Source]) -> float:
+    """How much of its tables is to be read for fast statistics, as a part of 1."""
+    names = [ident(source.table) for source in sources]
+    names += [ident(source.table + HISTORY) for source in sources if source.at is not None]
+    size: int = await connection.fetchval(queries()["heap_size"], names)
+    return min(limits.STATISTICS_BYTES_MAX / size, 1.0) if size else 1.0
+
+
+def statistics_statement(sources: Sequence[Source], part: float) -> tuple[str, list[Any]]:
+    """The statement that counts what is live in the sources, or in a part of them."""
+    statement, query = Statement(), Query()
+    if part < 1:
+        rows = sampled_rows(statement, sources, query, "row", percent=part * 100)
+    else:
+        rows, _ = rows_of(statement, sources, query, "row")
+    # One more than is wanted tells whether there are more.
+    most = str(limits.STATISTICS_KEYS_MAX + 1)
+    text = sql("select_statistics", sources=rows, document=sql("document"), most=most)
+    return text, statement.values
+
+
+def statistics_of(rows: Sequence[Any], part: float) -> Statistics:
+    """What the rows of the statement say, if they are about a part of the whole."""
+    sampled = part < 1
+    types = [row for row in rows if row["kind"] == "type"]
+    boxes = [
+        Bbox(row["west"], row["south"], row["east"], row["north"])
+        for row in types
+        if row["west"] is not None
+    ]
+    names = sorted(row["key"] for row in types if row["key"])
+    return Statistics(
+        count=Figure(round(sum(row["count"] for row in types) / part), sampled),
+        byte_size=Figure(round(sum(row["bytes"] for row in types) / part), sampled),
+        bbox=Figure(union_of(boxes), sampled),
+        geometry_types=Figure(tuple(names), sampled),
+        properties=_counts(rows, "property", part),
+        tags=_counts(rows, "tag", part),
+    )
+
+
+def _counts(rows: Sequence[Any], kind: str, part: float) -> Figure[tuple[KeyCount, ...]]:
+    found = [KeyCount(r["key"], round(r["count"] / part)) for r in rows if r["kind"] == kind]
+    cut = len(found) > limits.STATISTICS_KEYS_MAX
+    return Figure(tuple(found[: limits.STATISTICS_KEYS_MAX]), cut or part < 1)

@@ -1,0 +1,105 @@
+"""The statement that makes a vector tile: PostGIS encodes it, nothing is parsed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.geo.tiles import VectorTile
+from naksha.model.query import Query
+from naksha.model.state import XYZ
+from naksha.psql.read.statements import Source, Statement, box_of, rows_of, there
+from naksha.psql.sql import sql
+
+_NUMBERS: Final = ("version", "createdAt", "updatedAt", "rtcts", "rtuts")
+_TEXTS: Final = (
+    "action",
+    "author",
+    "appId",
+    "uuid",
+    "puuid",
+    "muuid",
+    "txn",
+    "txn_next",
+    "tags",
+    "crid",
+    "qrid",
+    "mrid",
+)
+
+
+def tile_statement(
+    layers: Sequence[Source],
+    query: Query,
+    tile: VectorTile,
+    *,
+    ordered: bool,
+    if_there: str | None = None,
+) -> tuple[str, list[Any]]:
+    """The statement that gives a tile and how many features were found for it. Unless they are
+    `ordered`, any that are within the limit will do, and one more tells that it was too low.
+    None are found, unless there is the collection `if_there`."""
+    statement = Statement()
+    within = [] if if_there is None else [there(statement, if_there)]
+    if query.spatial is None:
+        query = msgspec.structs.replace(query, spatial=tile.box())
+    else:
+        within.append(box_of(statement, tile.box()))
+    limit = query.limit if ordered else None
+    sources, order = rows_of(statement, layers, query, "row", *within, limit=limit)
+    if query.limit is not None and not ordered:
+        order = sql("cut", limit=statement.value(query.limit + 1, "int8"))
+    properties = (
+        sql("tile_flattened")
+        if tile.flattened
+        else sql("tile_properties", nested=sql("tile_nested"))
+    )
+    flat = tile.is_flat()
+    text = sql(
+        "select_tile",
+        sources=sources,
+        order=order,
+        seen=sql("tile_seen" if tile.namespace else "tile_document"),
+        namespace="".join(_namespace(tile)),
+        properties=properties,
+        taken=statement.value(list(_taken(tile)), "text[]"),
+        shape=sql("tile_shape_flat" if flat else "tile_shape"),
+        envelope=_envelope(statement, tile, flat),
+        layer=statement.value(tile.layer, "text"),
+        extent=statement.value(tile.extent, "int4"),
+        buffer=statement.value(tile.buffer, "int4"),
+        clip="true" if tile.clip else "false",
+    )
+    return text, statement.values
+
+
+def _namespace(tile: VectorTile) -> Iterable[str]:
+    """The columns of the namespace."""
+    if not tile.namespace:
+        return
+    if not tile.flattened:
+        yield sql("tile_namespace") + " "
+        return
+    for keys, type_ in ((_NUMBERS, "::int8"), (_TEXTS, "")):
+        for key in keys:
+            yield sql("tile_namespace_flat", key=key, type=type_) + " "
+
+
+def _taken(tile: VectorTile) -> Iterable[str]:
+    """Names that a feature's own properties cannot have: a feature has each property once."""
+    yield XYZ
+    if not tile.flattened:
+        yield "id"
+    elif tile.namespace:
+        yield from (f"{XYZ}.{key}" for key in (*_NUMBERS, *_TEXTS))
+
+
+def _envelope(statement: Statement, tile: VectorTile, flat: bool) -> str:
+    box = tile.bounds() if flat else tile
+    edges = {name: getattr(box, name) for name in ("west", "south", "east", "north")}
+    return sql(
+        "tile_envelope",
+        **{name: statement.value(float(edge), "float8") for name, edge in edges.items()},
+    )

@@ -1,0 +1,112 @@
+"""Upgrades of a storage in use: what needs a strong lock, indices of large tables, and triggers.
+
+A strong lock is asked for with a time-out and asked for again: whoever waits for it makes all
+others wait behind. An index of a partitioned table is made of the parent alone, which takes a
+moment, then partition by partition without a lock that writers notice. Until it is whole it is not
+used, and new partitions have it from the beginning. What an interrupted build leaves is found and
+made again. Triggers are replaced table by table, because writers of a table wait meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import asyncpg
+
+from naksha.psql.connection.driver import Connection
+from naksha.psql.sql import ident, queries, sql
+
+LOCK_MS_MAX: Final = 200
+"""How long others may have to wait behind us for a lock that we do not get."""
+LOCK_TRIES_MAX: Final = 150
+PAUSE_S: Final = 0.2
+T = TypeVar("T")
+_CREATE_INDEX: Final = re.compile(r"^CREATE INDEX (\w+) ON (\w+) (.+);$", re.MULTILINE)
+_log = logging.getLogger(__name__)
+_random = random.SystemRandom()
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Do what sets the time-out of locks by itself, again and again until they are free."""
+    for _ in range(LOCK_TRIES_MAX - 1):
+        try:
+            return await work()
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            await asyncio.sleep(PAUSE_S * (1 + _random.random()))
+    return await work()
+
+
+async def run_step(connection: Connection, step: str) -> None:
+    """Run an online step: the indices it names, and the triggers if it calls for them."""
+    await build_indices(connection, step)
+    if "naksha_mend_triggers" in step:
+        await mend_triggers(connection)
+
+
+async def mend_triggers(connection: Connection) -> list[str]:
+    """Install missing triggers and renew outdated ones; returns the names of the mended tables.
+
+    A table that is locked for long is left to the next round of maintenance.
+    """
+    mended: list[str] = []
+    for row in await connection.fetch(queries()["tables_to_mend"]):
+        table: str = row["tbl"]
+        try:
+            await patiently(partial(connection.execute, queries()["mend_triggers"], table))
+        except asyncpg.LockNotAvailableError:
+            _log.warning("Table %s is busy: its triggers are renewed by maintenance", table)
+        else:
+            mended.append(table)
+    return mended
+
+
+async def build_indices(connection: Connection, step: str) -> None:
+    """Make the indices of a step, as far as they are not there. The caller sees to it that nobody
+    else makes or merges partitions for good meanwhile."""
+    for index, table, columns in _CREATE_INDEX.findall(step):
+        await Index(connection, table, index, columns).build()
+
+
+class Index:
+    """One index of a partitioned table, on a connection that is in no transaction."""
+
+    def __init__(self, connection: Connection, table: str, index: str, columns: str) -> None:
+        self._run = connection
+        self._table = table
+        self._index = index
+        self._columns = columns
+
+    async def build(self) -> None:
+        if not await self._run.fetchval(queries()["online_index_there"], self._index):
+            await self._briefly("online_index", index=self._index, table=self._table)
+        suffix = self._index.removeprefix(self._table)
+        while rows := await self._run.fetch(queries()["online_partitions"], self._table, suffix):
+            for row in rows:
+                await self._of_partition(row)
+
+    async def _of_partition(self, row: Any) -> None:
+        part, index = row["part"], row["index"]
+        if row["built"] is False:
+            await self._run.execute(sql("online_partition_drop", index=ident(index)))
+        if not row["built"]:
+            slots = {"index": ident(index), "part": ident(part), "columns": self._columns}
+            await self._run.execute(sql("online_partition_index", **slots))
+            _log.info("Built the index %s", index)
+        await self._briefly("online_partition_attach", parent=self._index, index=index)
+
+    async def _briefly(self, name: str, **names: str) -> None:
+        slots = {slot: ident(given) for slot, given in names.items()}
+        text = sql(name, columns=self._columns, **slots)
+
+        async def work() -> None:
+            async with self._run.transaction():
+                await self._run.fetchval(queries()["lock_timeout"], str(LOCK_MS_MAX), True)
+                await self._run.execute(text)
+
+        await patiently(work)

@@ -1,0 +1,284 @@
+"""A write session: one transaction on one connection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import NotSupported
+from naksha.model.identity.names import check_collection_id
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.state import Outcome, State
+from naksha.model.version import Version
+from naksha.psql.connection.driver import Connection, Direct
+from naksha.psql.connection.errors import translated
+from naksha.psql.connection.lock_watch import LockWatch
+from naksha.psql.read.layers import NO_BRANCH, Branch, check_layers, is_overlay
+from naksha.psql.read.reader import PsqlReader
+from naksha.psql.sql import queries
+from naksha.psql.write.batch import Batch
+from naksha.spi.storage import Layer, Reader
+from naksha.spi.support.write_input import CheckedSession, Locks, Mode, WriteBatch
+
+_INFO: Final = msgspec.json.Decoder(CollectionInfo)
+Prepare: TypeAlias = Callable[[Connection, str], Awaitable[None]]
+
+
+class PsqlSession(PsqlReader, CheckedSession):
+    """See `naksha.spi.storage.WriteSession`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        connect: Callable[[], Awaitable[Direct]],
+        storage: StorageIdentity,
+        branch: Branch = NO_BRANCH,
+        prepare: Prepare | None = None,
+        scope: Collection[str] | None = None,
+    ) -> None:
+        """`connect` makes connections beside the session's; `prepare` makes the tables that a write
+        to a collection needs; `scope` has the collections that may be written to."""
+        super().__init__()
+        self._scope = scope
+        self._branch = branch
+        self._prepare = prepare
+        self._prepared: set[str] = set()
+        self._own = connection
+        self._connect = connect
+        self._storage_info = storage
+        self._txn: int | None = None
+        self.collections_written: set[str] = set()
+        self.features_written: Counter[str] = Counter()
+        self.is_committing = False
+
+    @property
+    def txn(self) -> int | None:
+        return self._txn
+
+    @property
+    def _storage(self) -> StorageIdentity:
+        return self._storage_info
+
+    @property
+    def _pins_head(self) -> bool:
+        return False
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        self.check_usable()
+        with translated():
+            yield self._own
+
+    async def _publish(self) -> None:
+        """Inside a transaction versions are read as they are."""
+
+    def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
+        """The session's own transaction. A savepoint of the stream would be rolled back when a
+        stream that nobody reads on is collected: with all that was written since."""
+        return nullcontext()
+
+    async def call(self, name: str, collection: str | None, *values: Any) -> list[Any]:
+        """Run one of the schema's functions; whatever goes wrong ends the session."""
+        self.check_usable()
+        if collection is not None:
+            self.collections_written.add(collection)
+        try:
+            with translated(), LockWatch(self._connect, self._own.get_server_pid()):
+                rows = await self._own.fetch(queries()[name], *values)
+                if self._txn is None:
+                    self._txn = await self._own.fetchval(queries()["tx_number"])
+        except BaseException as error:
+            self._break(error)
+            raise
+        return list(rows)
+
+    async def call_features(self, name: str, collection: str, *values: Any) -> list[Any]:
+        """The same for features. Missing tables are made first, in another transaction: made in
+        this one, they would block all other writers that need them until its commit."""
+        self.check_usable()
+        if self._prepare is not None and collection not in self._prepared:
+            try:
+                await self._prepare(self._own, collection)
+            except BaseException as error:
+                self._break(error)
+                raise
+            self._prepared.add(collection)
+        rows = await self.call(name, collection, *values)
+        self.features_written[collection] += len(rows)
+        return rows
+
+    async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
+        check_collection_id(info.id, field="id")
+        settings = msgspec.json.encode(info).decode()
+        rows = await self.call("collection_create", None, info.id, settings)
+        self._prepared.add(info.id)  # Until our commit no other transaction needs its tables.
+        return _INFO.decode(rows[0][0])
+
+    async def change_collection(self, collection: str, change: CollectionChange) -> CollectionInfo:
+        settings = msgspec.json.encode(change).decode()
+        rows = await self.call("collection_change", collection, collection, settings)
+        return _INFO.decode(rows[0][0])
+
+    async def drop_collection(self, collection: str, delete_at: int | None = None) -> None:
+        await self.call("collection_drop", collection, collection, delete_at)
+
+    async def restore_collection(self, collection: str) -> CollectionInfo:
+        rows = await self.call("collection_restore", collection, collection)
+        return _INFO.decode(rows[0][0])
+
+    async def close_gates(self, collections: Sequence[str]) -> None:
+        for collection in sorted(collections):
+            await self.call_features("close_gate", collection, collection)
+
+    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+        return InSession(self, check_layers(layers))
+
+    async def branch_off(self, below: Sequence[Layer]) -> int:
+        if self._branch != NO_BRANCH or self.collections_written or self._txn is not None:
+            raise NotSupported("A session branches off on main, before it writes", field="below")
+        overlay = await self.new_overlay()
+        branch = check_layers((Layer(overlay, None), *below))
+        overlays, txns = [each.overlay for each in branch], [each.txn for each in branch]
+        await self.call("tx_branch", None, overlays, txns)
+        # Its tables are made by this session itself: nobody else can wait for them.
+        self._branch = branch
+        return overlay
+
+    async def new_overlay(self) -> int:
+        rows = await self.call("overlay_new", None)
+        overlay: int = rows[0][0]
+        return overlay
+
+    async def freeze_overlay(self, overlay: int) -> None:
+        await self.call("overlay_freeze", None, overlay)
+
+    async def drop_overlay(self, overlay: int) -> None:
+        if is_overlay(overlay):
+            await self.call("overlay_drop", None, overlay)
+
+    # ---- What was found to be right ----------------------------------------------------------
+
+    def _reader(self) -> PsqlSession:
+        return self
+
+    async def _info(self, collection: str) -> CollectionInfo:
+        return await self.collection(collection)
+
+    async def _write(
+        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
+    ) -> list[Outcome]:
+        rows = Batch.of(batch.prepared.ids)
+        columns = Batch.columns(batch)
+        values = (mode, rows.counts, *(rows.pick(column) for column in columns), returning)
+        found = await self.call_features("put", collection, collection, *values)
+        return _outcomes(found, batch.prepared.ids)
+
+    async def _delete(
+        self,
+        collection: str,
+        ids: list[str],
+        locks: Locks,
+        returning: bool,
+        masks: bool = True,
+    ) -> list[Outcome]:
+        mode = "delete" if masks else "unmask"
+        return await self._by_ids("delete", collection, ids, locks, values=(returning, mode))
+
+    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]:
+        return await self._by_ids("restore", collection, ids, values=(returning,))
+
+    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]:
+        return await self._by_ids("purge", collection, ids)
+
+    async def _by_ids(
+        self,
+        name: str,
+        collection: str,
+        ids: list[str],
+        *columns: Sequence[Any],
+        values: Sequence[Any] = (),
+    ) -> list[Outcome]:
+        rows = Batch.of(ids)
+        picked = [rows.pick(column) for column in (ids, *columns)]
+        found = await self.call_features(
+            name, collection, collection, rows.counts, *picked, *values
+        )
+        return _outcomes(found, ids)
+
+    async def _before_merge(self, collection: str, ids: list[str]) -> None:
+        rows = Batch.of(ids)
+        await self.call_features("lock_rows", collection, collection, rows.pick(ids), rows.counts)
+
+    async def _message(
+        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
+    ) -> None:
+        await self.call("tx_message", None, id, text, attachment, binary)
+
+    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+        rows = await self.call("keep", None, kind, id, json, expected)
+        revision: int = rows[0][0]
+        return revision
+
+    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+        await self.call("forget", None, kind, id, expected)
+
+    async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
+        await self.call("pin", None, name, at.txn, collection, guards)
+        try:
+            with translated():
+                # Expiry holds the pins still: what is there now stays.
+                await self._check_kept(self._own, at, collection)
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    async def _unpin(self, name: str) -> None:
+        await self.call("unpin", None, name)
+
+
+class InSession(PsqlReader):
+    """What other layers hold, read on the connection of a session."""
+
+    def __init__(self, session: PsqlSession, branch: Branch) -> None:
+        super().__init__()
+        self._session = session
+        self._branch = branch
+        # What a transaction knows of partitions, it knows for all that is read in it.
+        self._history = session._history
+
+    @property
+    def _storage(self) -> StorageIdentity:
+        return self._session._storage
+
+    @property
+    def _pins_head(self) -> bool:
+        return False
+
+    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+        return self._session._connection()
+
+    def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
+        return self._session._streaming(connection)
+
+    async def _publish(self) -> None:
+        """Inside a transaction versions are read as they are."""
+
+
+def _outcomes(rows: Sequence[Any], ids: Sequence[str]) -> list[Outcome]:
+    """Outcomes in the order of the input."""
+    by_id = {
+        row["id"]: Outcome(
+            row["id"],
+            row["action"],
+            row["uuid"],
+            row["version"],
+            None if row["feature"] is None else State(row["id"], row["feature"]),
+        )
+        for row in rows
+    }
+    return [by_id[i] for i in ids]

@@ -1,0 +1,208 @@
+"""Write sessions of a storage, on main and on branches: one transaction each, repeated when a
+concurrent one got in between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import TypeVar
+
+from naksha.model import limits
+from naksha.model.errors import Retryable, Unavailable
+from naksha.model.identity.names import check_app_id, check_author, check_text
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.identity.txn import LAST_MS, check_dated
+from naksha.model.query import Query
+from naksha.model.version import Version
+from naksha.psql.connection.driver import Connection, Connections, Direct, acquired, reading
+from naksha.psql.connection.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
+from naksha.psql.maintenance.days import Days
+from naksha.psql.maintenance.growth import Growth
+from naksha.psql.maintenance.sequencer import Sequencer
+from naksha.psql.read.layers import NO_BRANCH
+from naksha.psql.read.reader import PsqlReader
+from naksha.psql.sql import queries
+from naksha.psql.write.session import PsqlSession
+from naksha.spi.clock import Clock
+from naksha.spi.storage import WriteSession
+from naksha.spi.support.stream_limit import Streams
+from naksha.spi.support.write_input import check_days
+
+T = TypeVar("T")
+_random = random.SystemRandom()
+
+
+class Writing(PsqlReader):
+    """What reads and writes on a pool of connections."""
+
+    _connections: Connections
+    _streams: Streams
+    _info: StorageIdentity
+    _sequencer: Sequencer
+    _clock: Clock | None
+    _connect: Callable[[], Awaitable[Direct]]
+    _days: Days
+    _growth: Growth
+    _scope: Collection[str] | None = None
+
+    @property
+    def _may_fail(self) -> bool:
+        return self._branch == NO_BRANCH
+
+    @property
+    def identity(self) -> StorageIdentity:
+        return self._info
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def number(self) -> int:
+        return self._info.number
+
+    @property
+    def _storage(self) -> StorageIdentity:
+        return self._info
+
+    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+        return reading(self._connections)
+
+    def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
+        return self._streams.turn(query)
+
+    async def _publish(self) -> None:
+        with translated():
+            await self._sequencer.publish()
+
+    @asynccontextmanager
+    async def write(
+        self, app_id: str, author: str | None = None, *, at_ms: int | None = None
+    ) -> AsyncIterator[WriteSession]:
+        async with self._session(app_id, author, at_ms) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(
+        self, app_id: str, author: str | None, at_ms: int | None
+    ) -> AsyncIterator[PsqlSession]:
+        check_app_id(app_id)
+        check_author(author)
+        if at_ms is not None:
+            # Without a clock of its own the storage goes by the clock of the server.
+            check_dated(at_ms, LAST_MS if self._clock is None else self._clock.now_ms())
+            await self._publish()
+        now_ms = at_ms if at_ms is not None else self._days.now_ms()
+        await self._days.prepare_log(now_ms)
+        async with acquired(self._connections, leaves_nothing=True) as connection:
+            prepare = partial(self._prepare, now_ms)
+            session = PsqlSession(
+                connection, self._connect, self._info, self._branch, prepare, self._scope
+            )
+            transaction = connection.transaction()
+            with translated():
+                await transaction.start()
+            try:
+                with translated():
+                    await connection.fetchval(
+                        queries()["tx_start"], app_id, author, now_ms, at_ms is not None
+                    )
+                    await self._enter_branch(connection)
+                # What the caller's own code raises is nobody's but the caller's.
+                yield session
+                session.check_usable()
+            except BaseException:
+                # A connection that is gone has rolled back by itself.
+                with suppress(*DRIVER_ERRORS):
+                    await transaction.rollback()
+                raise
+            session.is_committing = True
+            with translated():
+                await transaction.commit()
+        self._sequencer.poke()
+        self._growth.written(session.features_written)
+
+    async def _enter_branch(self, connection: Connection) -> None:
+        if self._branch == NO_BRANCH:
+            return
+        overlays = [layer.overlay for layer in self._branch]
+        txns = [layer.txn for layer in self._branch]
+        await connection.fetchval(queries()["tx_branch"], overlays, txns)
+
+    async def _prepare(self, now_ms: int | None, connection: Connection, collection: str) -> None:
+        """Make what a write to a collection needs, before it: on a branch its tables, and today's
+        partition of its history."""
+        overlay = self._branch[0].overlay
+        with translated():
+            if overlay != 0:
+                await self._prepare_overlay(connection, collection, overlay, now_ms)
+            await self._days.prepare_history(connection, collection, overlay, now_ms)
+
+    async def _prepare_overlay(
+        self, connection: Connection, collection: str, overlay: int, now_ms: int | None
+    ) -> None:
+        """Make the tables of a collection on the branch, when they are not there yet. On a
+        connection of its own: those of the pool may all be waiting for us."""
+        rows = await connection.fetch(queries()["overlay_tables"], collection, [overlay])
+        if any(row["table"] is not None for row in rows):
+            return
+        other = await self._connect()
+        try:
+            await other.execute(queries()["overlay_prepare"], collection, overlay, now_ms)
+        finally:
+            await other.close()
+
+    async def run(
+        self,
+        work: Callable[[WriteSession], Awaitable[T]],
+        app_id: str,
+        author: str | None = None,
+        *,
+        at_ms: int | None = None,
+    ) -> T:
+        touched: set[str] = set()
+        for attempt in range(limits.RETRY_COUNT_MAX):
+            session: PsqlSession | None = None
+            try:
+                async with self._session(app_id, author, at_ms) as session:
+                    if attempt >= limits.RETRY_GATE_COUNT:
+                        await session.close_gates(sorted(touched))
+                    return await work(session)
+            except Retryable as error:
+                # Nobody knows whether a commit that got no answer took place.
+                is_unsure = session is not None and session.is_committing
+                if is_unsure and isinstance(error, Unavailable):
+                    raise
+                if (
+                    isinstance(error, PoolExhausted | LockTimeout)
+                    or attempt + 1 == limits.RETRY_COUNT_MAX
+                ):
+                    raise
+            finally:
+                if session is not None:
+                    touched |= session.collections_written
+            pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
+            await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
+        raise AssertionError("unreachable")
+
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute(queries()["pin"], name, at.txn, collection, guards)
+            # Expiry holds the pins still: what is there now stays.
+            await self._check_kept(connection, at, collection)
+
+    async def unpin(self, name: str) -> None:
+        async with self._connection() as connection:
+            await connection.execute(queries()["unpin"], name)
+
+    async def keep_log(self, days: int) -> None:
+        """See `Storage.keep_log`."""
+        check_days(days)
+        async with self._connection() as connection:
+            await connection.execute(queries()["keep_log"], days)

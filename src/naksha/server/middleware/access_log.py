@@ -1,0 +1,78 @@
+"""The outermost layer: every request gets its stream id, its line in the log, and is counted; every
+answer says how long it took, and that pages of any origin may read it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from naksha.server.metrics import count_request
+from naksha.server.middleware.cors import ALLOWED, preflight
+from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Visit
+from naksha.server.process.logs import RequestLine, log_request
+
+CLIENT_GONE: Final = 499
+"""What is noted when nobody waited for the answer; never sent."""
+_STREAM_ID: Final = STREAM_ID.lower().encode()
+_STREAM_INFO: Final = STREAM_INFO.lower().encode()
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Others are counted as one, since anybody can think of any number."""
+
+
+class Observing:
+    """Middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = Visit.begin(scope)
+        is_head = scope["method"] == "HEAD"
+        # The same answer without its body, which the server leaves out by itself.
+        asked = {**scope, "method": "GET"} if is_head else scope
+        fields = [*ALLOWED, (_STREAM_ID, visit.stream_id.encode())]
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                visit.status = message["status"]
+                info = (_STREAM_INFO, _info(visit))
+                message["headers"] = [*message.get("headers", ()), *fields, info]
+            elif not is_head:
+                visit.bytes_out += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await (preflight(scope, visit) or self._app)(asked, receive, sending)
+        finally:
+            line = _line(asked, scope["method"], visit)
+            log_request(line)
+            count_request(line)
+
+
+def _info(visit: Visit) -> bytes:
+    """How long it took until the answer began, and how long of that the request waited for its
+    turn, in milliseconds."""
+    taken = (time.perf_counter() - visit.began) * 1000
+    return b"STime=%d;QTime=%d" % (taken, visit.seconds_queued * 1000)
+
+
+def _line(scope: Scope, method: str, visit: Visit) -> RequestLine:
+    actor = visit.actor
+    return RequestLine(
+        stream_id=visit.stream_id,
+        method=method if method in _METHODS else "OTHER",
+        route=getattr(scope.get("route"), "path", ""),
+        status=visit.status or CLIENT_GONE,
+        ms=round((time.perf_counter() - visit.began) * 1000, 2),
+        queued_ms=round(visit.seconds_queued * 1000, 2),
+        bytes_in=visit.bytes_in,
+        bytes_out=visit.bytes_out,
+        realm=None if actor is None else actor.realm,
+        app=None if actor is None else actor.app_id,
+        author=None if actor is None else actor.author,
+    )

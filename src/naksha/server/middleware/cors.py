@@ -1,0 +1,38 @@
+"""Pages of any origin may ask, so browsers are told (CORS). What they may do is up to their token;
+the cookies of a browser mean nothing here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Visit
+from naksha.server.responses.encoding import FAILED
+
+_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+_SECONDS: Final = 86_400
+ALLOWED: Final = [
+    (b"access-control-allow-origin", b"*"),
+    (
+        b"access-control-expose-headers",
+        f"ETag, {FAILED}, Retry-After, {STREAM_ID}, {STREAM_INFO}".encode(),
+    ),
+]
+"""Fields of every answer."""
+
+
+def preflight(scope: Scope, visit: Visit) -> Response | None:
+    """The answer to a browser that asks whether it may ask; None for other requests."""
+    if scope["method"] != "OPTIONS" or b"access-control-request-method" not in visit.fields:
+        return None
+    headers = {
+        "Access-Control-Allow-Methods": _METHODS,
+        "Access-Control-Max-Age": str(_SECONDS),
+        "Vary": "Access-Control-Request-Headers",
+    }
+    asked = visit.field(b"access-control-request-headers")
+    if asked is not None:
+        headers["Access-Control-Allow-Headers"] = asked
+    return Response(status_code=204, headers=headers)

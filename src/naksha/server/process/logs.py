@@ -1,0 +1,123 @@
+"""What a server says: a line of JSON for each event, or on a terminal a line for people.
+
+A request gets one line when it is over. It names the route, never the path or the query, which may
+contain a token; nor does any line have header fields or bodies.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from functools import lru_cache
+from typing import IO, Any, Final
+
+import msgspec
+
+from naksha.server.process.settings import Settings
+
+_log: Final = logging.getLogger("naksha.server.requests")
+_FIELDS: Final = "fields"
+"""The attribute of a record that has the request."""
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is noted of a request."""
+
+    stream_id: str
+    method: str
+    route: str
+    """The template, as `/hub/spaces/{space_id}`; empty when there is none for the path."""
+    status: int
+    """As sent; 499 when the client went away before."""
+    ms: float
+    queued_ms: float
+    bytes_in: int
+    bytes_out: int
+    realm: str | None = None
+    app: str | None = None
+    author: str | None = None
+
+
+def log_request(line: RequestLine) -> None:
+    """Note a request that is over."""
+    level = logging.WARNING if line.status >= 500 else logging.INFO
+    if _log.isEnabledFor(level):
+        # Past `Logger.log`, which looks through the stack for who calls it: it is always this one.
+        record = logging.LogRecord(_log.name, level, __file__, 0, "request", None, None)
+        setattr(record, _FIELDS, line)
+        _log.handle(record)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object in one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        text = msgspec.json.encode(line)
+        request = getattr(record, _FIELDS, None)
+        if request is not None:
+            text = text[:-1] + b"," + msgspec.json.encode(request)[1:]
+        return text.decode()
+
+
+class PlainLines(logging.Formatter):
+    """For people: the time of the day, what happened, and for requests who asked."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        level = "" if record.levelno == logging.INFO else f"{record.levelname} "
+        request: RequestLine | None = getattr(record, _FIELDS, None)
+        message = record.getMessage() if request is None else _sentence(request)
+        text = f"{at} {level}{message}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def _sentence(line: RequestLine) -> str:
+    what = f"{line.method} {line.route or '-'} {line.status} {line.ms:.1f} ms"
+    return f"{what}  {line.app or '-'} {line.stream_id}"
+
+
+def _time(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{_second(whole)}.{int((seconds - whole) * 1000):03}Z"
+
+
+@lru_cache(maxsize=16)
+def _second(whole: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+
+
+def _say_only_what_is_asked_for() -> None:
+    """Who called a logger, in which thread, is in no line and takes half the time of one."""
+    logging._srcfile = None  # as its documentation has it
+    logging.logThreads = False
+    logging.logMultiprocessing = False
+
+
+def set_up_logs(settings: Settings, stream: IO[str] | None = None) -> None:
+    """Send all logs of this process to the standard error output."""
+    out = sys.stderr if stream is None else stream
+    is_json = settings.log_format == "json" or (settings.log_format == "auto" and not out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(JsonLines() if is_json else PlainLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    _say_only_what_is_asked_for()
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    # Its lines about every worker and connection are not for operators.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))

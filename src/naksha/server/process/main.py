@@ -1,0 +1,158 @@
+"""The hub as a program: settings are read, the socket is taken, and workers serve on it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Final
+
+from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
+from naksha.model.status_codes import EXIT_INTERRUPTED, outward
+from naksha.server.process.lock_file import files_locked
+from naksha.server.process.logs import set_up_logs
+from naksha.server.process.settings import Settings
+from naksha.server.process.settings_sources import read_settings
+from naksha.spi.locations import redacted
+
+_METRICS: Final = "PROMETHEUS_MULTIPROC_DIR"
+_BACKLOG: Final = 2048
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m naksha.server`; gives the exit code."""
+    try:
+        serve(sys.argv[1:] if arguments is None else arguments, program="python -m naksha.server")
+    except NakshaError as error:
+        sys.stderr.write(f"naksha: {error}\n")
+        return outward(error).exit_code
+    except KeyboardInterrupt:  # before it served
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def serve(arguments: Sequence[str], *, program: str) -> None:
+    """Serve until told to stop.
+
+    Raises:
+        NakshaError: A setting is wrong, or what it names cannot be used.
+    """
+    # What is loaded now stays until the end: to look for garbage among it is a fifth of the start.
+    # A worker does so again from when it serves.
+    gc.disable()
+    settings = read_settings(arguments, os.environ, program=program)
+    set_up_logs(settings)
+    make_data_directory(settings)
+    with files_locked(settings), _listening(settings) as listening:
+        port = listening.getsockname()[1]
+
+        def on_ready() -> None:
+            sys.stdout.write(greeting(settings, port))
+            sys.stdout.flush()
+
+        if settings.workers == 1:
+            from naksha.server.process.worker import run_worker  # noqa: PLC0415 - see below
+
+            run_worker(settings, listening, on_ready)
+            return
+        with tempfile.TemporaryDirectory(prefix="naksha-metrics-") as directory:
+            # Looked at when the metrics are loaded, by every worker.
+            os.environ[_METRICS] = directory
+            from naksha.server.process.supervisor import Supervisor  # noqa: PLC0415
+
+            gc.freeze()
+            gc.enable()
+            Supervisor(settings, listening).run(on_ready)
+
+
+def greeting(settings: Settings, port: int) -> str:
+    """Where the hub is, and what to try."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{port}"
+    needs_token = bool(settings.keys) and not settings.anonymous
+    token = ' -H "Authorization: Bearer $TOKEN"' if needs_token else ""
+    minting = _minting(settings) if needs_token else ""
+    feature = (
+        '{"type":"Feature","id":"first","geometry":{"type":"Point","coordinates":[8.68,50.11]},'
+        '"properties":{"name":"Frankfurt"}}'
+    )
+    return f"""
+Naksha serves {url}/hub
+{_places(settings)}
+
+Try, in another terminal:
+{minting}  curl {url}/hub/health-status
+  curl{token} -X POST {url}/hub/spaces -d '{{"id":"places","title":"Places"}}'
+  curl{token} -X PUT {url}/hub/spaces/places/features -d '{feature}'
+  curl{token} "{url}/hub/spaces/places/search?p.name=Frankfurt"
+
+{url}/openapi.json describes all of it. Ctrl-C stops it.
+
+"""
+
+
+def _minting(settings: Settings) -> str:
+    """How to get a token, where one of the keys can sign one for sure."""
+    key = next((key for key in settings.keys if key.startswith("secret:")), None)
+    return "" if key is None else f"  TOKEN=$(naksha token my-app --key {key})\n"
+
+
+def _places(settings: Settings) -> str:
+    if not settings.storage and not settings.catalog:
+        return f"  and keeps everything in {settings.data_directory}"
+    storage = settings.storage_location if settings.storage else str(settings.data_directory)
+    return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
+
+
+def make_data_directory(settings: Settings) -> None:
+    """What is kept in files is for nobody else to read."""
+    if settings.storage and settings.catalog:
+        return
+    try:
+        settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(
+            f"The data directory {settings.data!r} cannot be made: {error.strerror}", field="data"
+        ) from error
+
+
+def _listening(settings: Settings) -> socket.socket:
+    """The socket, which every worker inherits.
+
+    Raises:
+        Unavailable: Another program has the port.
+        InvalidArgument: It is no address of this machine, or not for us.
+    """
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        family, kind, number, _, address = found[0]
+        made = socket.socket(family, kind, number)
+    except OSError as error:
+        raise InvalidArgument(
+            f"{settings.host!r} is no address to listen at: {error.strerror}", field="host"
+        ) from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise _not_bound(settings, error) from error
+    return made
+
+
+def _not_bound(settings: Settings, error: OSError) -> NakshaError:
+    where = f"{settings.host}:{settings.port}"
+    if isinstance(error, PermissionError):
+        return InvalidArgument(
+            f"{where} is not for this user; ports from 1024 on are for everybody", field="port"
+        )
+    return Unavailable(
+        f"Nobody can listen at {where} now: {error.strerror}. If another program does, stop it or "
+        "take another port with --port",
+        field="port",
+    )

@@ -1,0 +1,56 @@
+"""The hub that the settings name."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from naksha.catalog.catalog import Tuning
+from naksha.hub.config.objects import StorageObject
+from naksha.hub.config.realm_setup import DEFAULT_REALM, DEFAULT_STORAGE
+from naksha.hub.hub import Hub
+from naksha.hub.pipeline.pipeline import Observe, unobserved
+from naksha.model.errors import NakshaError
+from naksha.server.process.settings import Settings
+from naksha.spi.locations import redacted
+
+_log: Final = logging.getLogger(__name__)
+_LOOPBACK: Final = "127.0.0.1"
+
+
+async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
+    """The hub of the settings."""
+    peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
+    tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)
+    # Without keys there is one user, of this machine; with them, tenants that must not meet.
+    allowed = settings.allowed_locations if settings.allowed_locations or settings.keys else None
+    return await Hub.open(
+        settings.catalog_location,
+        settings.default_storage,
+        tuning=tuning,
+        observe=observe,
+        files=settings.data_directory,
+        allowed_locations=allowed,
+        remote_handlers=settings.remote_handlers,
+    )
+
+
+async def check_default_storage(hub: Hub, settings: Settings) -> None:
+    """Open the storage that most spaces are in, so that a mistake shows at once."""
+    realm = await hub.realm(DEFAULT_REALM)
+    thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
+    if thing is None or not thing.active:
+        return
+    told = settings.default_storage.for_realm(DEFAULT_REALM)
+    if settings.storage and thing.properties != told.properties:
+        _log.warning(
+            "The realm %s keeps its features in %s since it was made; the storage that was given "
+            "is for new realms",
+            DEFAULT_REALM,
+            redacted(str(thing.properties.get("location"))),
+        )
+    try:
+        await realm.storage(DEFAULT_STORAGE)
+    except NakshaError as error:
+        error.message = f"The storage of the realm {DEFAULT_REALM} cannot be used: {error.message}"
+        raise

@@ -1,0 +1,208 @@
+"""Where settings come from: flags, environment and file, in this order. What is wrong is said with
+the name that it has where it stands."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument
+from naksha.server.process.settings import Settings, check
+
+PREFIX: Final = "NAKSHA_"
+CONFIG: Final = "config"
+"""The setting that says where the file is; it cannot stand in the file."""
+
+
+class Setting(NamedTuple):
+    """A setting, and its names."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+class Given(NamedTuple):
+    """A value, and where it was found."""
+
+    value: Any
+    where: str
+
+
+def settings_known() -> list[Setting]:
+    """All settings in the order in which they are told."""
+    return [
+        Setting(field.name, field.type, _default(field), _help(field.type))
+        for field in msgspec.structs.fields(Settings)
+    ]
+
+
+def read_settings(
+    arguments: Sequence[str], environment: Mapping[str, str], *, program: str
+) -> Settings:
+    """The settings of a server.
+
+    Raises:
+        InvalidArgument: Names what is wrong and where it stands. A flag that is not known, and
+            --help, end the program as argparse does.
+    """
+    flags = vars(parser(program).parse_args(arguments))
+    given = {name: value for name, value in flags.items() if value is not None}
+    return settings_from(given, environment)
+
+
+def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+    """The same for who has the flags, by name, already."""
+    known = {setting.name: setting for setting in settings_known()}
+    file = flags.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
+    found: dict[str, Given] = {}
+    if file:
+        found |= _from_file(Path(file), known)
+    found |= _from_environment(environment, known)
+    found |= {
+        name: Given(value, f"flag {known[name].flag}")
+        for name, value in flags.items()
+        if name != CONFIG
+    }
+    return check(Settings(**{name: _value(known[name], one) for name, one in found.items()}))
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """Of the flags."""
+    made = argparse.ArgumentParser(
+        prog=program,
+        description="Serve the hub. Every flag is also a variable (NAKSHA_PORT for --port) and a "
+        "key of the configuration file (port); flags beat variables, which beat the file.",
+        allow_abbrev=False,
+    )
+    made.add_argument(f"--{CONFIG}", metavar="FILE", help="A file of settings, in TOML.")
+    for setting in settings_known():
+        add_flag(made, setting)
+    return made
+
+
+def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
+    """The flag of a setting; what comes after it is looked at later, as that of other sources."""
+    told = setting.help.replace("%", "%%")
+    default = shown(setting.default)
+    if default:
+        told += f" [{default}]"
+    if isinstance(setting.default, bool):
+        made.add_argument(
+            setting.flag,
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help=told,
+            dest=setting.name,
+        )
+    elif isinstance(setting.default, tuple):
+        made.add_argument(
+            setting.flag,
+            action="append",
+            metavar=setting.name.upper(),
+            dest=setting.name,
+            help=told,
+        )
+    else:
+        made.add_argument(setting.flag, metavar=setting.name.upper(), dest=setting.name, help=told)
+
+
+def shown(default: Any) -> str:
+    """A default as a person writes it; nothing for what is empty."""
+    if default in ("", (), {}):
+        return ""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _from_environment(
+    environment: Mapping[str, str], known: Mapping[str, Setting]
+) -> dict[str, Given]:
+    found = {}
+    for variable, value in environment.items():
+        if not variable.startswith(PREFIX) or variable == PREFIX + CONFIG.upper():
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        where = f"environment variable {variable}"
+        if name not in known:
+            raise _unknown(variable, where, (setting.variable for setting in known.values()))
+        found[name] = Given(value, where)
+    return found
+
+
+def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InvalidArgument(
+            f"The file of settings {str(path)!r} cannot be read: {error.strerror}", field=CONFIG
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(
+            f"The file of settings {str(path)!r} is no TOML: {error}", field=CONFIG
+        ) from error
+    for name in content:
+        if name not in known:
+            raise _unknown(name, f"file {str(path)!r}", known)
+    return {name: Given(value, f"{name} in file {str(path)!r}") for name, value in content.items()}
+
+
+def _value(setting: Setting, given: Given) -> Any:
+    """A value of the right type; texts, of which flags and environment have nothing but, are
+    read."""
+    value = given.value
+    if isinstance(value, str) and isinstance(setting.default, tuple):
+        value = [value]
+    if isinstance(value, list) and isinstance(setting.default, tuple):
+        value = [one for text in value for one in _pieces(text)]
+    try:
+        if isinstance(value, str) and isinstance(setting.default, dict):
+            return msgspec.json.decode(value, type=setting.type)
+        if isinstance(value, str) and isinstance(setting.default, bool):
+            value = _TRUTHS.get(value.strip().lower(), value)
+        return msgspec.convert(value, setting.type, strict=not isinstance(value, str))
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(
+            f"The {given.where} cannot be used: {error}", field=setting.name
+        ) from None
+
+
+_TRUTHS: Final = {"yes": True, "no": False, "on": True, "off": False}
+"""Besides those that are texts of JSON."""
+
+
+def _pieces(text: object) -> list[object]:
+    return [piece.strip() for piece in text.split(",")] if isinstance(text, str) else [text]
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _help(type_: Any) -> str:
+    told = (meta.description for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+    return next(text for text in told if text)
+
+
+def _unknown(name: str, where: str, known: Iterable[str]) -> InvalidArgument:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]}?" if near else "--help names those that are"
+    return InvalidArgument(f"{name} ({where}) is no setting; {hint}", field=name)

@@ -1,0 +1,194 @@
+"""Several workers on one socket: one that dies or hangs is replaced, a signal reaches all of
+them."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from types import FrameType
+from typing import Final, NamedTuple
+
+from naksha.model import limits
+from naksha.model.errors import NakshaError, Unavailable
+from naksha.model.status_codes import outward
+from naksha.server.metrics import forget_worker
+from naksha.server.process.heartbeat import Pulse, Watch, look_seconds
+from naksha.server.process.logs import set_up_logs
+from naksha.server.process.settings import Settings
+from naksha.server.process.worker import SIGNALS, run_worker
+
+_log: Final = logging.getLogger(__name__)
+_STEADY_SECONDS: Final = 10.0
+"""A worker that lived as long is started again at once when it dies."""
+
+
+class _Worker(NamedTuple):
+    """What is known of a worker."""
+
+    started: float
+    watch: Watch
+
+
+class Supervisor:
+    """Keeps so many workers alive."""
+
+    def __init__(self, settings: Settings, listening: socket.socket) -> None:
+        self._settings = settings
+        self._listening = listening
+        self._processes = multiprocessing.get_context("spawn")
+        self._workers: dict[SpawnProcess, _Worker] = {}
+        self._look_seconds = look_seconds(settings.worker_seconds)
+        self._looked = time.monotonic()
+        self._restarts: list[float] = []
+        """When further ones are to be started."""
+        self._pause = 0.0
+        self._signals = 0
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Serve until told to stop, and until all workers have ended.
+
+        Raises:
+            Unavailable: The first worker does not start.
+        """
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        old_wakeup = signal.set_wakeup_fd(writer)
+        try:
+            # The first one sets up what is new, so that they do not meet there.
+            self._start_and_wait()
+            for _ in range(self._settings.workers - 1):
+                self._start()
+            on_ready()
+            while self._workers or not self._signals:
+                self._look(reader)
+        finally:
+            signal.set_wakeup_fd(old_wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(reader)
+            os.close(writer)
+            for worker in self._workers:
+                worker.kill()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """A second signal is passed on as well: workers know what it means."""
+        self._signals += 1
+        for worker in self._workers:
+            worker.terminate()
+
+    def _start(self, ready: Connection | None = None) -> SpawnProcess:
+        pulse = Pulse(self._processes)
+        worker = self._processes.Process(
+            target=work, args=(self._settings, self._listening, ready, pulse), name="naksha-worker"
+        )
+        worker.start()
+        watch = Watch(pulse, self._settings.worker_seconds)
+        self._workers[worker] = _Worker(time.monotonic(), watch)
+        if self._signals:  # it came while the worker was being started
+            worker.terminate()
+        return worker
+
+    def _start_and_wait(self) -> None:
+        mine, its = self._processes.Pipe(duplex=False)
+        worker = self._start(its)
+        its.close()
+        if not mine.poll(limits.WORKER_START_SECONDS_MAX):
+            raise Unavailable("The first worker did not start in time; the log may say why")
+        try:
+            failure = mine.recv()
+        except EOFError:
+            failure = "it ended; the log says why"
+        if failure is not None:
+            worker.join()
+            del self._workers[worker]
+            raise Unavailable(f"The first worker did not start: {failure}")
+
+    def _look(self, reader: int) -> None:
+        """Wait for something to happen, and see to it."""
+        now = time.monotonic()
+        due = [at for at in self._restarts if at <= now]
+        self._restarts = [at for at in self._restarts if at > now]
+        if not self._signals:
+            for _ in due:
+                self._start()
+        timeout = min([self._look_seconds, *(at - now for at in self._restarts)])
+        found = wait([reader, *(worker.sentinel for worker in self._workers)], timeout)
+        if reader in found:
+            os.read(reader, 1024)
+        for worker in [one for one in self._workers if not one.is_alive()]:
+            self._bury(worker)
+        self._end_hung()
+
+    def _end_hung(self) -> None:
+        """Also while the server is being stopped, which would wait for them."""
+        now = time.monotonic()
+        if now - self._looked < self._look_seconds:
+            return
+        for worker, known in self._workers.items():
+            if known.watch.look(now - self._looked):
+                _log.error(
+                    "Worker %s hangs: it has shown no sign of life for %g seconds; it is killed",
+                    worker.pid,
+                    self._settings.worker_seconds,
+                )
+                worker.kill()  # whoever hangs does not hear anything less
+        self._looked = now
+
+    def _bury(self, worker: SpawnProcess) -> None:
+        lived = time.monotonic() - self._workers.pop(worker).started
+        worker.join()
+        assert worker.pid is not None
+        forget_worker(worker.pid)
+        if self._signals:
+            return
+        self._pause = (
+            0.0
+            if lived > _STEADY_SECONDS
+            else min(max(0.25, self._pause * 2), limits.WORKER_RESTART_SECONDS_MAX)
+        )
+        _log.error(
+            "Worker %d ended with %s; another one is started in %.2f seconds",
+            worker.pid,
+            worker.exitcode,
+            self._pause,
+        )
+        self._restarts.append(time.monotonic() + self._pause)
+
+
+def work(
+    settings: Settings, listening: socket.socket, ready: Connection | None, pulse: Pulse
+) -> None:
+    """What a worker process does. `ready` gets None when it serves, or why it does not."""
+    set_up_logs(settings)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def on_ready() -> None:
+        if ready is not None:
+            ready.send(None)
+            ready.close()
+
+    try:
+        run_worker(settings, listening, on_ready, pulse)
+    except NakshaError as error:
+        _log.error("The worker cannot serve: %s", error)
+        if ready is not None and not ready.closed:
+            ready.send(str(error))
+        sys.exit(outward(error).exit_code)
+
+
+def _end_with_parent() -> None:
+    """A worker whose supervisor was killed would keep the port for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

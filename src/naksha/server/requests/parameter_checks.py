@@ -1,0 +1,197 @@
+"""Query parameters and headers that must not be ignored: they narrow, guard or simulate a request.
+
+Unknown parameters are ignored, since every client adds some of its own, and so are parameters about
+the presentation (`clip`, `skipCache`, `selection`). But a filter, a lock or a dry run that is
+ignored returns, overwrites or deletes more than the client meant. Therefore a parameter that any
+endpoint declares is refused by all endpoints that do not declare it, unless it is one of
+`PRESENTATION`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from starlette.routing import Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from naksha.hub.query_language.query_string import decoded, raw_pairs
+from naksha.model.errors import InvalidArgument
+
+PRESENTATION: Final = frozenset(
+    [
+        *("clip", "clustering", "force2D", "margin", "mode", "selection", "tweaks", "vizSampling"),
+        *("detailed", "fastMode", "newestFirst", "skipCache", "wait"),
+        *("includeConnectors", "includeCounts", "includeRights", "includeSystemTags"),
+    ]
+)
+"""Parameters about the form of a response; `clustering` stands for `clustering.property`, too."""
+PAGE_SIZE: Final = "limit"
+"""Presentation of what is read, but a write with a limit would change fewer features."""
+OPERATORS: Final = "x-operators"
+"""Mark in the OpenAPI document: a parameter that takes other operators than `=`."""
+PROPERTIES: Final = "propertyQuery"
+"""Declared by endpoints with conditions on properties, whose names are chosen by users."""
+_PREFIXES: Final = ("p.", "f.", "properties.")
+_OPERATOR: Final = re.compile("[<>!@^]")
+_OFF: Final = frozenset({"false", "0", "no", "off"})
+_ON: Final = frozenset({"true", "1", "yes", "on"})
+NEUTRAL: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(("conflictDetection", "dryRun", "eraseContent"), _OFF),
+    **dict.fromkeys(("dropped", "keepCollection", "squashed"), _OFF),
+    **dict.fromkeys(("check", "transactional"), _ON),
+    "context": frozenset({"default"}),
+}
+"""Values with which a parameter changes nothing, on any endpoint."""
+MAY_BE_EMPTY: Final = frozenset(
+    [
+        *("version", "versionRef", "handle", "pageToken", "since", "after"),
+        *("addTags", "removeTags", "prefixId", "dryRun"),
+    ]
+)
+"""Parameters that do not filter, or that document what no value means."""
+LOCKS: Final = ("If-Match", "If-None-Match", "If-Unmodified-Since")
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class _Endpoint(NamedTuple):
+    route: APIRoute
+    supported: frozenset[str]
+    compared: frozenset[str]
+    locks: frozenset[str]
+
+
+class _Given(NamedTuple):
+    """A parameter of a request; `base` is its name without an operator."""
+
+    name: str
+    base: str
+    is_empty: bool
+
+
+class ParameterChecks:
+    """Middleware: refuses a request before its endpoint runs."""
+
+    def __init__(self, app: ASGIApp, routers: Sequence[APIRouter]) -> None:
+        """The `routers` are all those of the application, in its order."""
+        self._app = app
+        self._endpoints = [
+            _endpoint(route)
+            for router in routers
+            for route in router.routes
+            if isinstance(route, APIRoute)
+        ]
+        known = frozenset[str]().union(*(one.supported for one in self._endpoints))
+        self._guards = {name.lower(): name for name in known if not is_presentation(name)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw, is_read = scope["query_string"], scope["method"] in _READS
+            given = list(self._given(raw, is_read=is_read)) if raw else []
+            locks = [] if is_read else _locks_in(scope)
+            if given or locks:
+                self._check(scope, given, locks)
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope, given: Sequence[_Given], locks: Sequence[str]) -> None:
+        matching = (one for one in self._endpoints if one.route.matches(scope)[0] is Match.FULL)
+        endpoint = next(matching, None)
+        if endpoint is None:
+            return  # the application responds with 404 or 405
+        title = f"{scope['method']} {endpoint.route.path_format}"
+        for name, base, is_empty in given:
+            if name not in endpoint.supported and base not in endpoint.compared:
+                raise _unsupported(title, f"parameter {name!r:.64}", name)
+            if is_empty:
+                raise InvalidArgument(
+                    f'The parameter "{name:.64}" is empty; give a value or leave it out', field=name
+                )
+        for header in locks:
+            if header not in endpoint.locks:
+                raise _unsupported(title, f"header {header}", header)
+
+    def _given(self, raw: bytes, *, is_read: bool) -> Iterator[_Given]:
+        """The parameters of a query string that must be supported."""
+        for pair in raw_pairs(raw):
+            text, _, value = pair.partition("=")
+            name = decoded(text, "query")
+            if name.startswith(_PREFIXES):
+                yield _Given(name, PROPERTIES, is_empty=False)
+                continue
+            base = _OPERATOR.split(name, maxsplit=1)[0]
+            # A misspelt `dryrun` is not an unknown parameter.
+            guard = self._guards.get(base.lower())
+            if guard is None or (guard == PAGE_SIZE and is_read):
+                continue
+            if value.lower() not in NEUTRAL.get(name, ()):
+                filters = guard not in MAY_BE_EMPTY and name == base
+                yield _Given(name, base, filters and _is_empty(guard, value))
+
+
+def is_presentation(name: str) -> bool:
+    """Whether every endpoint may ignore a parameter."""
+    return name.partition(".")[0] in PRESENTATION
+
+
+def _is_empty(name: str, value: str) -> bool:
+    """Whether nothing is left of a list; an id may be an encoded comma, a tag has no `+`."""
+    text = value if name == "id" else decoded(value, name, plus_is_space=False)
+    return not text.strip(",+" if name == "tags" else ",")
+
+
+def _unsupported(title: str, what: str, field: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{title} does not support the {what}; ignoring it could return or change too much",
+        field=field,
+    )
+
+
+def _locks_in(scope: Scope) -> list[str]:
+    names = {name for name, _ in scope["headers"]}
+    return [lock for lock in LOCKS if lock.lower().encode() in names]
+
+
+def _endpoint(route: APIRoute) -> _Endpoint:
+    declared = dict(_declared_by(route.dependant))
+    for parameter in (route.openapi_extra or {}).get("parameters", []):
+        if parameter["in"] == "query":
+            declared[parameter["name"]] = OPERATORS in parameter
+    compared = {name for name, has_operators in declared.items() if has_operators}
+    if PROPERTIES in declared:
+        compared.add(PROPERTIES)
+    locks = set(_headers_of(route.dependant))
+    if 304 in route.responses:
+        locks.add("If-None-Match")  # of a POST that reads
+    return _Endpoint(route, frozenset(declared), frozenset(compared), frozenset(locks))
+
+
+def _declared_by(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """The query parameters that a function takes, also by a model, and whether they take other
+    operators than `=`."""
+    for field in dependant.query_params:
+        kind: Any = field.field_info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            for name, member in kind.model_fields.items():
+                yield member.alias or name, _has_operators(member)
+        else:
+            yield field.alias, _has_operators(field.field_info)
+    for other in dependant.dependencies:
+        yield from _declared_by(other)
+
+
+def _has_operators(field: FieldInfo) -> bool:
+    extra = field.json_schema_extra
+    return isinstance(extra, dict) and OPERATORS in extra
+
+
+def _headers_of(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.header_params:
+        yield field.alias
+    for other in dependant.dependencies:
+        yield from _headers_of(other)

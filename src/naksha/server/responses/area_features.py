@@ -1,0 +1,149 @@
+"""Features of an area, as a box and a tile have them in common: as they are, tweaked, or counted in
+cells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import Response
+
+from naksha.hub.auth import resources
+from naksha.hub.auth.rights import Right
+from naksha.hub.config.objects import Space
+from naksha.hub.pipeline.requests import CountFeatures, GetStatistics, ReadFeatures
+from naksha.hub.pipeline.responses import Features
+from naksha.hub.query_language.clustering import (
+    Ensure,
+    Hexbin,
+    Quadbin,
+    Sampling,
+    Simplification,
+    parse_clustering,
+    parse_tweaks,
+)
+from naksha.hub.render.areas import (
+    cells,
+    clustered_box,
+    features_in,
+    gathering,
+    joined,
+    tweaked,
+    tweaks_of,
+)
+from naksha.hub.render.projection import box_shape
+from naksha.model.errors import Forbidden
+from naksha.model.query import Bbox
+from naksha.server.requests.parameters import AreaParameters, query_of
+from naksha.server.responses.encoding import GEO_JSON, whole
+from naksha.server.responses.feature_collections import Asked, shaping_of
+
+Option = Sampling | Simplification | Ensure
+
+
+class Area:
+    """The features of a box, at the level of tiles that they are shown at."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        parameters: AreaParameters,
+        box: Bbox,
+        level: int,
+        *,
+        clip: bool = False,
+        tweaks: Sequence[Option] = (),
+    ) -> None:
+        self.asked = asked
+        self.parameters = parameters
+        self.box = box
+        self.level = level
+        self.clip = clip if parameters.clip is None else parameters.clip
+        given = asked.request.query_params
+        self.clustering = parse_clustering(given)
+        option = parse_tweaks(given)
+        self.tweaks = tweaks if option is None else (option,)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether features are given as they are."""
+        return self.clustering is None and not self.tweaks
+
+    async def answer(self) -> Response:
+        """As GeoJSON."""
+        if self.clustering is not None:
+            found = await self.cells(self.clustering)
+            return whole(self.asked.request, msgspec.json.encode(_collection(found)), GEO_JSON)
+        clip = box_shape(self.box) if self.clip else None
+        shaping = shaping_of(self.asked.request, self.parameters, clip)
+        if not self.tweaks:
+            return await self.asked.features(self._read(self.box, limited=True), shaping)
+        return self.asked.stream(await self.features(), shaping)
+
+    async def features(self) -> Features:
+        """The features, tweaked."""
+        if not self.tweaks:
+            return await self.asked.send(self._read(self.box, limited=True))
+        steps = await tweaks_of(self.tweaks, self.box, self._count)
+        found = await self.asked.send(self._read(self.box, limited=False))
+        for option in self.tweaks:
+            if isinstance(option, Simplification) and option.algorithm.joins:
+                found = await joined(found, option)
+        return tweaked(found, steps, self.parameters.limit)
+
+    async def cells(self, options: Hexbin | Quadbin) -> list[dict[str, Any]]:
+        """Cells in which something is."""
+        await self._check_capability(options)
+        gathered = gathering(options)
+        wide = clustered_box(self.box, self.level, options)
+        await gathered.read(await self.asked.send(self._read(wide, limited=False)))
+        total = await self._total() if isinstance(options, Quadbin) else None
+        return await asyncio.to_thread(
+            partial(
+                cells,
+                gathered,
+                self.box,
+                self.level,
+                options,
+                clip=self.clip,
+                total_count=total,
+            )
+        )
+
+    async def _check_capability(self, options: Hexbin | Quadbin) -> None:
+        """XYZ has a right for it, except where everybody may read."""
+        space = await self.asked.realm.registry.get(Space, self.asked.space_id)
+        if not space.shared:
+            name = resources.capability(options.capability)
+            self.asked.context.actor.rights.check(Right.USE_CAPABILITIES, name)
+
+    async def _total(self) -> int:
+        """How many features the space has, wherever they are; estimated where that is known."""
+        ref, context = self.parameters.ref, self.parameters.context
+        if await self.asked.is_plain():
+            # Who has a right to some features only may still count these.
+            with suppress(Forbidden):
+                content = await self.asked.send(GetStatistics(ref=ref, fast=True))
+                return content.statistics.count.value
+        return (await self.asked.send(CountFeatures(ref=ref, context=context))).count
+
+    def _read(self, box: Bbox, *, limited: bool) -> ReadFeatures:
+        limit = self.parameters.limit if limited else None
+        return ReadFeatures(
+            query=query_of(self.asked.request, spatial=features_in(box), limit=limit),
+            ref=self.parameters.ref,
+            context=self.parameters.context,
+        )
+
+    async def _count(self) -> int:
+        read = self._read(self.box, limited=False)
+        count = CountFeatures(query=read.query, ref=read.ref, context=read.context)
+        return (await self.asked.send(count)).count
+
+
+def _collection(features: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "FeatureCollection", "features": features}

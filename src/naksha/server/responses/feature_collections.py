@@ -1,0 +1,108 @@
+"""What all endpoints have in common that answer a FeatureCollection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import shapely
+from fastapi import Depends, Request, Response
+
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.handlers.read_only import ReadOnlyHandler
+from naksha.hub.handlers.stored.storage import StorageHandler
+from naksha.hub.hub import RealmHub
+from naksha.hub.pipeline import requests
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import GetVersion, ReadFeatures
+from naksha.hub.pipeline.responses import Features
+from naksha.hub.query_language.selection import selection_of
+from naksha.hub.render.projection import Shaping
+from naksha.model.errors import NotImplementedHere
+from naksha.server.requests.parameters import ShapeParameters, raw_query
+from naksha.server.requests.state import Ctx, RealmDep
+from naksha.server.responses.encoding import etag_of, feature_collection, is_known
+
+R = TypeVar("R")
+_PLAIN = (Authorization, ReadOnlyHandler, StorageHandler)
+"""Handlers that change nothing on its way."""
+
+
+def shaping_of(
+    request: Request, parameters: ShapeParameters, clip: shapely.Geometry | None = None
+) -> Shaping:
+    """What is given of each feature."""
+    return Shaping(
+        selection=selection_of(raw_query(request)), force_2d=parameters.force_2d, clip=clip
+    )
+
+
+class Asked:
+    """A request to a space of a realm."""
+
+    def __init__(self, request: Request, space_id: str, realm: RealmHub, context: Context) -> None:
+        self.request = request
+        self.space_id = space_id
+        self.realm = realm
+        self.context = context
+
+    async def send(self, question: requests.Request[R]) -> R:
+        """The answer of the space."""
+        return await self.realm.send(self.space_id, question, self.context)
+
+    async def features(
+        self,
+        read: ReadFeatures,
+        shaping: Shaping,
+        handle: Callable[[str], str] | None = None,
+    ) -> Response:
+        """The features, streamed; 304 to who has them already, at a version that stays."""
+        etag = await self.etag(read.ref)
+        if etag is not None and is_known(self.request, etag):
+            return Response(status_code=304, headers={"ETag": etag})
+        found = await self.send(read)
+        return feature_collection(found, shaping, etag=etag, handle=handle)
+
+    def stream(self, found: Features, shaping: Shaping) -> Response:
+        """Features that are on their way already."""
+        return feature_collection(found, shaping)
+
+    async def pinned(self, ref: str) -> str:
+        """A reference that means the same all the time, if the space has versions of its own, or
+        its parts have them in common."""
+        try:
+            version = await self.send(GetVersion(ref=ref, published=True))
+        except NotImplementedHere:
+            return ref
+        return ref if version is None else version.ref
+
+    async def is_plain(self) -> bool:
+        """Whether the space is what its storage has, and nothing else."""
+        pipeline = await (await self.realm.pipelines()).get(self.space_id)
+        return all(isinstance(stage.handler, _PLAIN) for stage in pipeline.stages)
+
+    async def etag(self, ref: str) -> str | None:
+        """A tag of whatever is answered to this request about a version, if that never changes as
+        long as the configuration does not."""
+        if not ref or ref == "HEAD":
+            return None
+        if not await self.is_plain():
+            return None
+        version = await self.send(GetVersion(ref=ref))
+        if version is None:
+            return None
+        return etag_of(
+            repr((await self.realm.pipelines()).configuration).encode(),
+            repr(self.context.actor.rights).encode(),
+            f"{version.line}/{version.seq_number}".encode(),
+            self.request.url.path.encode(),
+            raw_query(self.request),
+        )
+
+
+async def asked_of(request: Request, space_id: str, realm: RealmDep, context: Ctx) -> Asked:
+    """The request, with all that it takes to answer it."""
+    return Asked(request, space_id, realm, context)
+
+
+AskedDep = Annotated[Asked, Depends(asked_of)]

@@ -1,0 +1,206 @@
+"""Tags, branches, changesets and differences as clients know them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from tempfile import SpooledTemporaryFile
+from typing import Any, Final
+
+import msgspec
+
+from naksha.hub.pipeline.responses import Features
+from naksha.hub.pipeline.version_responses import (
+    BranchState,
+    ChangedFeatures,
+    Changesets,
+    Differences,
+    Rewritten,
+)
+from naksha.versioning import Action, Change, Step, Tag, Undecided
+from naksha.versioning.version_refs import MAIN_BRANCH
+
+_encode = msgspec.json.encode
+SPOOL_BYTES: Final = 1024 * 1024
+"""What does not fit into so many bytes waits in a file."""
+
+
+def tag_json(tag: Tag, space_id: str) -> dict[str, Any]:
+    """A version tag."""
+    version = tag.version.seq_number
+    return {
+        "id": tag.name,
+        "spaceId": space_id,
+        "branchId": tag.branch,
+        "version": version,
+        "versionRef": str(version) if tag.branch == MAIN_BRANCH else f"{tag.branch}:{version}",
+        "system": tag.system,
+        "description": tag.description or "",
+        "author": tag.author or tag.app_id,
+        "createdAt": tag.created_ms,
+    }
+
+
+def branch_json(state: BranchState, space_id: str) -> dict[str, Any]:
+    """A branch."""
+    branch = state.branch
+    more = {} if state.solving is None else {"conflictSolvingBranch": state.solving}
+    return {
+        "id": branch.name,
+        "spaceId": space_id,
+        "baseRef": state.base_ref,
+        "description": branch.description or "",
+        "state": branch.state,
+        "merges": state.merges,
+        "conflicts": list(branch.conflicts),
+        **more,
+        "author": branch.author or branch.app_id,
+        "createdAt": branch.created_ms,
+    }
+
+
+def rewritten_json(done: Rewritten) -> dict[str, Any]:
+    """What a rollback, revert, merge or rebase did; empty lists are left out."""
+    lists = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
+    body: dict[str, Any] = {"type": "VersionOperationResponse", "version": done.version}
+    body |= {name: ids for name, ids in lists.items() if ids}
+    if done.conflicts:
+        body["conflicts"] = [undecided_json(one) for one in done.conflicts]
+    return body
+
+
+def undecided_json(one: Undecided) -> dict[str, Any]:
+    """A feature that somebody has to decide about."""
+    return {
+        "id": one.id,
+        "base": one.base,
+        "ours": one.ours,
+        "theirs": one.theirs,
+        "paths": list(one.paths),
+    }
+
+
+def step_json(step: Step) -> bytes:
+    """A state of a feature, and what it changed."""
+    author, app_id = step.who
+    about = {
+        "id": step.id,
+        "action": step.action,
+        "author": author,
+        "appId": app_id,
+        "at": step.when_ms,
+        "patch": step.patch(),
+    }
+    return _encode(about)[:-1] + b',"feature":' + step.state.raw + b"}"
+
+
+def change_json(change: Change) -> bytes:
+    """A feature that differs: both sides as they are stored."""
+    about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
+    sides = [(b"old", change.old), (b"new", change.new)]
+    return (
+        _encode(about)[:-1]
+        + b"".join(b',"%b":%b' % (name, side.raw) for name, side in sides if side is not None)
+        + b"}"
+    )
+
+
+async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
+    """A ChangesetCollection, streamed."""
+    head: dict[str, Any] = {
+        "type": "ChangesetCollection",
+        "startVersion": page.start_version,
+        "endVersion": page.end_version,
+    }
+    if page.after is not None:
+        head["nextPageToken"] = page.after
+    yield _encode(head)[:-1] + b',"versions":{'
+    separator = b""
+    for changed in page.changesets:
+        yield separator + b'\n"%d":' % changed.changeset.version.seq_number
+        separator = b","
+        async for part in changeset_bytes(changed):
+            yield part
+    yield b"}}"
+
+
+async def changeset_bytes(
+    changed: ChangedFeatures, next_page_token: str | None = None
+) -> AsyncIterator[bytes]:
+    """A Changeset, streamed."""
+    found = changed.changeset
+    head: dict[str, Any] = {
+        "type": "Changeset",
+        "version": found.version.seq_number,
+        "txn": str(found.version.txn),
+        "author": found.author or found.app_id,
+        "appId": found.app_id,
+        "createdAt": found.started_ms,
+        "publishedAt": found.version.published_ms,
+    }
+    if found.message is not None:
+        head["message"] = found.message
+    if next_page_token is not None:
+        head["nextPageToken"] = next_page_token
+    yield _encode(head)[:-1]
+    for name in ("inserted", "updated", "deleted"):
+        yield b',"%b":' % name.encode()
+        async for part in collection_bytes(getattr(changed, name)):
+            yield part
+    yield b"}"
+
+
+async def collection_bytes(features: Features) -> AsyncIterator[bytes]:
+    """A FeatureCollection inside of something else."""
+    yield b'{"type":"FeatureCollection","features":['
+    separator = b""
+    async for states in features:
+        yield separator + b",".join([state.raw for state in states])
+        separator = b","
+    yield b"]}"
+
+
+async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
+    """What differs between two versions, streamed."""
+    head = {
+        "type": "Diff",
+        "startVersion": found.start_version,
+        "endVersion": found.end_version,
+    }
+    yield _encode(head)[:-1] + b',"changes":['
+    separator = b"\n"
+    async for change in found.changes:
+        yield separator + change_json(change)
+        separator = b",\n"
+    yield b"]}"
+
+
+_LETTERS: Final = {Action.CREATED: "I", Action.UPDATED: "U", Action.DELETED: "D"}
+
+
+async def squashed_bytes(
+    found: Differences, kind: str, operations: Collection[str] = ()
+) -> AsyncIterator[bytes]:
+    """The same as one changeset: every feature once, as it was in the end; of all operations,
+    unless some are given."""
+    head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
+    with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
+        later = {Action.UPDATED: updated, Action.DELETED: deleted}
+        yield _encode(head)[:-1] + b',"inserted":{"type":"FeatureCollection","features":['
+        separator = b""
+        async for change in found.changes:
+            if operations and _LETTERS[change.action] not in operations:
+                continue
+            state = change.new or change.old
+            assert state is not None
+            if change.action is Action.CREATED:
+                yield separator + state.raw
+                separator = b","
+            else:
+                spool = later[change.action]
+                spool.write((b"," if spool.tell() else b"") + state.raw)
+        for name, spool in ((b"updated", updated), (b"deleted", deleted)):
+            yield b']},"%b":{"type":"FeatureCollection","features":[' % name
+            spool.seek(0)
+            while part := spool.read(SPOOL_BYTES):
+                yield part
+    yield b"]}}"

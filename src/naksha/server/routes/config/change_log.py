@@ -1,0 +1,59 @@
+"""The change log of the configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.config.change_log import ConfigLog
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
+from naksha.server.responses.encoding import json_answer
+from naksha.server.routes.config._crud import AskedDep
+
+router = APIRouter(tags=["configuration"])
+
+
+@router.get(
+    "/hub/configuration/changes",
+    response_class=Response,
+    responses={
+        **answers(ConfigurationChangesDocument, "Commits."),
+        410: {"description": "The log does not go back so far any more."},
+    },
+)
+async def read_changes(
+    asked: AskedDep,
+    after: Annotated[
+        str | None,
+        Query(
+            max_length=limits.FEED_POSITION_LENGTH_MAX,
+            description="The `next` of the page before, or the `cursor` of a commit.",
+        ),
+    ] = None,
+    since: Annotated[
+        int | None,
+        Query(ge=0, le=limits.INT8_MAX // 1000, description="Epoch ms: commits from then on."),
+    ] = None,
+    newest_first: Annotated[
+        bool, Query(alias="newestFirst", description="Downwards, from the end or from `after`.")
+    ] = False,
+    limit: Annotated[int, Query(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
+) -> Response:
+    """Who changed spaces, connectors, storages, roles and subscriptions, and when: oldest first.
+    Objects that the actor may not see are left out."""
+    log = ConfigLog(asked.realm.opened, asked.actor)
+    if since is not None:
+        if after is not None or newest_first:
+            raise InvalidArgument(
+                'The parameter "since" cannot be combined with "after" and "newestFirst"',
+                field="since",
+            )
+        page = await log.since(since, limit)
+    elif newest_first:
+        page = await log.newest_first(after, limit)
+    else:
+        page = await log.oldest_first(after, limit)
+    return json_answer(asked.request, page)

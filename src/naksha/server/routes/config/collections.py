@@ -1,0 +1,121 @@
+"""Collections of a storage: settings, scheduled deletion, drop and restore."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.auth.rights import Right
+from naksha.hub.storages.access import storage_for
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import InvalidArgument
+from naksha.model.feature_problems import invalid_struct
+from naksha.model.limits import INT8_MAX
+from naksha.server.openapi.config_schemas import (
+    CollectionDocument,
+    CollectionSettings,
+    answers,
+    body_of,
+    changes,
+)
+from naksha.server.responses.encoding import JSON, json_answer
+from naksha.server.routes.config._crud import Asked, AskedDep
+
+router = APIRouter(tags=["storages"])
+COLLECTIONS: Final = "/hub/storages/{storage_id}/collections"
+COLLECTION: Final = "/hub/storages/{storage_id}/collections/{collection_id}"
+_SETTINGS: Final = {field.encode_name for field in msgspec.structs.fields(CollectionChange)}
+Dropped = Annotated[bool, Query(description="Also the dropped ones.")]
+
+
+@router.get(
+    COLLECTIONS,
+    response_class=Response,
+    responses=answers(list[CollectionDocument], "The collections."),
+)
+async def list_collections(storage_id: str, asked: AskedDep, dropped: Dropped = False) -> Response:
+    """The collections of a storage, for an actor who may use it."""
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
+    found = await storage.collections(dropped=dropped)
+    return json_answer(asked.request, found)
+
+
+@router.get(
+    COLLECTION, response_class=Response, responses=answers(CollectionDocument, "The collection.")
+)
+async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
+    """A collection, also a dropped one."""
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
+    return json_answer(asked.request, await storage.collection(collection_id, dropped=True))
+
+
+@router.patch(
+    COLLECTION,
+    response_class=Response,
+    responses=changes(CollectionDocument, "The collection."),
+    openapi_extra=body_of(CollectionSettings, "The settings to change."),
+)
+async def patch_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
+    """Change settings. `deleteAt` schedules the deletion, and 0 cancels it: the collection is
+    usable until then."""
+    change = _change_of(await asked.body())
+    return await _run(asked, storage_id, lambda s: s.change_collection(collection_id, change))
+
+
+@router.delete(
+    COLLECTION, response_class=Response, responses=changes(CollectionDocument, "The collection.")
+)
+async def drop_collection(
+    storage_id: str,
+    collection_id: str,
+    asked: AskedDep,
+    delete_at: Annotated[
+        int | None,
+        Query(
+            alias="deleteAt",
+            ge=0,
+            le=INT8_MAX,
+            description="Until when it can be restored, epoch milliseconds; default is now.",
+        ),
+    ] = None,
+) -> Response:
+    """Drop a collection: it is hidden at once, and can be restored until `deleteAt`."""
+
+    async def drop(session: Any) -> CollectionInfo:
+        await session.drop_collection(collection_id, delete_at)
+        info: CollectionInfo = await session.collection(collection_id, dropped=True)
+        return info
+
+    return await _run(asked, storage_id, drop)
+
+
+@router.post(
+    f"{COLLECTION}/restore",
+    response_class=Response,
+    responses=changes(CollectionDocument, "The collection."),
+)
+async def restore_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
+    """Restore a dropped collection with all its features and history."""
+    return await _run(asked, storage_id, lambda s: s.restore_collection(collection_id))
+
+
+async def _run(asked: Asked, storage_id: str, work: Any) -> Response:
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
+    info = await storage.run(work, asked.actor.app_id, asked.actor.author)
+    return Response(msgspec.json.encode(info), media_type=JSON)
+
+
+def _change_of(body: dict[str, Any]) -> CollectionChange:
+    unknown = sorted(body.keys() - _SETTINGS)
+    if unknown:
+        raise InvalidArgument(
+            f"{unknown[0]!r:.64} is not a setting that can be changed; settings are "
+            f"{', '.join(sorted(_SETTINGS))}",
+            field=unknown[0][:64],
+        )
+    try:
+        return msgspec.convert(body, CollectionChange)
+    except msgspec.ValidationError as error:
+        raise invalid_struct("collection", error) from None

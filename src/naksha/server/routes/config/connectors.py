@@ -1,0 +1,71 @@
+"""Connectors, which others call event handlers: the same objects under both names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.config.objects import Connector
+from naksha.hub.config.space_changes import change_connector
+from naksha.server.openapi.config_schemas import ConnectorDocument
+from naksha.server.requests.parameters import list_of
+from naksha.server.routes.config._crud import AskedDep, Routes, Tags
+
+router = APIRouter(tags=["connectors"])
+CONNECTORS: Final = "/hub/connectors"
+CONNECTOR: Final = "/hub/connectors/{connector_id}"
+HANDLERS: Final = "/hub/handlers"
+HANDLER: Final = "/hub/handlers/{connector_id}"
+_connectors: Final = Routes(Connector, ConnectorDocument, change_connector)
+
+
+@router.get(CONNECTORS, **_connectors.lists)
+@router.get(HANDLERS, **_connectors.lists)
+async def list_connectors(
+    asked: AskedDep,
+    id: Annotated[
+        list[str] | None, Query(description="Only these; repeated, or separated by commas.")
+    ] = None,
+) -> Response:
+    """The connectors of the realm."""
+    ids = None if id is None else list_of(asked.request, "id")
+    return await _connectors.listed(asked, ids)
+
+
+@router.post(CONNECTORS, **_connectors.makes(status=201))
+async def post_connector(asked: AskedDep) -> Response:
+    """Make a connector; it is tried out first."""
+    return await _connectors.made(asked, 201)
+
+
+@router.post(HANDLERS, **_connectors.makes())
+async def post_handler(asked: AskedDep) -> Response:
+    """Make a connector; it is tried out first."""
+    return await _connectors.made(asked)
+
+
+@router.get(CONNECTOR, **_connectors.shows)
+@router.get(HANDLER, **_connectors.shows)
+async def get_connector(connector_id: str, asked: AskedDep) -> Response:
+    """A connector."""
+    return await _connectors.shown(connector_id, asked)
+
+
+@router.patch(CONNECTOR, **_connectors.patches)
+async def patch_connector(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Change a connector by a merge patch; it is tried out first, with every space that has it."""
+    return await _connectors.patched(connector_id, asked, tags)
+
+
+@router.put(HANDLER, **_connectors.replaces)
+async def put_handler(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Replace a connector that is there; the new one is tried out first."""
+    return await _connectors.replaced(connector_id, asked, tags)
+
+
+@router.delete(CONNECTOR, **_connectors.removes)
+@router.delete(HANDLER, **_connectors.removes)
+async def delete_connector(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Remove a connector that no space has."""
+    return await _connectors.removed(connector_id, asked, tags)

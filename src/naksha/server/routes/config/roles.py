@@ -1,0 +1,52 @@
+"""Roles: rights matrices with a name, which tokens of the realm may use instead of their own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Response
+
+from naksha.hub.config.objects import Role
+from naksha.server.openapi.config_schemas import RoleDocument
+from naksha.server.routes.config._crud import AskedDep, Routes, Tags
+
+router = APIRouter(tags=["roles"])
+ROLES: Final = "/hub/roles"
+ROLE: Final = "/hub/roles/{role_id}"
+_roles: Final = Routes(Role, RoleDocument)
+
+
+@router.get(ROLES, **_roles.lists)
+async def list_roles(asked: AskedDep) -> Response:
+    """The roles of the realm."""
+    return await _roles.listed(asked)
+
+
+@router.post(ROLES, **_roles.makes())
+async def post_role(asked: AskedDep) -> Response:
+    """Make a role."""
+    return await _roles.made(asked)
+
+
+@router.get(ROLE, **_roles.shows)
+async def get_role(role_id: str, asked: AskedDep) -> Response:
+    """A role."""
+    return await _roles.shown(role_id, asked)
+
+
+@router.put(ROLE, **_roles.replaces)
+async def put_role(role_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Replace a role that is there; whoever has it has the new rights with his next request."""
+    return await _roles.replaced(role_id, asked, tags)
+
+
+@router.patch(ROLE, **_roles.patches)
+async def patch_role(role_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Change a role by a merge patch."""
+    return await _roles.patched(role_id, asked, tags)
+
+
+@router.delete(ROLE, **_roles.removes)
+async def delete_role(role_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Remove a role; tokens that name it have nothing from it any more."""
+    return await _roles.removed(role_id, asked, tags)

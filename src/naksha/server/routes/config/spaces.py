@@ -1,0 +1,170 @@
+"""Spaces: listed, made, changed and removed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from naksha.hub.auth.resources import features
+from naksha.hub.auth.rights import Right, forbidden
+from naksha.hub.auth.row_scope import scope_in
+from naksha.hub.config.change_rights import check_lists
+from naksha.hub.config.objects import Space
+from naksha.hub.config.provenance import add_provenance
+from naksha.hub.config.registry import new_space_id
+from naksha.hub.config.space_changes import change_space, create_space, remove_space
+from naksha.hub.config.space_lists import SpaceFilter, Wanted, listed
+from naksha.hub.handlers.authorization import check_active
+from naksha.hub.query_language.content_time import content_time_tests
+from naksha.hub.render.space_contents import content_updated_at
+from naksha.model.errors import NakshaError
+from naksha.server.openapi.config_schemas import ProvenanceDocument, SpaceDocument, body_of, changes
+from naksha.server.requests.parameter_checks import OPERATORS
+from naksha.server.requests.parameters import DryRunSwitch, Parameters, raw_query
+from naksha.server.responses.encoding import JSON, json_answer
+from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed, shown
+
+router = APIRouter(tags=["spaces"])
+SPACES: Final = "/hub/spaces"
+SPACE: Final = "/hub/spaces/{space_id}"
+KeepCollection = Annotated[
+    bool,
+    Query(
+        alias="keepCollection",
+        description="Leave the collection, where no other space is stored in it, as it is.",
+    ),
+]
+DryRun = Annotated[
+    DryRunSwitch,
+    Query(alias="dryRun", description="Check the request and answer it, but change nothing."),
+]
+_spaces: Final = Routes(Space, SpaceDocument, change_space)
+_dry_spaces: Final = Routes(Space, SpaceDocument, partial(change_space, dry_run=True))
+
+
+class ListParameters(Parameters):
+    """Which spaces, and what is said of them."""
+
+    owner: str = Field("me", description="`me`, `others`, `*` for everybody, or the owner's id.")
+    tag: list[str] = Field(
+        [],
+        description="Only those that have one of these as a tag or as a version tag; commas "
+        "separate.",
+    )
+    region: str | None = Field(None, description="Only those of this region.")
+    content_updated_at: str | None = Field(
+        None,
+        alias="contentUpdatedAt",
+        description="Only those whose content was changed then; also with other operators, "
+        "such as `contentUpdatedAt>1700000000000` or `contentUpdatedAt=lte=…`.",
+        json_schema_extra={OPERATORS: True},
+    )
+    include_rights: bool = Field(
+        False, alias="includeRights", description="Say what the actor may do with each."
+    )
+    include_connectors: bool = Field(
+        False, alias="includeConnectors", description="Show the connectors of each."
+    )
+    include_counts: bool = Field(
+        False,
+        alias="includeCounts",
+        description="Say how many features are in each, how large they are, and when they were "
+        "last changed.",
+    )
+
+
+@router.get(SPACES, **_spaces.lists)
+async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Query()]) -> Response:
+    """The spaces of the realm."""
+    wanted = SpaceFilter(
+        owner=parameters.owner,
+        tags=frozenset(part for one in parameters.tag for part in one.split(",") if part),
+        region=parameters.region,
+        content_tests=tuple(content_time_tests(raw_query(asked.request))),
+    )
+    beside = Wanted(
+        parameters.include_rights, parameters.include_connectors, parameters.include_counts
+    )
+    found = await listed(asked.realm, wanted, beside, asked.actor)
+    if not found:  # shared spaces are visible without the right
+        check_lists(Space, asked.actor)
+    return json_answer(asked.request, found)
+
+
+@router.post(SPACES, **_spaces.makes("The space; without an id it gets one."))
+async def post_space(asked: AskedDep, dry_run: DryRun = False) -> Response:
+    """Make a space, and its collection."""
+    body = await asked.body()
+    if body.get("id") is None:
+        body["id"] = new_space_id()
+    space = Space.from_json(body)
+    made = await create_space(asked.realm, space, asked.actor, dry_run=dry_run)
+    return shown(asked.request, made)
+
+
+@router.get(SPACE, **_spaces.shows)
+async def get_space(space_id: str, asked: AskedDep) -> Response:
+    """A space."""
+    space = await _spaces.found(space_id, asked)
+    more: dict[str, Any] = {}
+    with suppress(NakshaError):  # the space is there though its storage is not
+        more["contentUpdatedAt"] = await content_updated_at(asked.realm, space)
+    return shown(asked.request, space, more=more)
+
+
+@router.patch(SPACE, **_spaces.patches)
+async def patch_space(
+    space_id: str, asked: AskedDep, tags: Tags, dry_run: DryRun = False
+) -> Response:
+    """Change a space by a merge patch: null takes away, lists are replaced."""
+    return await (_dry_spaces if dry_run else _spaces).patched(space_id, asked, tags)
+
+
+@router.put(SPACE, **_spaces.replaces)
+async def put_space(
+    space_id: str, asked: AskedDep, tags: Tags, dry_run: DryRun = False
+) -> Response:
+    """Replace a space that is there."""
+    return await (_dry_spaces if dry_run else _spaces).replaced(space_id, asked, tags)
+
+
+@router.delete(SPACE, **_spaces.removes)
+async def delete_space(
+    space_id: str,
+    asked: AskedDep,
+    tags: Tags,
+    keep_collection: KeepCollection = False,
+    dry_run: DryRun = False,
+) -> Response:
+    """Remove a space with its tags and branches. A collection that no other space is stored in is
+    deleted after a grace period; until then it can be restored by a space that names it."""
+    gone = await remove_space(
+        asked.realm,
+        space_id,
+        asked.actor,
+        if_match=tags,
+        keeps_collection=keep_collection,
+        dry_run=dry_run,
+    )
+    return removed(asked.request, gone)
+
+
+@router.post(
+    f"{SPACE}/provenance",
+    response_class=Response,
+    responses=changes(ProvenanceDocument, "The entry as it is kept."),
+    openapi_extra=body_of(ProvenanceDocument, "Where data came from."),
+)
+async def post_provenance(space_id: str, asked: AskedDep) -> Response:
+    """Note where data of a space came from. Whoever may create features may say so."""
+    pipeline = await (await asked.realm.pipelines()).get(space_id)
+    check_active(pipeline.space)
+    if not scope_in(pipeline, asked.actor.rights, Right.CREATE_FEATURES).is_everything:
+        raise forbidden(Right.CREATE_FEATURES, features(pipeline.space.resource()))
+    kept = await add_provenance(asked.realm, space_id, await asked.body(), asked.actor)
+    return Response(msgspec.json.encode(kept), media_type=JSON)

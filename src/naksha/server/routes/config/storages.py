@@ -1,0 +1,67 @@
+"""Storages of a realm; what opens them is never shown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.config.objects import StorageObject, check_object_id
+from naksha.hub.storages.changes import create_storage, replace_storage
+from naksha.model.errors import InvalidArgument
+from naksha.server.openapi.config_schemas import StorageDocument
+from naksha.server.routes.config._crud import AskedDep, Routes, Tags, shown
+
+router = APIRouter(tags=["storages"])
+STORAGES: Final = "/hub/storages"
+STORAGE: Final = "/hub/storages/{storage_id}"
+Check = Annotated[
+    bool, Query(description="Refuse a storage that cannot be opened now. Default is true.")
+]
+_storages: Final = Routes(StorageObject, StorageDocument)
+
+
+@router.get(STORAGES, **_storages.lists)
+async def list_storages(asked: AskedDep) -> Response:
+    """The storages of the realm."""
+    return await _storages.listed(asked)
+
+
+@router.post(STORAGES, **_storages.makes())
+async def post_storage(asked: AskedDep, check: Check = True) -> Response:
+    """Add a storage; it is opened first, and set up when it is new."""
+    storage = StorageObject.from_json(await asked.body())
+    made = await create_storage(asked.realm, storage, asked.actor, is_tried=check)
+    return shown(asked.request, made)
+
+
+@router.get(STORAGE, **_storages.shows)
+async def get_storage(storage_id: str, asked: AskedDep) -> Response:
+    """A storage."""
+    return await _storages.shown(storage_id, asked)
+
+
+@router.put(STORAGE, **_storages.replaces)
+async def put_storage(
+    storage_id: str, asked: AskedDep, tags: Tags, check: Check = True
+) -> Response:
+    """Replace a storage that is there. With its location as it was shown, the password and all
+    options stay that are not given anew; null takes one away."""
+    body = await asked.body()
+    if body.get("id", storage_id) != storage_id:
+        raise InvalidArgument("The id of a storage cannot be changed", field="id")
+    check_object_id(storage_id, "storage")
+    changed = await replace_storage(
+        asked.realm,
+        StorageObject.from_json({**body, "id": storage_id}),
+        asked.actor,
+        if_match=tags,
+        is_tried=check,
+    )
+    return shown(asked.request, changed)
+
+
+@router.delete(STORAGE, **_storages.removes)
+async def delete_storage(storage_id: str, asked: AskedDep, tags: Tags) -> Response:
+    """Forget a storage that no connector and no space uses; what is in it stays there."""
+    return await _storages.removed(storage_id, asked, tags)

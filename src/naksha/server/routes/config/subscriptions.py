@@ -1,0 +1,260 @@
+"""Subscriptions: who gets to know of changes, how far he is, and where he shall go on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+
+from naksha.hub.config.change_rights import check_lists, is_seen
+from naksha.hub.config.objects import Space, patched, replaced
+from naksha.hub.handlers.authorization import check_active
+from naksha.hub.subscriptions.changes import (
+    create_subscription,
+    move_subscription,
+    remove_subscription,
+    reset_subscription,
+    status_of,
+    statuses_of,
+)
+from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription
+from naksha.model.errors import InvalidArgument, NotFound, PreconditionFailed
+from naksha.server.openapi.config_schemas import ID_PATTERN, body_of, changes
+from naksha.server.openapi.subscription_schemas import SubscriptionDocument
+from naksha.server.requests.json_body import exact_object
+from naksha.server.requests.state import server_of
+from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
+from naksha.server.routes.config._crud import Asked, AskedDep, Routes, Tags, removed
+
+router = APIRouter(tags=["subscriptions"])
+SUBSCRIPTIONS: Final = "/hub/subscriptions"
+SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
+OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
+ONE_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions/{subscription_id}"
+_subscriptions: Final = Routes(Subscription, SubscriptionDocument)
+_MAKES: Final = _subscriptions.makes("The subscription, with its id.", 201)
+_NOW: Final = changes(SubscriptionDocument, "The subscription as it is now.")
+Id = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+class Reset(BaseModel):
+    """Where a subscription shall go on."""
+
+    since: str | int = Field(
+        description=f"Deliver what comes after this version; `{BEGINNING}`: everything; `{NOW}`: "
+        "only what comes from now on."
+    )
+
+
+class Move(BaseModel):
+    """Which instance shall deliver."""
+
+    instance: str = Field(description="Its name, as `/hub/instances` tells it.")
+
+
+async def _check_active(space_id: str, asked: Asked) -> None:
+    """Refuse what is about the changes of an inactive space."""
+    space = await asked.realm.registry.find(Space, space_id)
+    if space is not None:
+        check_active(space)
+
+
+async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Response:
+    """A subscription with its status; the first part of the tag is that of what can be changed."""
+    told = _told(thing, await status_of(asked.realm, thing))
+    suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
+    headers = {"ETag": f'"{thing.etag()}.{suffix}"'}
+    if asked.request.method == "GET" and is_known(asked.request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(msgspec.json.encode(told), status, headers, media_type=JSON)
+
+
+def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
+    """All that is told of a subscription, also what XYZ's clients look for."""
+    return {
+        **thing.to_json(),
+        "destination": thing.event_handler_ids[0],
+        "config": {"type": thing.granularity.value},
+        "filters": msgspec.to_builtins(thing.filter),
+        "status": status,
+    }
+
+
+async def _listed(asked: Asked, space_id: str | None = None) -> Response:
+    check_lists(Subscription, asked.actor)
+    found = [
+        one
+        for one in await asked.realm.registry.list(Subscription)
+        if is_seen(one, asked.actor) and space_id in (None, one.source.space_id)
+    ]
+    statuses = await statuses_of(asked.realm, found)
+    told = [_told(one, status) for one, status in zip(found, statuses, strict=True)]
+    return json_answer(asked.request, told)
+
+
+async def _found(id: str, asked: Asked, space_id: str) -> Subscription:
+    """One to a space."""
+    thing = await _subscriptions.found(id, asked)
+    if thing.source.space_id != space_id:
+        raise NotFound(f"The space {space_id!r} has no subscription {id!r}", field="subscription")
+    return thing
+
+
+async def _made(asked: Asked, body: dict[str, Any]) -> Response:
+    made = await create_subscription(asked.realm, Subscription.from_json(body), asked.actor)
+    return await _shown(asked, made, 201)
+
+
+async def _replaced(id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+    body = await asked.body()
+
+    def change(old: Subscription) -> Subscription:
+        source = msgspec.to_builtins(old.source)
+        return replaced(Subscription, old, {"source": source, **body})
+
+    registry = asked.realm.registry
+    return await _shown(
+        asked, await registry.change(Subscription, id, change, asked.actor, if_match=tags)
+    )
+
+
+async def _removed(id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+    gone = await remove_subscription(asked.realm, id, asked.actor, if_match=tags)
+    return removed(asked.request, gone)
+
+
+# ---- Of a realm ----------------------------------------------------------------------------------
+
+
+@router.get(SUBSCRIPTIONS, **_subscriptions.lists)
+async def list_subscriptions(asked: AskedDep) -> Response:
+    """The subscriptions of the realm."""
+    return await _listed(asked)
+
+
+@router.post(SUBSCRIPTIONS, **_MAKES)
+async def post_subscription(asked: AskedDep) -> Response:
+    """Subscribe to a space or a storage. Whatever is published after the answer is delivered."""
+    return await _made(asked, await asked.body())
+
+
+@router.get(SUBSCRIPTION, **_subscriptions.shows)
+async def get_subscription(subscription_id: Id, asked: AskedDep) -> Response:
+    """A subscription, and how far it is."""
+    return await _shown(asked, await _subscriptions.found(subscription_id, asked))
+
+
+@router.put(SUBSCRIPTION, **_subscriptions.replaces)
+async def put_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+    """Replace a subscription that is there. It goes on where it was; its source stays."""
+    return await _replaced(subscription_id, asked, tags)
+
+
+@router.patch(SUBSCRIPTION, **_subscriptions.patches)
+async def patch_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+    """Change a subscription by a merge patch: `{"active": false}` pauses it."""
+    patch = await asked.body()
+    changed = await asked.realm.registry.change(
+        Subscription,
+        subscription_id,
+        lambda old: patched(Subscription, old, patch),
+        asked.actor,
+        if_match=tags,
+    )
+    return await _shown(asked, changed)
+
+
+@router.delete(SUBSCRIPTION, **_subscriptions.removes)
+async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+    """Remove a subscription; a delivery that is under way may still arrive."""
+    return await _removed(subscription_id, asked, tags)
+
+
+@router.post(
+    f"{SUBSCRIPTION}/reset",
+    response_class=Response,
+    responses={**_NOW, 410: {"description": "What it should go on with is gone."}},
+    openapi_extra=body_of(Reset, "Where it shall go on."),
+)
+async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
+    """Go on after another version: to get everything since then again, or to leave something out.
+    An expired subscription goes on only after this."""
+    since = (await exact_object(asked.request, Reset)).get("since")
+    if isinstance(since, str) and since.isdecimal():
+        since = int(since)
+    if isinstance(since, bool) or not isinstance(since, int | str):
+        raise InvalidArgument(f"It is a version, {NOW} or {BEGINNING}", field="since")
+    thing = await reset_subscription(asked.realm, subscription_id, since, asked.actor)
+    return await _shown(asked, thing)
+
+
+@router.post(
+    f"{SUBSCRIPTION}/move",
+    response_class=Response,
+    responses=_NOW,
+    openapi_extra=body_of(Move, "Who shall deliver it."),
+)
+async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
+    """Let another instance of the hub deliver it."""
+    instance = (await exact_object(asked.request, Move)).get("instance")
+    if not isinstance(instance, str):
+        raise InvalidArgument("It is the name of an instance", field="instance")
+    living = await server_of(asked.request).hub.catalog.node.living()
+    names = {lease.holder for lease in living}
+    thing = await move_subscription(asked.realm, subscription_id, instance, asked.actor, names)
+    return await _shown(asked, thing)
+
+
+# ---- Of a space, as XYZ has them -----------------------------------------------------------------
+
+
+@router.get(OF_SPACE, **_subscriptions.lists)
+async def list_of_space(space_id: str, asked: AskedDep) -> Response:
+    """The subscriptions to a space."""
+    await _check_active(space_id, asked)
+    return await _listed(asked, space_id)
+
+
+@router.post(OF_SPACE, **_MAKES)
+async def post_to_space(space_id: str, asked: AskedDep) -> Response:
+    """Subscribe to a space."""
+    await _check_active(space_id, asked)
+    return await _made(asked, {**await asked.body(), "source": {"spaceId": space_id}})
+
+
+@router.get(ONE_OF_SPACE, **_subscriptions.shows)
+async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> Response:
+    """A subscription to a space."""
+    await _check_active(space_id, asked)
+    return await _shown(asked, await _found(subscription_id, asked, space_id))
+
+
+@router.put(
+    ONE_OF_SPACE,
+    response_class=Response,
+    responses={**_NOW, 201: _MAKES["responses"][201]},
+    openapi_extra=_subscriptions.replaces["openapi_extra"],
+)
+async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+    """Make a subscription to a space, or replace it."""
+    await _check_active(space_id, asked)
+    if await asked.realm.registry.find(Subscription, subscription_id) is None:
+        if tags is not None:
+            raise PreconditionFailed("The subscription does not exist", field="If-Match")
+        mine = {"id": subscription_id, "source": {"spaceId": space_id}}
+        return await _made(asked, {**await asked.body(), **mine})
+    await _found(subscription_id, asked, space_id)
+    return await _replaced(subscription_id, asked, tags)
+
+
+@router.delete(ONE_OF_SPACE, **_subscriptions.removes)
+async def delete_of_space(
+    space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags
+) -> Response:
+    """Remove a subscription to a space."""
+    await _check_active(space_id, asked)
+    await _found(subscription_id, asked, space_id)
+    return await _removed(subscription_id, asked, tags)

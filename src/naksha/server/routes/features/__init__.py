@@ -1,0 +1,4 @@
+"""Endpoints of the features of a space.
+
+Reading, searching, iterating, tiles, writing and copying belong here.
+"""

@@ -1,0 +1,220 @@
+"""The features of a query, copied into another space."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from naksha.hub.copying import Copy, CopyOrder, CopyReport
+from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.requests import IfExists, IfNotExists
+from naksha.hub.query_language.query_string import decoded, raw_pairs
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+from naksha.model.feature_problems import invalid_struct
+from naksha.server.errors import envelope_response, error_json
+from naksha.server.middleware.admission import Turns
+from naksha.server.openapi.config_schemas import errors
+from naksha.server.openapi.feature_schemas import takes
+from naksha.server.requests.json_body import json_object
+from naksha.server.requests.parameters import (
+    PROPERTY_QUERY,
+    EdgeParameters,
+    PlaceParameters,
+    query_of,
+    raw_query,
+)
+from naksha.server.requests.state import Ctx, RealmDep, prolonged, server_of
+from naksha.server.responses.encoding import FAILED, JSON
+
+router = APIRouter(tags=["features"])
+LINES: Final = "application/x-ndjson"
+_QUERY: Final = re.compile(
+    r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
+)
+_COUNT: Final = {"type": "integer"}
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
+_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_ORDER: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["targetSpaceId"],
+    "properties": {
+        "targetSpaceId": {"type": "string"},
+        "onFeatureExists": {"type": "string", "enum": [*IfExists], "default": "replace"},
+        "onFeatureNotExists": {"type": "string", "enum": [*IfNotExists], "default": "create"},
+        "prefixId": {"type": "string", "description": "Put before all ids."},
+        "addTags": _TEXTS,
+        "removeTags": _TEXTS,
+        "transactional": {
+            "type": "boolean",
+            "default": False,
+            "description": "All with one transaction, or nothing. Otherwise what is right is "
+            f"written, in transactions of up to {limits.COPY_PART_FEATURES} features.",
+        },
+        "message": {"type": "string", "description": "Kept with the transactions."},
+    },
+}
+_REPORT: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["sourceSpaceId", "targetSpaceId", "read", "parts", "isComplete"],
+    "properties": {
+        "type": {"type": "string", "const": "CopyResponse"},
+        "sourceSpaceId": {"type": "string"},
+        "targetSpaceId": {"type": "string"},
+        "sourceVersion": {"type": ["integer", "null"]},
+        **dict.fromkeys(("read", "inserted", "updated", "deleted", "retained"), _COUNT),
+        "failedCount": _COUNT,
+        **dict.fromkeys(("failed", "notices", "violations", "parts"), _OBJECTS),
+        "isComplete": {"type": "boolean"},
+    },
+}
+
+_PROGRESS: Final[dict[str, Any]] = {
+    "type": "string",
+    "description": "Lines of JSON: after each transaction a `CopyProgress` with the counts so far, "
+    "and at the end the report, or the error.",
+}
+
+
+class CopyParameters(PlaceParameters, EdgeParameters):
+    """Which features."""
+
+    tags: list[str] = Field([], description="As in a search.")
+    author: list[str] = Field([], description="As in a search.")
+    limit: int | None = Field(
+        None, ge=1, le=limits.PAGE_MAX, description="How many at most; without it, all."
+    )
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The body."""
+
+    target_space_id: str
+    on_feature_exists: IfExists = IfExists.REPLACE
+    on_feature_not_exists: IfNotExists = IfNotExists.CREATE
+    prefix_id: str = ""
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+    transactional: bool = False
+    message: str | None = None
+
+
+@router.post(
+    "/hub/spaces/{space_id}/copy",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "What was done. With `failedCount` above 0 some features were not "
+            f"copied; the header `{FAILED}` says how many.",
+            "content": {JSON: {"schema": _REPORT}, LINES: {"schema": _PROGRESS}},
+        },
+        **errors(409),
+        405: {"description": "The target is read-only."},
+        410: {"description": "The version was there; its history is gone."},
+        501: {"description": "No handler of one of the spaces answers this."},
+        502: {"description": "A remote handler failed."},
+    },
+    openapi_extra={**PROPERTY_QUERY, **takes((JSON, _ORDER), description="Where to, and how.")},
+)
+async def copy(
+    space_id: str,
+    request: Request,
+    realm: RealmDep,
+    context: Ctx,
+    parameters: Annotated[CopyParameters, Query()],
+) -> Response:
+    """Copy the features that a query finds in this space, at whatever version, into another space.
+    Ids, tags and geometries stay; history does not come along. If it ends early, the error says in
+    `copied` what was done until then. It may take as long as it takes; who accepts
+    `application/x-ndjson` sees how far it is."""
+    body = _order(await json_object(request))
+    order = CopyOrder(
+        target_space_id=body.target_space_id,
+        query=query_of(request, limit=parameters.limit, spatial=parameters.box()),
+        ref=parameters.ref,
+        context=parameters.context,
+        if_exists=body.on_feature_exists,
+        if_not_exists=body.on_feature_not_exists,
+        prefix_id=body.prefix_id,
+        add_tags=body.add_tags,
+        remove_tags=body.remove_tags,
+        transactional=body.transactional,
+        message=body.message,
+        said=_said(raw_query(request)),
+    )
+    copying = Copy(realm, space_id, order, context, partial(prolonged, request))
+    steps = _in_turn(server_of(request).copies, context, copying)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(aclosing(steps))
+        try:
+            report = await anext(steps)
+            if LINES in request.headers.get("Accept", ""):
+                stack.pop_all()  # whoever reads the lines closes it
+                return StreamingResponse(_lines(steps, copying, context), media_type=LINES)
+            async for _ in steps:
+                pass
+        except NakshaError as error:
+            if not copying.report.parts:
+                raise
+            return envelope_response(*_failed(error, copying, context))
+    headers = {FAILED: str(report.failed_count)} if report.failed_count else {}
+    return Response(_line(report), headers=headers, media_type=JSON)
+
+
+async def _in_turn(
+    turns: Turns, context: Context, copying: Copy
+) -> AsyncGenerator[CopyReport, None]:
+    line = (context.actor.realm, context.actor.app_id, context.actor.author)
+    await turns.enter(line)
+    try:
+        async with aclosing(copying.steps()) as steps:
+            async for report in steps:
+                yield report
+    finally:
+        turns.leave(line)
+
+
+async def _lines(
+    steps: AsyncGenerator[CopyReport, None], copying: Copy, context: Context
+) -> AsyncIterator[bytes]:
+    """What was done so far, after each transaction; then the report, or the error."""
+    async with aclosing(steps):
+        yield _line(copying.report)
+        try:
+            async for report in steps:
+                yield _line(report)
+        except NakshaError as error:
+            yield msgspec.json.encode(_failed(error, copying, context)[1]) + b"\n"
+
+
+def _line(report: CopyReport) -> bytes:
+    told: dict[str, Any] = {"type": "CopyProgress", **report.counts()}
+    if report.is_complete:
+        told = {"type": "CopyResponse", **msgspec.to_builtins(report)}
+    return msgspec.json.encode(told) + b"\n"
+
+
+def _failed(error: NakshaError, copying: Copy, context: Context) -> tuple[int, dict[str, Any]]:
+    status, envelope = error_json(error, context.stream_id)
+    return status, {**envelope, "copied": msgspec.to_builtins(copying.report)}
+
+
+def _said(raw: bytes) -> str:
+    """The query, readable, and nothing but the query: a token may come with it."""
+    pairs = (decoded(pair, "query") for pair in raw_pairs(raw))
+    return "&".join(pair for pair in pairs if _QUERY.match(pair))
+
+
+def _order(body: dict[str, Any]) -> _Order:
+    try:
+        return msgspec.convert(body, _Order)
+    except msgspec.ValidationError as error:
+        raise invalid_struct("order to copy", error) from None

@@ -1,0 +1,71 @@
+"""Deleted features of a space: listed, and purged for good."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from naksha.hub.pipeline.requests import PurgeFeatures, ReadFeatures
+from naksha.hub.query_language.tags import id_list
+from naksha.model.errors import InvalidArgument
+from naksha.model.query import States
+from naksha.server.openapi.feature_schemas import FEATURES, TEXTS, object_of, reads, write_errors
+from naksha.server.requests.parameters import (
+    PROPERTY_QUERY,
+    BranchParameters,
+    DeletedParameters,
+    once,
+    query_of,
+    raw_query,
+)
+from naksha.server.responses.encoding import GEO_JSON, JSON, feature_collection
+from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.server.responses.iterate_handles import cursor_of, handle_of
+
+router = APIRouter(tags=["features"])
+DELETED: Final = "/hub/spaces/{space_id}/deleted"
+_PURGED: Final = object_of("purged", "retained", purged=TEXTS, retained=TEXTS)
+_PURGES: Final = {
+    200: {"description": "The ids by outcome.", "content": {JSON: {"schema": _PURGED}}},
+    **write_errors(),
+}
+
+
+@router.get(
+    DELETED,
+    response_class=Response,
+    responses=reads("A page; with `handle` if there are more.", (GEO_JSON, FEATURES)),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def list_deleted(
+    asked: AskedDep, parameters: Annotated[DeletedParameters, Query()]
+) -> Response:
+    """Deleted features as they were last, in the order of their ids. They can be restored by a
+    rollback until they are purged."""
+    once(asked.request, "handle")
+    query = query_of(asked.request, limit=parameters.limit, states=States.DELETED)
+    query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))
+    read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context, paged=True)
+    found = await asked.send(read)
+    return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
+
+
+class PurgeParameters(BranchParameters):
+    """Which features are purged."""
+
+    id: list[str] = Field([], description="Ids; repeated, or separated by commas.")
+
+
+@router.delete(DELETED, response_class=Response, responses=_PURGES)
+async def purge_deleted(
+    asked: AskedDep, parameters: Annotated[PurgeParameters, Query()]
+) -> Response:
+    """Purge deleted features by their ids. Past versions show them until their history expires."""
+    ids = id_list(raw_query(asked.request))
+    if not ids:
+        raise InvalidArgument('The parameter "id" is required: the ids to purge', field="id")
+    purged = await asked.send(PurgeFeatures(ids=ids, ref=parameters.ref))
+    return Response(msgspec.json.encode(purged), media_type=JSON)

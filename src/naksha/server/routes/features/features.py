@@ -1,0 +1,497 @@
+"""Features of a space by their ids: read, written, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from naksha.hub.pipeline.requests import (
+    DeleteFeatures,
+    IfExists,
+    IfNotExists,
+    Modification,
+    ReadFeatures,
+    WriteFeatures,
+)
+from naksha.hub.pipeline.responses import Failure, Written
+from naksha.hub.query_language.tags import id_list, tag_list, tag_query
+from naksha.hub.render.projection import shaped
+from naksha.model import limits
+from naksha.model.errors import (
+    Conflict,
+    FeatureNotFound,
+    InvalidArgument,
+    NakshaError,
+    PreconditionFailed,
+)
+from naksha.model.feature_problems import readable_id
+from naksha.model.identity.names import check_feature_id
+from naksha.model.query import Query as Wanted
+from naksha.model.query import States
+from naksha.model.state import XYZ, State
+from naksha.server.openapi.feature_schemas import (
+    FEATURE,
+    FEATURES,
+    MODIFICATION_LIST,
+    MODIFICATIONS,
+    NOT_MATCHED,
+    WRITTEN,
+    deletes,
+    reads,
+    takes,
+    writes,
+)
+from naksha.server.requests.feature_body import feature_of, modifications_of
+from naksha.server.requests.json_body import json_body
+from naksha.server.requests.parameters import (
+    AuthorParameters,
+    DeleteParameters,
+    IdParameters,
+    ReplaceOneParameters,
+    ReplaceParameters,
+    TaggingParameters,
+    TargetParameters,
+    WriteParameters,
+    list_of,
+    raw_query,
+)
+from naksha.server.responses.encoding import (
+    GEO_JSON,
+    JSON,
+    deleted,
+    etag_of,
+    notices_header,
+    wants_json,
+    wants_no_body,
+    whole,
+    written,
+    written_feature,
+)
+from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.versioning.version_refs import Everything, parse_ref
+
+router = APIRouter(tags=["features"])
+MANY: Final = "/hub/spaces/{space_id}/features"
+ONE: Final = "/hub/spaces/{space_id}/features/{feature_id:path}"
+MISSING: Final = "The requested resource does not exist."
+"""In these very words: clients compare it."""
+EVERYTHING: Final = "*"
+
+_SENT: Final = takes(
+    (GEO_JSON, {"oneOf": [FEATURES, FEATURE]}),
+    (JSON, {"oneOf": [FEATURES, FEATURE, MODIFICATION_LIST]}),
+    (MODIFICATIONS, MODIFICATION_LIST),
+    description="Features, or a list of modifications with rules of their own.",
+)
+_SENT_ONE: Final = takes((GEO_JSON, FEATURE), (JSON, FEATURE), description="The feature.")
+
+
+async def checked_id(feature_id: str) -> str:
+    """The id in the path."""
+    return check_feature_id(feature_id, field="featureId")
+
+
+FeatureId = Annotated[str, Depends(checked_id)]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="The `ETag`, or the `uuid`, of the feature that was read; if the feature has "
+        "changed since, nothing is written and the response is 412. `*`: the feature must exist.",
+    ),
+]
+IfMatchMany = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="`*`: every feature must have the `uuid` of its current state, else 409.",
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="`*`: the feature must not exist, else 412. No other value is supported.",
+    ),
+]
+
+
+# ---- Reading -------------------------------------------------------------------------------------
+
+
+@router.get(MANY, response_class=Response, responses=reads("Those found.", (GEO_JSON, FEATURES)))
+async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Query()]) -> Response:
+    """Features by their ids. Those that are not there are left out."""
+    ids = id_list(raw_query(asked.request))
+    if not ids:
+        raise InvalidArgument("Which features? Give their ids, or use search", field="id")
+    query = Wanted(ids=ids, authors=list_of(asked.request, "author") or None)
+    read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
+    return await asked.features(read, shaping_of(asked.request, parameters))
+
+
+@router.get(
+    ONE,
+    response_class=Response,
+    responses=reads(
+        "The feature; with `version=*` all its versions.",
+        (GEO_JSON, {"oneOf": [FEATURE, FEATURES]}),
+    ),
+)
+async def get_feature(
+    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[AuthorParameters, Query()]
+) -> Response:
+    """A feature."""
+    shaping = shaping_of(asked.request, parameters)
+    ref = parse_ref(parameters.ref)
+    query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
+    if isinstance(ref, Everything):
+        return await asked.features(_all_versions(query, ref, parameters), shaping)
+    read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
+    found = await (await asked.send(read)).all()
+    if not found:
+        raise FeatureNotFound(MISSING, feature_id=feature_id)
+    return whole(asked.request, shaped(found, shaping)[0].raw, GEO_JSON)
+
+
+def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) -> ReadFeatures:
+    states = msgspec.structs.replace(query, states=States.ALL, limit=limits.PAGE_MAX)
+    return ReadFeatures(
+        query=states, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
+    )
+
+
+# ---- Writing -------------------------------------------------------------------------------------
+
+
+@router.post(
+    MANY,
+    response_class=Response,
+    responses=writes("What was done.", WRITTEN),
+    openapi_extra=_SENT,
+)
+async def post_features(
+    asked: AskedDep,
+    parameters: Annotated[WriteParameters, Query()],
+    if_match: IfMatchMany = None,
+) -> Response:
+    """Create features, and patch those that are there already, unless other rules are given."""
+    rules = Modification(
+        if_exists=parameters.e, if_not_exists=parameters.ne, on_conflict=parameters.cr
+    )
+    return await _write_many(asked, parameters, rules, if_match)
+
+
+@router.put(
+    MANY,
+    response_class=Response,
+    responses=writes("What was done.", WRITTEN),
+    openapi_extra=_SENT,
+)
+async def put_features(
+    asked: AskedDep,
+    parameters: Annotated[ReplaceParameters, Query()],
+    if_match: IfMatchMany = None,
+) -> Response:
+    """Create features, and replace those that are there already."""
+    rules = Modification(if_exists=IfExists.REPLACE)
+    return await _write_many(asked, parameters, rules, if_match)
+
+
+async def _write_many(
+    asked: Asked, parameters: ReplaceParameters, rules: Modification, if_match: str | None
+) -> Response:
+    if if_match not in (None, EVERYTHING):
+        raise InvalidArgument(
+            "If-Match of several features must be *; the uuid in each feature names its state",
+            field="If-Match",
+        )
+    modifications = modifications_of(await json_body(asked.request), rules)
+    if if_match is not None:
+        _check_locks(modifications)
+    empty = wants_no_body(asked.request)
+    result = await _write(
+        asked,
+        parameters,
+        modifications,
+        prefix_id=parameters.prefix_id,
+        transactional=parameters.transactional,
+        returning=not empty,
+        uuid_lock=parameters.conflict_detection or if_match is not None,
+    )
+    return written(result, empty=empty)
+
+
+def _check_locks(modifications: tuple[Modification, ...]) -> None:
+    """Refuse features that name no state: they would overwrite or delete any."""
+    for modification in modifications:
+        for feature in modification.features:
+            namespace = (feature.get("properties") or {}).get(XYZ) or {}
+            if not namespace.get("uuid"):
+                raise _not_locked(readable_id(feature.get("id")))
+        for id in modification.ids:
+            raise _not_locked(id)
+
+
+def _not_locked(id: str | None) -> Conflict:
+    return Conflict(
+        "If-Match requires the uuid of the current state of every feature, and one has none",
+        field="If-Match",
+        feature_id=id,
+    )
+
+
+@router.put(
+    ONE,
+    response_class=Response,
+    responses={**writes("The feature as it is now.", FEATURE), **NOT_MATCHED},
+    openapi_extra=_SENT_ONE,
+)
+async def put_feature(
+    asked: AskedDep,
+    feature_id: FeatureId,
+    parameters: Annotated[ReplaceOneParameters, Query()],
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Create or replace a feature. The id in the path counts, after `prefixId`."""
+    rules = Modification(if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE)
+    id = check_feature_id(parameters.prefix_id + feature_id, field="prefixId")
+    if if_none_match is None:
+        return await _write_one(asked, parameters, id, rules, if_match)
+    if if_none_match.strip() != EVERYTHING or if_match is not None:
+        raise InvalidArgument(
+            "If-None-Match must be *, without If-Match: the feature must not exist",
+            field="If-None-Match",
+        )
+    rules = msgspec.structs.replace(rules, if_exists=IfExists.ERROR)
+    try:
+        return await _write_one(asked, parameters, id, rules, None)
+    except Conflict as error:
+        raise PreconditionFailed(
+            "The feature exists; its current state is in `head`",
+            field="If-None-Match",
+            feature_id=id,
+            head=error.head,
+        ) from error
+
+
+@router.patch(
+    ONE,
+    response_class=Response,
+    responses={**writes("The feature as it is now.", FEATURE), **NOT_MATCHED},
+    openapi_extra=_SENT_ONE,
+)
+async def patch_feature(
+    asked: AskedDep,
+    feature_id: FeatureId,
+    parameters: Annotated[TaggingParameters, Query()],
+    if_match: IfMatch = None,
+) -> Response:
+    """Change a feature: objects are merged, null removes, arrays are replaced."""
+    rules = Modification(if_exists=IfExists.PATCH, if_not_exists=IfNotExists.RETAIN)
+    return await _write_one(asked, parameters, feature_id, rules, if_match)
+
+
+async def _write_one(
+    asked: Asked,
+    parameters: TaggingParameters,
+    id: str,
+    rules: Modification,
+    if_match: str | None,
+) -> Response:
+    feature = feature_of(await json_body(asked.request), id)
+    if if_match is not None:
+        head = await _matched(asked, parameters, id, if_match)
+        feature = feature if if_match == EVERYTHING else _locked(feature, head)
+    modification = msgspec.structs.replace(rules, features=(feature,))
+    locks = parameters.conflict_detection or if_match is not None
+    try:
+        result = await _write(asked, parameters, (modification,), uuid_lock=locks)
+    except Conflict as error:
+        raise error if if_match in (None, EVERYTHING) else _not_matched(error.head) from error
+    if not result.states:
+        raise FeatureNotFound(MISSING, feature_id=id)
+    if wants_no_body(asked.request):
+        return Response(status_code=204, headers=notices_header(result))
+    return written_feature(result)
+
+
+async def _matched(asked: Asked, place: TargetParameters, id: str, if_match: str) -> State:
+    """The current state of a feature, which must have one of the tags of `If-Match`."""
+    read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.ref, context=place.context)
+    found = await (await asked.send(read)).all()
+    tags = {tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")}
+    for state in found:
+        own = {EVERYTHING, state.uuid, etag_of(state.raw).removeprefix("W/").strip('"')}
+        if own & tags:
+            return state
+    raise _not_matched(found[0].feature if found else None)
+
+
+def _not_matched(head: dict[str, Any] | None) -> PreconditionFailed:
+    return PreconditionFailed(
+        "The feature does not exist"
+        if head is None
+        else "The feature has changed since it was read; its current state is in `head`",
+        field="If-Match",
+        head=head,
+    )
+
+
+def _locked(feature: dict[str, Any], head: State) -> dict[str, Any]:
+    """A feature that is written only over this state."""
+    properties = feature.get("properties")
+    if not isinstance(properties, dict | None):
+        return feature  # which is refused as it is
+    namespace = (properties or {}).get(XYZ)
+    lock = {"uuid": head.uuid, "version": head.xyz["version"]}
+    kept = namespace if isinstance(namespace, dict) else {}
+    return {**feature, "properties": {**(properties or {}), XYZ: {**kept, **lock}}}
+
+
+async def _write(
+    asked: Asked,
+    parameters: TaggingParameters,
+    modifications: tuple[Modification, ...],
+    **more: Any,
+) -> Written:
+    raw = raw_query(asked.request)
+    return await asked.send(
+        WriteFeatures(
+            modifications=modifications,
+            ref=parameters.ref,
+            context=parameters.context,
+            conflict_detection=parameters.conflict_detection,
+            add_tags=tuple(tag_list(raw, "addTags")),
+            remove_tags=tuple(tag_list(raw, "removeTags")),
+            **more,
+        )
+    )
+
+
+# ---- Deleting ------------------------------------------------------------------------------------
+
+
+@router.delete(
+    ONE, response_class=Response, status_code=204, responses={**deletes(), **NOT_MATCHED}
+)
+async def delete_feature(
+    asked: AskedDep,
+    feature_id: FeatureId,
+    parameters: Annotated[TargetParameters, Query()],
+    if_match: IfMatch = None,
+) -> Response:
+    """Delete a feature."""
+    if if_match is None:
+        result = await _delete(asked, parameters, (feature_id,))
+    else:
+        head = await _matched(asked, parameters, feature_id, if_match)
+        locked = {} if if_match == EVERYTHING else _locked({}, head)
+        try:
+            result = await _delete(asked, parameters, (), ({**locked, "id": feature_id},))
+        except Conflict as error:
+            raise _not_matched(error.head) from error
+    if feature_id not in result.deleted:
+        raise FeatureNotFound(MISSING, feature_id=feature_id)
+    return Response(status_code=204)
+
+
+@router.delete(
+    MANY,
+    response_class=Response,
+    responses=writes("What was done, for who accepts JSON.", WRITTEN),
+)
+async def delete_features(
+    asked: AskedDep, parameters: Annotated[DeleteParameters, Query()]
+) -> Response:
+    """Delete features by their ids or tags, or all of them. Ids and tags must both hold."""
+    raw = raw_query(asked.request)
+    ids, tags = id_list(raw), tag_query(raw)
+    if parameters.erase_content and (ids or tags is not None):
+        raise InvalidArgument(
+            'The parameter "eraseContent" deletes all features and cannot be combined with "id" '
+            'or "tags"',
+            field="eraseContent",
+        )
+    if not (parameters.erase_content or ids or tags is not None):
+        raise InvalidArgument(
+            "Which features? Give id=a,b or tags=a,b, or eraseContent=true for all", field="id"
+        )
+    empty = not wants_json(asked.request)
+    some_ids = None if EVERYTHING in (ids or ()) else ids
+    some_tags = None if (EVERYTHING,) in (tags or ()) else tags
+    if some_ids and some_tags is None:
+        return written(await _delete(asked, parameters, some_ids), empty=empty)
+    query = Wanted(ids=some_ids or None, tags=some_tags)
+    return await _delete_found(asked, parameters, query, empty=empty)
+
+
+async def _delete_found(
+    asked: Asked, parameters: TargetParameters, query: Wanted, *, empty: bool
+) -> Response:
+    """Delete what a query finds. Where handlers change what is read, it is as if the client had
+    asked for the ids and sent them back."""
+    place: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
+    if await asked.is_plain():
+        return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
+    found = await asked.send(ReadFeatures(query=query, **place))
+    ids = [state.id async for states in found for state in states]
+    return written(await _delete_in_parts(asked, parameters, ids), empty=empty)
+
+
+async def _delete_in_parts(
+    asked: Asked, parameters: TargetParameters, ids: Sequence[str]
+) -> Written:
+    """Delete features in one transaction; when they are too many for that in several. When one
+    of these fails, what the ones before it did is told all the same, and the rest is left."""
+    result = Written()
+    for start in range(0, len(ids), limits.WRITE_FEATURES_MAX):
+        some = tuple(ids[start : start + limits.WRITE_FEATURES_MAX])
+        try:
+            part = await _delete(asked, parameters, some)
+        except NakshaError as error:
+            if not result.deleted:
+                raise
+            position = None if error.position is None else start + error.position
+            failure = Failure(
+                id=error.feature_id,
+                position=position,
+                message=f"{error.message}; {len(result.deleted)} of {len(ids)} features were "
+                "deleted before that, in transactions of their own, and the rest was given up",
+                code=error.code,
+                field=error.field,
+            )
+            return msgspec.structs.replace(result, failed=(*result.failed, failure))
+        result = Written(
+            deleted=result.deleted + part.deleted,
+            failed=result.failed + part.failed,
+            version=part.version or result.version,
+        )
+    return result
+
+
+async def _delete(
+    asked: Asked,
+    parameters: TargetParameters,
+    ids: tuple[str, ...],
+    features: tuple[dict[str, Any], ...] = (),
+) -> Written:
+    """Delete features by their ids, or over the states that `features` name."""
+    modification = Modification(
+        ids=ids,
+        features=features,
+        if_exists=IfExists.DELETE,
+        if_not_exists=IfNotExists.RETAIN,
+    )
+    return await asked.send(
+        WriteFeatures(
+            modifications=(modification,),
+            ref=parameters.ref,
+            context=parameters.context,
+            returning=False,
+        )
+    )

@@ -1,0 +1,81 @@
+"""All features of a space, page by page, at one version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.pipeline.iterate_parts import only, parse_part
+from naksha.hub.pipeline.requests import ReadFeatures
+from naksha.hub.pipeline.responses import Features
+from naksha.hub.render.sorted_pages import (
+    decode_after,
+    found_below,
+    found_here,
+    parse_sort,
+    read_sorted,
+)
+from naksha.model.errors import InvalidArgument
+from naksha.server.openapi.feature_schemas import FEATURES, reads
+from naksha.server.requests.parameters import PROPERTY_QUERY, IterateParameters, once, query_of
+from naksha.server.responses.encoding import GEO_JSON, feature_collection
+from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.responses.iterate_handles import cursor_of, handle_of
+
+router = APIRouter(tags=["features"])
+
+
+@router.get(
+    "/hub/spaces/{space_id}/iterate",
+    response_class=Response,
+    responses=reads(
+        "A page; with `handle`, which is also called `nextPageToken`, if there are more.",
+        (GEO_JSON, FEATURES),
+    ),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Query()]) -> Response:
+    """All features, or those of a query, in the order of their ids. All pages show the version that
+    the first one showed."""
+    once(asked.request, "handle", "sort", "part")
+    cursor = cursor_of(parameters.handle)
+    part = None if parameters.part is None else parse_part(parameters.part)
+    read = ReadFeatures(
+        query=query_of(asked.request, limit=parameters.limit, part=part),
+        ref=parameters.ref,
+        context=parameters.context,
+        paged=True,
+    )
+    with _of_the_handle():
+        found = await _page(asked, read, parameters.sort, cursor)
+    return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
+
+
+async def _page(asked: Asked, read: ReadFeatures, sort: str | None, cursor: str | None) -> Features:
+    part = read.query.part
+    is_plain = (sort is not None or part is not None) and await asked.is_plain()
+    send = asked.send if part is None or is_plain else only(part, asked.send)
+    if sort is None:
+        query = msgspec.structs.replace(read.query, cursor=cursor)
+        return await send(msgspec.structs.replace(read, query=query))
+    keys = parse_sort(sort)
+    after = None if cursor is None else decode_after(cursor)
+    ref = await asked.pinned(read.ref) if after is None else after.ref
+    read = msgspec.structs.replace(read, ref=ref)
+    find = found_below(asked.send) if is_plain else found_here(send)
+    return await read_sorted(send, find, read, keys, after)
+
+
+@contextmanager
+def _of_the_handle() -> Iterator[None]:
+    """What a client sent as its handle has other names inside."""
+    try:
+        yield
+    except InvalidArgument as error:
+        if error.field not in ("after", "cursor"):
+            raise
+        raise InvalidArgument(error.message, field="handle") from error

@@ -1,0 +1,114 @@
+"""Features around a place: a point, a geometry, a hexagon or another feature."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import shapely
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.pipeline.requests import ReadFeatures
+from naksha.hub.query_language.tiles import hexagon
+from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.feature_shapes import sent_shape, shape_of
+from naksha.model.errors import FeatureNotFound, InvalidArgument
+from naksha.model.identity.names import check_feature_id
+from naksha.model.query import Intersects
+from naksha.model.query import Query as Wanted
+from naksha.server.openapi.feature_schemas import FEATURES, GEOMETRY, reads, takes
+from naksha.server.requests.json_body import json_object
+from naksha.server.requests.parameters import (
+    PROPERTY_QUERY,
+    AroundParameters,
+    SpatialParameters,
+    once,
+    query_of,
+)
+from naksha.server.responses.encoding import GEO_JSON, JSON
+from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+
+router = APIRouter(tags=["features"])
+PATH: Final = "/hub/spaces/{space_id}/spatial"
+_ONE: Final = ("lat", "lon", "refSpaceId", "refFeatureId", "h3Index", "radius")
+_WAYS: Final = "Give one place: lat and lon, or refSpaceId and refFeatureId, or h3Index"
+
+
+@router.get(
+    PATH,
+    response_class=Response,
+    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES)),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query()]) -> Response:
+    """Features that meet a point, a feature or a hexagon, or are within a radius of it."""
+    once(asked.request, *_ONE)
+    return await _found(asked, parameters, await _place(asked, parameters))
+
+
+@router.post(
+    PATH,
+    response_class=Response,
+    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES)),
+    openapi_extra=takes(
+        (GEO_JSON, GEOMETRY), (JSON, GEOMETRY), description="A geometry, not a feature."
+    )
+    | PROPERTY_QUERY,
+)
+async def around_geometry(
+    asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
+) -> Response:
+    """Features that meet a geometry, or are within a radius of it."""
+    once(asked.request, "radius")
+    return await _found(asked, parameters, sent_shape(await json_object(asked.request)))
+
+
+async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geometry) -> Response:
+    clip = grown_shape(place, parameters.radius) if parameters.clips else None
+    spatial = around_shape(place, parameters.radius)
+    read = ReadFeatures(
+        query=query_of(asked.request, spatial=spatial, limit=parameters.limit),
+        ref=parameters.ref,
+        context=parameters.context,
+    )
+    return await asked.features(read, shaping_of(asked.request, parameters, clip))
+
+
+def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
+    """What meets a shape, or is near it."""
+    return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
+
+
+async def _place(asked: Asked, given: SpatialParameters) -> shapely.Geometry:
+    point = (given.lat, given.lon)
+    reference = (given.ref_space_id, given.ref_feature_id)
+    ways = [point != (None, None), reference != (None, None), given.h3_index is not None]
+    if sum(ways) != 1:
+        raise InvalidArgument(_WAYS, field="lat")
+    if given.h3_index is not None:
+        return hexagon(given.h3_index)
+    if given.lat is not None and given.lon is not None:
+        return shapely.Point(given.lon, given.lat)
+    if given.ref_space_id is not None and given.ref_feature_id is not None:
+        return await _reference(asked, given.ref_space_id, given.ref_feature_id)
+    pairs: dict[str, object] = {"lat": given.lat, "lon": given.lon}
+    if point == (None, None):
+        pairs = {"refSpaceId": given.ref_space_id, "refFeatureId": given.ref_feature_id}
+    missing = next(name for name, value in pairs.items() if value is None)
+    raise InvalidArgument(f"It is missing. {_WAYS}", field=missing)
+
+
+async def _reference(asked: Asked, space_id: str, feature_id: str) -> shapely.Geometry:
+    """The geometry of a feature, as far as whoever asks may read it."""
+    query = Wanted(ids=(check_feature_id(feature_id, field="refFeatureId"),))
+    found = await asked.realm.send(space_id, ReadFeatures(query=query), asked.context)
+    states = await found.all()
+    if not states:
+        raise FeatureNotFound(
+            f"There is no such feature in {space_id!r}",
+            field="refFeatureId",
+            feature_id=feature_id,
+        )
+    shape = shape_of(states[0])
+    if shape is None:
+        raise InvalidArgument("This feature is nowhere: it has no geometry", field="refFeatureId")
+    return shape

@@ -1,0 +1,130 @@
+"""The spatial search for many places at once: around each feature of a query, in this space or in
+another one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from naksha.hub.pipeline.requests import ReadFeatures
+from naksha.hub.pipeline.responses import Features
+from naksha.hub.query_language.properties import property_query
+from naksha.hub.query_language.tags import tag_query
+from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.feature_shapes import shape_of
+from naksha.hub.render.projection import shaped
+from naksha.model import limits
+from naksha.model.feature_problems import invalid_struct
+from naksha.model.identity.names import check_feature_id
+from naksha.model.query import Query as Wanted
+from naksha.model.state import State
+from naksha.server.openapi.feature_schemas import BATCH_ANSWER, BATCH_REQUEST, reads, takes
+from naksha.server.requests.json_body import json_object
+from naksha.server.requests.parameters import PROPERTY_QUERY, AroundParameters, once, query_of
+from naksha.server.responses.encoding import JSON, joined, streamed
+from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.responses.iterate_handles import cursor_of, handle_of
+from naksha.server.routes.features.spatial import around_shape
+
+router = APIRouter(tags=["features"])
+_BEGIN: Final = b'{"type":"SpatialBatchResponse","results":[\n'
+
+
+class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The features around each of which is searched."""
+
+    ref_space_id: str
+    ref_version_ref: str = ""
+    ids: tuple[str, ...] | None = None
+    query: str = ""
+    limit: int = limits.PAGE_DEFAULT
+    handle: str = "0"
+
+
+@router.post(
+    "/hub/spaces/{space_id}/spatial/batch",
+    response_class=Response,
+    responses=reads("What is around each, in the order of their ids.", (JSON, BATCH_ANSWER)),
+    openapi_extra=takes((JSON, BATCH_REQUEST), description="Around which features.")
+    | PROPERTY_QUERY,
+)
+async def around_each(
+    asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
+) -> Response:
+    """Features that meet each feature of another query, or are within a radius of it. The
+    parameters are about what is searched, `limit` being how many are given around each; the body is
+    about the features that it is searched around."""
+    once(asked.request, "radius")
+    batch = _batch(await json_object(asked.request))
+    ref = await asked.pinned(parameters.ref)
+    # What is wrong with the search itself is found before anything is answered.
+    nothing = Wanted(ids=())
+    await asked.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
+    references = await asked.realm.send(batch.ref_space_id, _references(batch), asked.context)
+    body = _streamed(asked, parameters, references, ref)
+    return streamed(body, JSON)
+
+
+def _batch(body: dict[str, Any]) -> Batch:
+    try:
+        return msgspec.convert(body, Batch)
+    except msgspec.ValidationError as error:
+        raise invalid_struct("batch", error) from None
+
+
+def _references(batch: Batch) -> ReadFeatures:
+    ids = None
+    if batch.ids is not None:
+        ids = tuple(check_feature_id(id, field=f"ids[{n}]") for n, id in enumerate(batch.ids))
+    query = Wanted(
+        ids=ids,
+        where=property_query(batch.query),
+        tags=tag_query(batch.query),
+        limit=batch.limit,
+        cursor=cursor_of(batch.handle),
+    )
+    return ReadFeatures(query=query, ref=batch.ref_version_ref, paged=True)
+
+
+async def _streamed(
+    asked: Asked, parameters: AroundParameters, references: Features, ref: str
+) -> AsyncIterator[bytes]:
+    begin = _BEGIN
+    try:
+        async for states in references:
+            for state in states:
+                async for piece in _result(asked, parameters, state, ref):
+                    yield begin + piece
+                    begin = b""
+                begin = b",\n"
+    finally:
+        await references.aclose()
+    tail = b"}"
+    if references.cursor is not None:
+        handle = handle_of(references.cursor)
+        tail = b"," + msgspec.json.encode({"handle": handle, "nextPageToken": handle})[1:]
+    yield (_BEGIN if begin is _BEGIN else b"") + b"\n]" + tail
+
+
+async def _result(
+    asked: Asked, parameters: AroundParameters, reference: State, ref: str
+) -> AsyncIterator[bytes]:
+    """What is around one of them."""
+    yield b'{"refFeatureId":' + msgspec.json.encode(reference.id) + b',"features":['
+    place = shape_of(reference)
+    separator = b"\n"
+    if place is not None:
+        clip = grown_shape(place, parameters.radius) if parameters.clips else None
+        shaping = shaping_of(asked.request, parameters, clip)
+        spatial = around_shape(place, parameters.radius)
+        query = query_of(asked.request, spatial=spatial, limit=parameters.limit)
+        found = await asked.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
+        async for states in found:
+            given = joined(shaped(states, shaping))
+            if given:
+                yield separator + given
+                separator = b",\n"
+    yield b"]}"

@@ -1,0 +1,147 @@
+"""Features of a tile: as GeoJSON, or as a vector tile."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import shapely
+from fastapi import APIRouter, Path, Query, Response
+
+from naksha.hub.pipeline.requests import ReadTile
+from naksha.hub.query_language.clustering import (
+    Ensure,
+    Sampling,
+    Simplification,
+    SimplificationAlgorithm,
+)
+from naksha.hub.query_language.tiles import (
+    TILE_PIXELS,
+    MapTile,
+    TileFormat,
+    parse_tile,
+    split_suffix,
+)
+from naksha.hub.render.feature_shapes import placed
+from naksha.hub.render.projection import Shaping, shaped
+from naksha.hub.render.sampling import visual_thousands
+from naksha.hub.write.conflicted_branches import is_for_solving
+from naksha.model.geo.tiles import VectorTile, mercator
+from naksha.model.state import XYZ, State
+from naksha.server.openapi.feature_schemas import BINARY, FEATURES, MVT, reads
+from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, query_of
+from naksha.server.responses.area_features import Area
+from naksha.server.responses.encoding import GEO_JSON, whole
+from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.spi.support.vector_tiles import tile_of
+
+router = APIRouter(tags=["features"])
+SCHEMES: Final = ["quadkey", "web", "tms", "here"]
+EXTENT: Final = 4096
+"""Units of the grid of a vector tile."""
+LATITUDE_MAX: Final = 89.99
+"""The poles are nowhere on the map."""
+NAMESPACE: Final = ("properties", XYZ)
+
+
+@router.get(
+    "/hub/spaces/{space_id}/tile/{type}/{tileId}",
+    response_class=Response,
+    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES), (MVT, BINARY)),
+    openapi_extra=PROPERTY_QUERY,
+)
+async def tile(
+    asked: AskedDep,
+    scheme: Annotated[str, Path(alias="type", json_schema_extra={"enum": SCHEMES})],
+    tile_id: Annotated[
+        str,
+        Path(
+            alias="tileId",
+            description="`quadkey`: digits; `web` and `tms`: level_x_y; `here`: digits, a number "
+            "or level_x_y. With `.mvt` or `.mvtf` (nested properties flattened) at its end, or "
+            "with a header `Accept` that asks for it, a vector tile is answered; its features have "
+            "their namespace only if `selection` names it, or is `*`.",
+        ),
+    ],
+    parameters: Annotated[TileParameters, Query()],
+) -> Response:
+    """Features in a tile."""
+    name, suffix = split_suffix(tile_id)
+    wanted = suffix or _accepted(asked.request.headers.get("Accept", ""))
+    place = parse_tile(scheme, name)
+    is_vector = wanted is not TileFormat.GEOJSON
+    area = Area(
+        asked,
+        parameters,
+        place.search_box(parameters.margin),
+        place.level,
+        clip=is_vector or parameters.mode == "viz",
+        tweaks=_visual(parameters) if parameters.mode == "viz" else (),
+    )
+    if not is_vector:
+        return await area.answer()
+    made = await _vector_tile(area, place, parameters, flattened=wanted is TileFormat.MVT_FLAT)
+    return whole(asked.request, made, MVT)
+
+
+def _accepted(header: str) -> TileFormat:
+    return TileFormat.MVT if MVT in header else TileFormat.GEOJSON
+
+
+def _visual(parameters: TileParameters) -> Sequence[Sampling | Simplification | Ensure]:
+    """What `mode=viz` means."""
+    simpler = Simplification(algorithm=SimplificationAlgorithm.GRID_BY_TILE_LEVEL)
+    thousands = visual_thousands(parameters.viz_sampling)
+    return (simpler,) if thousands is None else (Ensure(thousands), simpler)
+
+
+async def _vector_tile(
+    area: Area, place: MapTile, parameters: TileParameters, *, flattened: bool
+) -> bytes:
+    asked = area.asked
+    shaping = shaping_of(asked.request, parameters)
+    selection = shaping.selection
+    tile = _edges(
+        place,
+        parameters.margin,
+        layer=asked.space_id,
+        clip=area.clip,
+        flattened=flattened,
+        namespace=selection is not None and selection.has(NAMESPACE),
+    )
+    if selection is not None and selection.keeps_all:
+        shaping = dataclasses.replace(shaping, selection=None)
+    is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
+    if is_stored and await asked.is_plain():
+        spatial = None if place.mercator else area.box
+        query = query_of(asked.request, limit=parameters.limit, spatial=spatial)
+        read = ReadTile(tile=tile, query=query, ref=parameters.ref)
+        return (await asked.send(read)).mvt
+    if area.clustering is not None:
+        found = [_state(cell) for cell in await area.cells(area.clustering)]
+    else:
+        found = shaped(await (await area.features()).all(), shaping)
+    return await asyncio.to_thread(_encoded, found, tile)
+
+
+def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:
+    some, shapes = placed(states)
+    return tile_of(some, shapely.to_wkb(shapes).tolist(), tile) if some else b""
+
+
+def _state(feature: dict[str, Any]) -> State:
+    return State(feature["id"], msgspec.json.encode(feature))
+
+
+def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
+    """The tile on the map; a square of degrees is stretched there."""
+    settings |= {"extent": EXTENT, "buffer": round(margin * EXTENT / TILE_PIXELS)}
+    if place.mercator:
+        return VectorTile.web(place.level, place.x, place.y, **settings)
+    box = place.box()
+    west, south = mercator(box.west, max(box.south, -LATITUDE_MAX))
+    east, north = mercator(box.east, min(box.north, LATITUDE_MAX))
+    return VectorTile(west=west, south=south, east=east, north=north, **settings)

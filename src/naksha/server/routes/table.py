@@ -1,0 +1,68 @@
+"""All endpoints, in the order of the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from naksha.server.routes import health, instances, jobs, operation
+from naksha.server.routes.config import (
+    change_log,
+    collections,
+    connectors,
+    roles,
+    spaces,
+    storages,
+    subscriptions,
+)
+from naksha.server.routes.features import (
+    copy,
+    deleted,
+    features,
+    iterate,
+    meta,
+    search,
+    spatial,
+    spatial_batch,
+    statistics,
+    tiles,
+)
+from naksha.server.routes.versions import (
+    branches,
+    changes,
+    changesets,
+    lookup,
+    rewrite,
+    snapshots,
+    tags,
+)
+
+ROUTES: Final = (
+    health,
+    operation,
+    instances,
+    spaces,
+    connectors,
+    storages,
+    collections,
+    snapshots,
+    change_log,
+    subscriptions,
+    jobs,
+    roles,
+    lookup,
+    copy,
+    changes,
+    changesets,
+    meta,
+    tags,
+    branches,
+    rewrite,
+    deleted,
+    features,
+    search,
+    iterate,
+    spatial,
+    spatial_batch,
+    statistics,
+    tiles,
+)

@@ -1,0 +1,213 @@
+"""Branches of a space, and what is done with them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from naksha.hub.pipeline.version_requests import (
+    DescribeBranch,
+    DropBranch,
+    GetBranch,
+    GiveUpConflict,
+    ListBranches,
+    MakeBranch,
+    Merge,
+    ReadConflicts,
+    Rebase,
+    RenameBranch,
+    ResolveConflict,
+)
+from naksha.model import limits
+from naksha.server.openapi import version_schemas as documents
+from naksha.server.openapi.feature_schemas import listed
+from naksha.server.requests.state import Ctx, RealmDep
+from naksha.server.responses.version_json import branch_json, rewritten_json, undecided_json
+from naksha.versioning import Policy
+
+router = APIRouter(prefix="/hub/spaces/{space_id}/branches", tags=["versions"])
+
+Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
+Message = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
+
+
+class Body(BaseModel):
+    """What all bodies have in common: a misspelt member is refused."""
+
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
+
+
+class BranchBody(Body):
+    """A branch as it is sent. The members that the hub sets itself may be sent back, and are
+    ignored."""
+
+    space_id: Ignored = Field(None, alias="spaceId")
+    state: Ignored = None
+    merges: Ignored = None
+    conflicts: Ignored = None
+    conflict_solving_branch: Ignored = Field(None, alias="conflictSolvingBranch")
+    author: Ignored = None
+    created_at: Ignored = Field(None, alias="createdAt")
+
+
+class NewBranch(BranchBody):
+    """A new branch; without a base it starts at the head of main."""
+
+    id: str
+    base_ref: str = Field("", alias="baseRef")
+    description: Message = None
+
+
+class BranchChange(BranchBody):
+    """Another name or description, or another base: what was changed on the branch is put onto
+    that."""
+
+    id: str | None = None
+    base_ref: str | None = Field(None, alias="baseRef")
+    description: Message = None
+    policy: Policy = Policy.FAIL
+
+
+def _choice(value: Any) -> Any:
+    if value in ("ours", "theirs") or isinstance(value, dict):
+        return value
+    raise ValueError("It is ours, theirs, or the feature as it shall be")
+
+
+Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
+
+
+class MergeOperation(Body):
+    """Bring what was changed on the branch to another one."""
+
+    type: Literal["Merge"]
+    target_branch_id: str = Field("main", alias="targetBranchId")
+    policy: Policy = Policy.FAIL
+    message: Message = None
+    dry_run: bool = Field(False, alias="dryRun")
+
+
+class ResolveOperation(Body):
+    """Do a merge that waits, with a choice for each of its features: `ours` (as it is where the
+    branch is merged to), `theirs` (as it is on the branch), or the feature as it shall be."""
+
+    type: Literal["Resolve"]
+    conflict_id: str = Field(alias="conflictId")
+    choices: dict[str, Choice] = Field({}, description="By the ids of the features.")
+    policy: Policy = Policy.FAIL
+    message: Message = None
+
+
+class GiveUpOperation(Body):
+    """Forget a merge that waits."""
+
+    type: Literal["GiveUp"]
+    conflict_id: str = Field(alias="conflictId")
+
+
+Operation = Annotated[
+    MergeOperation | ResolveOperation | GiveUpOperation, Field(discriminator="type")
+]
+
+
+_ONE: Final = documents.answers("The branch.", documents.BRANCH)
+_MANY: Final = documents.answers("The branches.", listed(documents.BRANCH))
+_WAITING: Final = documents.answers("Merges that wait.", listed(documents.CONFLICT))
+_CHANGED: Final = documents.changes("The branch.", documents.BRANCH)
+_DONE: Final = documents.changes("What was done.", documents.REWRITTEN)
+_REMOVED: Final = documents.removes("It is gone.")
+
+
+@router.get("", response_model=None, responses=_MANY)
+async def list_branches(space_id: str, realm: RealmDep, context: Ctx) -> list[dict[str, Any]]:
+    """All branches but main."""
+    found = await realm.send(space_id, ListBranches(), context)
+    return [branch_json(branch, space_id) for branch in found]
+
+
+@router.post("", response_model=None, responses=_CHANGED)
+async def create_branch(
+    space_id: str, branch: NewBranch, realm: RealmDep, context: Ctx
+) -> dict[str, Any]:
+    """Branch off from a version; nothing is copied."""
+    request = MakeBranch(ref=branch.base_ref, name=branch.id, description=branch.description)
+    return branch_json(await realm.send(space_id, request, context), space_id)
+
+
+# A name may have a slash; what is behind it comes before the name alone.
+@router.get("/{branch_id:path}/conflicts", response_model=None, responses=_WAITING)
+async def list_conflicts(
+    space_id: str, branch_id: str, realm: RealmDep, context: Ctx
+) -> list[dict[str, Any]]:
+    """Merges of the branch that wait for a decision, each with its features."""
+    found = await realm.send(space_id, ReadConflicts(branch=branch_id), context)
+    return [
+        {
+            "id": conflict.id,
+            "kind": conflict.kind,
+            "author": conflict.author or conflict.app_id,
+            "createdAt": conflict.created_ms,
+            "features": [undecided_json(one) for one in undecided],
+        }
+        for conflict, undecided in found.conflicts
+    ]
+
+
+@router.get("/{branch_id:path}", response_model=None, responses=_ONE)
+async def get_branch(
+    space_id: str, branch_id: str, realm: RealmDep, context: Ctx
+) -> dict[str, Any]:
+    """One branch."""
+    return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
+
+
+@router.patch("/{branch_id:path}", response_model=None, responses=_CHANGED)
+async def change_branch(
+    space_id: str, branch_id: str, change: BranchChange, realm: RealmDep, context: Ctx
+) -> dict[str, Any]:
+    """Put a branch onto another base, or give it another name or description."""
+    if change.base_ref is not None:
+        request = Rebase(branch=branch_id, onto=change.base_ref or None, policy=change.policy)
+        await realm.send(space_id, request, context)
+    if change.description is not None:
+        described = DescribeBranch(name=branch_id, description=change.description)
+        await realm.send(space_id, described, context)
+    if change.id is not None and change.id != branch_id:
+        await realm.send(space_id, RenameBranch(name=branch_id, new_name=change.id), context)
+        branch_id = change.id
+    return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
+
+
+@router.post("/{branch_id:path}", response_model=None, responses=_DONE)
+async def operate(
+    space_id: str, branch_id: str, operation: Operation, realm: RealmDep, context: Ctx
+) -> dict[str, Any]:
+    """Merge a branch, or decide about a merge of it that waits."""
+    if isinstance(operation, GiveUpOperation):
+        await realm.send(space_id, GiveUpConflict(conflict=operation.conflict_id), context)
+        return {"type": "VersionOperationResponse", "version": None}
+    if isinstance(operation, ResolveOperation):
+        request: Merge | ResolveConflict = ResolveConflict(
+            conflict=operation.conflict_id,
+            choices=operation.choices,
+            policy=operation.policy,
+            message=operation.message,
+        )
+    else:
+        request = Merge(
+            source=branch_id,
+            target=operation.target_branch_id,
+            policy=operation.policy,
+            message=operation.message,
+            dry_run=operation.dry_run,
+        )
+    return rewritten_json(await realm.send(space_id, request, context))
+
+
+@router.delete("/{branch_id:path}", status_code=204, responses=_REMOVED)
+async def delete_branch(space_id: str, branch_id: str, realm: RealmDep, context: Ctx) -> Response:
+    """Remove a branch with all that was written on it."""
+    await realm.send(space_id, DropBranch(name=branch_id), context)
+    return Response(status_code=204)

@@ -1,0 +1,80 @@
+"""Snapshots of a whole storage: named versions that cover all its collections."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from naksha.hub.auth.rights import Right
+from naksha.hub.storages.access import signature_of, storage_for
+from naksha.model import limits
+from naksha.server.openapi.config_schemas import SnapshotDocument, answers, changes
+from naksha.server.responses.encoding import json_answer
+from naksha.server.routes.config._crud import AskedDep
+from naksha.versioning import Tag, create_tag, delete_tag, tag_of, tags
+
+router = APIRouter(tags=["storages"])
+SNAPSHOTS: Final = "/hub/storages/{storage_id}/snapshots"
+SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
+
+
+class NewSnapshot(BaseModel):
+    """A new snapshot; without a version it is of the last published one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    version: int | None = Field(None, ge=0)
+    description: str | None = Field(None, max_length=limits.DESCRIPTION_LENGTH_MAX)
+
+
+@router.get(
+    SNAPSHOTS,
+    response_class=Response,
+    responses=answers(list[SnapshotDocument], "The snapshots."),
+)
+async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
+    """The snapshots of a storage."""
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
+    return json_answer(asked.request, [_json(tag) for tag in await tags(storage)])
+
+
+@router.post(SNAPSHOTS, response_model=None, responses=changes(SnapshotDocument, "The snapshot."))
+async def create_snapshot(
+    storage_id: str, snapshot: NewSnapshot, asked: AskedDep
+) -> dict[str, Any]:
+    """Name a version of the storage. What it covers does not expire, and none of its collections
+    can be dropped, until the snapshot is deleted."""
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
+    ref = "HEAD" if snapshot.version is None else str(snapshot.version)
+    signed = signature_of(asked.actor, snapshot.description)
+    return _json(await create_tag(storage, snapshot.id, signed, ref))
+
+
+@router.get(SNAPSHOT, response_class=Response, responses=answers(SnapshotDocument, "The snapshot."))
+async def get_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> Response:
+    """A snapshot; read a space at its `version`."""
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
+    return json_answer(asked.request, _json(await tag_of(storage, snapshot_id)))
+
+
+@router.delete(SNAPSHOT, response_model=None, responses=changes(SnapshotDocument, "The snapshot."))
+async def delete_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> dict[str, Any]:
+    """Delete a snapshot: what only it kept may expire."""
+    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
+    tag = await tag_of(storage, snapshot_id)
+    await delete_tag(storage, snapshot_id, signature_of(asked.actor))
+    return _json(tag)
+
+
+def _json(tag: Tag) -> dict[str, Any]:
+    return {
+        "id": tag.name,
+        "version": tag.version.seq_number,
+        "time": tag.version.published_ms,
+        "description": tag.description or "",
+        "author": tag.author or tag.app_id,
+        "createdAt": tag.created_ms,
+    }

@@ -1,0 +1,114 @@
+"""Version tags of a space: names for versions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from naksha.hub.pipeline.version_requests import DropTag, GetTag, ListTags, PutTag
+from naksha.model import limits
+from naksha.server.openapi import version_schemas as documents
+from naksha.server.openapi.feature_schemas import listed
+from naksha.server.requests.state import Ctx, RealmDep
+from naksha.server.responses.version_json import tag_json
+
+router = APIRouter(prefix="/hub/spaces/{space_id}/tags", tags=["versions"])
+
+Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
+Description = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
+
+
+class TagBody(BaseModel):
+    """A tag as it is sent. The members that the hub sets itself may be sent back, and are ignored;
+    any other unknown member, such as a misspelt `versionRef`, is refused."""
+
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
+
+    space_id: Ignored = Field(None, alias="spaceId")
+    branch_id: Ignored = Field(None, alias="branchId")
+    author: Ignored = None
+    created_at: Ignored = Field(None, alias="createdAt")
+
+
+class NewTag(TagBody):
+    """A new tag; without a version it names the last one."""
+
+    id: str
+    version: int | None = Field(None, ge=0)
+    version_ref: str | None = Field(None, alias="versionRef")
+    description: Description = None
+    system: bool = Field(
+        False, description="Whether a program has given it for itself: it is listed on request."
+    )
+
+    @property
+    def ref(self) -> str:
+        return self.version_ref or ("" if self.version is None else str(self.version))
+
+
+class TagChange(TagBody):
+    """What of a tag is to be changed."""
+
+    id: Ignored = None
+    system: Ignored = None
+    version: int | None = Field(None, ge=0)
+    version_ref: str | None = Field(None, alias="versionRef")
+    description: Description = None
+
+
+_ONE: Final = documents.answers("The tag.", documents.TAG)
+_MANY: Final = documents.answers("The tags.", listed(documents.TAG))
+_CHANGED: Final = documents.changes("The tag.", documents.TAG)
+
+
+@router.get("", response_model=None, responses=_MANY)
+async def list_tags(
+    space_id: str,
+    realm: RealmDep,
+    context: Ctx,
+    include_system_tags: Annotated[bool, Query(alias="includeSystemTags")] = False,
+) -> list[dict[str, Any]]:
+    """All tags, newest first; those with `system`, which programs have created, on request."""
+    found = await realm.send(space_id, ListTags(), context)
+    shown = [tag for tag in found if include_system_tags or not tag.system]
+    shown.sort(key=lambda tag: (-tag.created_ms, -tag.version.seq_number, tag.name))
+    return [tag_json(tag, space_id) for tag in shown]
+
+
+@router.post("", response_model=None, responses=_CHANGED)
+async def create_tag(space_id: str, tag: NewTag, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+    """Give a version a name; what it names is kept from expiring."""
+    request = PutTag(ref=tag.ref, name=tag.id, description=tag.description, system=tag.system)
+    return tag_json(await realm.send(space_id, request, context), space_id)
+
+
+@router.get("/{tag_id:path}", response_model=None, responses=_ONE)
+async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+    """One tag."""
+    return tag_json(await realm.send(space_id, GetTag(name=tag_id), context), space_id)
+
+
+@router.patch("/{tag_id:path}", response_model=None, responses=_CHANGED)
+async def change_tag(
+    space_id: str, tag_id: str, change: TagChange, realm: RealmDep, context: Ctx
+) -> dict[str, Any]:
+    """Move a tag to another version, or describe it anew."""
+    old = await realm.send(space_id, GetTag(name=tag_id), context)
+    ref = change.version_ref or str(
+        old.version.seq_number if change.version is None else change.version
+    )
+    if change.version_ref is None and change.version is None and old.branch:
+        ref = f"{old.branch}:{ref}"
+    description = old.description if change.description is None else change.description
+    request = PutTag(ref=ref, name=tag_id, description=description, system=old.system, moves=True)
+    return tag_json(await realm.send(space_id, request, context), space_id)
+
+
+@router.delete("/{tag_id:path}", response_model=None, responses=_CHANGED)
+async def delete_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
+    """Take a name away; answers what it was."""
+    tag = await realm.send(space_id, GetTag(name=tag_id), context)
+    await realm.send(space_id, DropTag(name=tag_id), context)
+    return tag_json(tag, space_id)

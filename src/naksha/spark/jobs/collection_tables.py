@@ -1,0 +1,86 @@
+"""Collections as the tables of a job: the splits that a storage plans, each read by a task."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from naksha.model.errors import Expired
+from naksha.model.query import Query
+from naksha.model.version import HEAD, AtSeq, Version
+from naksha.spark.runtime.failures import noting
+from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.source.options import Place
+from naksha.spi.arrow import schema_of
+from naksha.spi.storage import Split, Storage
+from naksha.versioning import lines
+
+Change = Callable[[int, pa.RecordBatch], pa.RecordBatch]
+"""What a task makes of the states that it reads, given the number of the split."""
+
+
+async def fixed(storage: Storage, ref: str) -> lines.Place:
+    """The version that is meant. HEAD is the last one that is published: so it stays what it is
+    while a job reads it."""
+    found = await lines.place_of(storage, ref)
+    return replace(found, at=AtSeq(found.version.seq_number))
+
+
+async def oldest_version(storage: Storage, collection: str) -> Version:
+    """The version from which on the history of a collection is complete: what ended after it is
+    there. The last one when not even that can be read any more."""
+    try:
+        return await storage.resolve(AtSeq(0), collection)
+    except Expired as error:
+        at = HEAD if error.oldest is None else AtSeq(error.oldest)
+        return await storage.resolve(at)
+
+
+async def planned(at: lines.Place, collection: str, query: Query) -> list[Split]:
+    """The splits of a version."""
+    return await at.line.storage.plan(collection, query, at.at)
+
+
+def table(
+    spark: SparkSession, place: Place, splits: Sequence[Split], columns: Sequence[str]
+) -> DataFrame:
+    """Some columns of what is in splits (see `naksha.spi.arrow.COLUMNS`)."""
+    return changed(spark, place, splits, columns, schema_of(columns), _as_it_is)
+
+
+def changed(
+    spark: SparkSession,
+    place: Place,
+    splits: Sequence[Split],
+    columns: Sequence[str],
+    schema: pa.Schema,
+    change: Change,
+) -> DataFrame:
+    """The same, with something made of each batch where it is read."""
+    given = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
+    if not splits:
+        return spark.createDataFrame([], given)
+    known, names = list(splits), list(columns)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with noting():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    for states in existing(place).iterate(partial(_read, known[number], names)):
+                        yield change(number, states)
+
+    # A number for each task, which is the number of its split.
+    return spark.range(0, len(known), 1, len(known)).mapInArrow(read, given)
+
+
+def _read(split: Split, names: list[str], storage: Storage) -> AsyncIterator[pa.RecordBatch]:
+    return storage.read(split, names)
+
+
+def _as_it_is(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

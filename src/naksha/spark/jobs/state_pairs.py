@@ -1,0 +1,153 @@
+"""Pairs of states, before and after: what became of the feature, and at which places.
+
+Which features changed is found by joins. What changed inside a document no column can tell: of the
+changed features only, the two documents are compared by the function that everybody uses for it,
+so that the answer is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from naksha.model import merge
+from naksha.model.geo.geometry import geojson_texts
+from naksha.model.merge import GEOMETRY
+from naksha.model.state import XYZ
+from naksha.spi.support.write_merge import content_of
+from naksha.versioning.diff import Action
+
+STATE: Final = ("uuid", "geometry", "feature")
+"""The columns of a pair, each with `old_` and `new_` before its name; and `id`."""
+_ABOUT: Final = [
+    pa.field("id", pa.string()),
+    pa.field("action", pa.string()),
+    pa.field("paths", pa.list_(pa.string())),
+    pa.field("old_uuid", pa.string()),
+    pa.field("new_uuid", pa.string()),
+]
+TABLE: Final = pa.schema(
+    [
+        *_ABOUT,
+        pa.field("old_geometry", pa.binary()),
+        pa.field("old_feature", pa.string()),
+        pa.field("new_geometry", pa.binary()),
+        pa.field("new_feature", pa.string()),
+    ]
+)
+"""A change, with geometries in WKB and the rest of the features as JSON."""
+DOCUMENTS: Final = pa.schema([*_ABOUT, pa.field("old", pa.string()), pa.field("new", pa.string())])
+"""A change, with whole features as GeoJSON."""
+
+_decode = msgspec.json.Decoder(list[Any]).decode
+
+
+class Comparer:
+    """A task: compares pairs, and leaves out those that are the same."""
+
+    def __init__(self, *, documents: bool) -> None:
+        self.schema = DOCUMENTS if documents else TABLE
+
+    @property
+    def spark_schema(self) -> StructType:
+        """What comes out, on Spark."""
+        found: StructType = from_arrow_schema(self.schema)
+        return found
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            actions = _actions(batch)
+            paths, is_change = _paths(batch, actions)
+            made = self._made(batch, actions, paths)
+            yield made.filter(pa.array(is_change))
+
+    def _made(
+        self, batch: pa.RecordBatch, actions: pa.Array, paths: list[list[str]]
+    ) -> pa.RecordBatch:
+        given: dict[str, pa.Array] = {
+            "action": actions,
+            "paths": pa.array(paths, pa.list_(pa.string())),
+        }
+        if self.schema is not TABLE:
+            given |= {side: _geojson(batch, side) for side in ("old", "new")}
+        columns = [given.get(name) for name in self.schema.names]
+        arrays = [
+            batch.column(field.name) if column is None else column
+            for column, field in zip(columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _actions(batch: pa.RecordBatch) -> pa.Array:
+    return pc.if_else(
+        batch.column("old_feature").is_null(),
+        Action.CREATED.value,
+        pc.if_else(batch.column("new_feature").is_null(), Action.DELETED.value, Action.UPDATED),
+    )
+
+
+def _paths(
+    batch: pa.RecordBatch, actions: pa.Array
+) -> tuple[list[list[str]], npt.NDArray[np.bool_]]:
+    """The places that changed in each feature, and which pairs are changes at all."""
+    paths: list[list[str]] = [[] for _ in range(len(batch))]
+    is_change = np.ones(len(batch), dtype=np.bool_)
+    both = np.flatnonzero(pc.equal(actions, Action.UPDATED.value).to_numpy(zero_copy_only=False))
+    pairs = batch.take(pa.array(both))
+    moved = _moved(pairs)
+    documents = zip(_documents(pairs, "old"), _documents(pairs, "new"), strict=True)
+    for n, (old, new), has_moved in zip(both, documents, moved, strict=True):
+        paths[n] = changed_places(old, new, moved=bool(has_moved))
+        # Over several states it may be the same again; so it may be in the very next one, when it
+        # was changed and changed back by one transaction.
+        is_change[n] = bool(paths[n])
+    return paths, is_change
+
+
+def changed_places(old: dict[str, Any], new: dict[str, Any], *, moved: bool) -> list[str]:
+    """Where two features differ, given without their geometries. Tags and `crid` that the new one
+    does not have stay as they are."""
+    before = content_of(old)
+    after = content_of(new, before[XYZ])
+    for content, geometry in ((before, 0), (after, int(moved))):
+        content[GEOMETRY.removeprefix("/")] = geometry
+        content["properties"] = {**content["properties"], XYZ: content.pop(XYZ)}
+    return merge.changed_paths(before, after)
+
+
+def _moved(pairs: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Whether the geometries differ. Equal bytes are equal; others may be, as 0.0 and -0.0 are."""
+    old, new = pairs.column("old_geometry"), pairs.column("new_geometry")
+    differ = pc.fill_null(pc.not_equal(old, new), True)
+    differ = pc.and_not(differ, pc.and_(old.is_null(), new.is_null()))
+    found: npt.NDArray[np.bool_] = np.array(differ.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    at = np.flatnonzero(found)
+    shapes = [
+        shapely.from_wkb(side.take(pa.array(at)).to_numpy(zero_copy_only=False))
+        for side in (old, new)
+    ]
+    found[at] = ~shapely.equals_identical(*shapes)
+    return found
+
+
+def _documents(pairs: pa.RecordBatch, side: str) -> list[dict[str, Any]]:
+    texts = pairs.column(f"{side}_feature").to_pylist()
+    found: list[dict[str, Any]] = _decode(f"[{','.join(texts)}]")
+    return found
+
+
+def _geojson(batch: pa.RecordBatch, side: str) -> pa.Array:
+    """Whole features; a document is never empty, so what follows its brace follows a comma."""
+    geometry = geojson_texts(batch.column(f"{side}_geometry").to_pylist())
+    rest = pc.utf8_slice_codeunits(batch.column(f"{side}_feature"), start=1)
+    texts = pc.fill_null(pa.array(geometry, pa.string()), "null")
+    return pc.binary_join_element_wise('{"geometry":', texts, ",", rest, "")

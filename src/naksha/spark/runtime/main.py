@@ -1,0 +1,117 @@
+"""A job as a program: a specification comes in, lines of JSON go out (`naksha.spi.jobs.messages`).
+
+    python -m naksha.spark run export.json --master spark://host:7077
+    python -m naksha.spark describe
+
+What Spark and others print goes to stderr. SIGTERM cancels the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.model.status_codes import outward
+from naksha.spark.jobs.loading import gdal
+from naksha.spark.jobs.registry import described, read_spec
+from naksha.spark.runtime.job_thread import Run
+from naksha.spark.runtime.parent_pipe import Parent
+from naksha.spark.runtime.progress import LineProgress
+from naksha.spark.runtime.sessions import LOCAL
+from naksha.spi.jobs.messages import MODULE, Failed
+
+_STDIN: Final = "-"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m naksha.spark`; gives the exit code."""
+    options = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    out = _own_stdout()
+    try:
+        if options.command == "describe":
+            out.write(msgspec.json.encode(described()) + b"\n")
+            return 0
+        settings = dict(_setting(text) for text in options.settings)
+        asked = read_spec(_attached() if options.attached else _read(options.spec))
+    except NakshaError as error:
+        out.write(msgspec.json.encode(Failed.of(error)) + b"\n")
+        return outward(error).exit_code
+    finally:
+        out.flush()
+    gdal.hold()
+    run = Run(asked, LineProgress(out), options.master, settings)
+    try:
+        return run.run()
+    except BrokenPipeError:
+        return 1  # nobody reads, hence nobody wants it
+    finally:
+        run.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = made.add_subparsers(dest="command", required=True)
+    commands.add_parser("describe", help="Print the jobs that there are, as JSON.")
+    run = commands.add_parser("run", help="Run a job.")
+    run.add_argument(
+        "spec", nargs="?", default=_STDIN, help="A file with the specification; - is stdin."
+    )
+    run.add_argument("--master", default=LOCAL, help=f"Where Spark runs. [{LOCAL}]")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="A setting of Spark.",
+    )
+    run.add_argument(
+        "--attached",
+        action="store_true",
+        help="The specification is the first line of stdin; end when that ends.",
+    )
+    return made
+
+
+def _own_stdout() -> BinaryIO:
+    """The stream for our lines. What else is printed, by whatever process, goes to stderr."""
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.set_inheritable(ours, False)
+    os.dup2(2, 1)
+    return os.fdopen(ours, "wb")
+
+
+def _attached() -> bytes:
+    parent = Parent()
+    said = parent.specification()
+    parent.obey()
+    return said
+
+
+def _read(name: str) -> bytes:
+    if name == _STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(
+            f"The specification {name!r} cannot be read: {error.strerror}", field="spec"
+        ) from error
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise InvalidArgument(
+            f"A setting of Spark is written as name=value, not {text!r:.80}", field="set"
+        )
+    return name, value

@@ -1,0 +1,94 @@
+"""Reading: the splits of a storage are Spark's partitions, their batches go on as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
+from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.source.columns import Projection
+from naksha.spark.source.pushdown import pushed
+from naksha.spark.source.read_options import ReadOptions, check_there
+from naksha.spi.arrow import COLUMNS
+from naksha.spi.storage import Layer, Split, Storage
+from naksha.versioning.lines import Place, line_on, place_of
+from naksha.versioning.version_refs import MAIN_BRANCH, One, parse_ref
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """A version that stays what it is, whatever is written, tagged or renamed later."""
+
+    layers: tuple[Layer, ...]
+    at: VersionSelector
+
+
+class SplitPartition(InputPartition):
+    """A split on its way to an executor."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+        self.split = split
+
+
+class FeatureReader(DataSourceReader):
+    """Reads the features of a collection at a version."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, version: Fixed) -> None:
+        self._options = options
+        self._version = version
+        self._query = options.query
+        self._projection = Projection(schema, COLUMNS.names)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        if not self._options.pushes_filters:
+            return filters
+        self._query, left = pushed(self._query, filters)
+        return left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [SplitPartition(split) for split in existing(self._options.place).call(self._plan)]
+
+    async def _plan(self, storage: Storage) -> list[Split]:
+        line = line_on(storage, MAIN_BRANCH, self._version.layers)
+        return await line.storage.plan(self._options.collection, self._query, self._version.at)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SplitPartition):
+            return  # A plan without splits.
+        check_there(self._options.place)
+        split, columns = partition.split, self._projection.columns
+        for batch in existing(self._options.place).iterate(lambda s: s.read(split, columns)):
+            yield self._projection.shaped(batch)
+
+
+def fixed(options: ReadOptions) -> Fixed:
+    """The version that the options mean now. HEAD of a collection without history stays HEAD: what
+    it is now is gone after the next write."""
+
+    async def find(storage: Storage) -> Fixed:
+        place = await place_at(storage, options.version)
+        info = await place.line.storage.collection(options.collection)
+        is_kept = info.history_enabled or not isinstance(place.at, Head)
+        at = AtSeq(place.version.seq_number) if is_kept else HEAD
+        return Fixed(place.line.layers, at)
+
+    return existing(options.place).call(find)
+
+
+async def place_at(storage: Storage, ref: str) -> Place:
+    """The version that is meant."""
+    parsed = parse_ref(ref)
+    if not isinstance(parsed, One):
+        raise InvalidArgument(
+            f"{ref!r:.64} means several versions, and a table is read at one: name its last one;"
+            " what changed between two is read by spark.readStream with startingVersion, or"
+            " compared by the job diff",
+            field="version",
+        )
+    return await place_of(storage, parsed)

@@ -1,0 +1,205 @@
+"""Runs a job in a process of its own, and listens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.errors import Cancelled, NakshaError, NotSupported
+from naksha.spi.jobs.messages import MODULE, Done, Failed, JobKind, Late, Line, Said, read_line
+
+_DRAIN_SECONDS: Final = 1.0
+"""How long is waited for the last words of processes that outlive the job's."""
+_LOOK_SECONDS: Final = 0.02
+"""How often is looked whether a process is gone that should be."""
+
+
+class JobProcess:
+    """A job that runs. It ends with this process, whatever ends that: it has the other end of a
+    pipe, by which it is also told for how long it may go on."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._killing: asyncio.TimerHandle | None = None
+        self._end: Done | Failed | None = None
+        self._is_killed = False
+        self._is_late = False
+        self.errors: deque[str] = deque(maxlen=limits.JOB_ERROR_LINES_MAX)
+        """The last lines that it wrote to stderr. There may be secrets in them."""
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(
+        cls,
+        spec: Mapping[str, Any],
+        *,
+        master: str = "",
+        settings: Mapping[str, str] | None = None,
+        until: float | None = None,
+    ) -> JobProcess:
+        """Start a job by its whole specification, which goes by a pipe: nobody else reads it. With
+        `until` (`boot_seconds`) it ends at that time, unless it is prolonged."""
+        arguments = ["run", "--attached"]
+        if master:
+            arguments += ["--master", master]
+        for name, value in (settings or {}).items():
+            arguments += ["--set", f"{name}={value}"]
+        made = cls(await _started(arguments, stdin=asyncio.subprocess.PIPE))
+        made._tell(msgspec.json.encode(spec))
+        if until is not None:
+            made.prolong(until)
+        return made
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    async def lines(self) -> AsyncIterator[Line]:
+        """What it tells; the last one is `Done` or `Failed`, whatever happens to it. Who was
+        interrupted may go on with another call."""
+        assert self._process.stdout is not None
+        while self._end is None:
+            try:
+                text = await self._process.stdout.readline()
+            except ValueError:
+                yield Said(f"A line of more than {limits.JOB_LINE_BYTES_MAX} bytes was left out")
+                continue
+            if not text:
+                break
+            line = read_line(text)
+            if isinstance(line, Done | Failed):
+                self._end = line
+            elif isinstance(line, Late):
+                self._let_it_end()
+            elif line is not None:
+                yield line
+        code = await self._gone(limits.JOB_KILL_SECONDS)
+        await asyncio.wait([self._listening], timeout=_DRAIN_SECONDS)
+        if self._end is None:
+            cancelled = Failed.of(Cancelled("The job was cancelled"))
+            self._end = cancelled if self._killing is not None else _sudden(code)
+        yield self._end
+
+    def prolong(self, until: float) -> None:
+        """It may go on until then; whoever cannot say so any more has lost it, maybe."""
+        self._tell(b"%.3f" % until)
+
+    def cancel(self) -> None:
+        """Ask it to end, and see to it that it does, unless it is too late for that."""
+        if self._process.returncode is None and self._killing is None and not self._is_late:
+            self._process.send_signal(signal.SIGTERM)
+            loop = asyncio.get_running_loop()
+            self._killing = loop.call_later(limits.JOB_KILL_SECONDS, self._kill)
+
+    def _let_it_end(self) -> None:
+        """It could not hear any more that it was to end."""
+        self._is_late = True
+        if self._killing is not None:
+            self._killing.cancel()
+            self._killing = None
+
+    async def stop(self, seconds: float) -> None:
+        """It is gone when this returns; for so long it may clear up what it was about."""
+        self.cancel()
+        await self._gone(seconds)
+        await self.close()
+
+    async def close(self) -> None:
+        """It is gone when this returns, whatever it was about."""
+        await self._gone(0)
+        if self._killing is not None:
+            self._killing.cancel()
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+        # Pipes whose end was not seen yet would outlive the loop, and complain.
+        self._process._transport.close()  # type: ignore[attr-defined]
+
+    def _tell(self, line: bytes) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        if self._process.returncode is None and not stdin.is_closing():
+            stdin.write(line + b"\n")
+
+    async def _gone(self, seconds: float) -> int:
+        """Its exit code, once it has ended. What does not end in time is killed, and what it has
+        started and left behind at once: it leads a session of its own."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Before Python 3.12 `wait` waits for the pipes, too, and others may have them.
+                while self._process.returncode is None:  # noqa: ASYNC110 - see above
+                    await asyncio.sleep(_LOOK_SECONDS)
+        self._kill()
+        return await self._process.wait()
+
+    def _kill(self) -> None:
+        if not self._is_killed:
+            self._is_killed = True  # once: later on the number may be that of others
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while True:
+            try:
+                text = await self._process.stderr.readline()
+            except ValueError:
+                continue
+            if not text:
+                return
+            self.errors.append(text.decode(errors="replace").rstrip())
+
+
+async def described_jobs() -> list[JobKind]:
+    """The jobs that can be run here.
+
+    Raises:
+        NotSupported: None can, and why.
+    """
+    process = await _started(["describe"], stdin=asyncio.subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(limits.JOB_DESCRIBE_SECONDS_MAX):
+            said, _ = await process.communicate()
+        return msgspec.json.decode(said, type=list[JobKind])
+    except (TimeoutError, msgspec.DecodeError) as error:
+        raise NotSupported(
+            "Jobs cannot be run here; is Spark installed (pip install naksha[spark]), and Java?",
+            field="job",
+        ) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _started(arguments: list[str], *, stdin: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        MODULE,
+        *arguments,
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=limits.JOB_LINE_BYTES_MAX,
+        start_new_session=True,
+    )
+
+
+def _sudden(code: int) -> Failed:
+    """What is told of a process that ended without a word."""
+    said = f"Its process ended with exit code {code} and said nothing"
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        hint = "; there may have been too little memory" if -code == signal.SIGKILL else ""
+        said = f"Its process was ended by the signal {name}{hint}"
+    return Failed(NakshaError.code, said)

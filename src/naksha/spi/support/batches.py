@@ -1,0 +1,41 @@
+"""What most catalog backends need: batches cut to what a database takes, and ranges of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from naksha.model import limits
+from naksha.spi.support.query_parts import end_of_prefix
+
+T = TypeVar("T")
+
+_BEYOND: Final = chr(0x10FFFF) * (limits.POINTER_NAME_BYTES_MAX // 4 + 1)
+"""Greater than every name."""
+
+
+def batches(
+    items: Iterable[T],
+    count_max: int,
+    bytes_max: int | None = None,
+    size: Callable[[T], int] = lambda item: 0,
+) -> Iterator[list[T]]:
+    """The items in order, so many and so large together; one that is larger goes alone."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        item_bytes = size(item)
+        too_large = bytes_max is not None and total + item_bytes > bytes_max
+        if batch and (len(batch) >= count_max or too_large):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += item_bytes
+    if batch:
+        yield batch
+
+
+def name_range(prefix: str, after: str) -> tuple[str, str]:
+    """Where the names that begin with a prefix and come after another one lie: from the former
+    (which may be `after` itself, to be left out) to before the latter."""
+    return max(prefix, after), end_of_prefix(prefix) or _BEYOND

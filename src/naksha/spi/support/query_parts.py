@@ -1,0 +1,193 @@
+"""What storages need to turn a query into SQL, whatever their SQL looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import shapely
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported
+from naksha.model.geo import quadkey
+from naksha.model.identity.txn import txn_of
+from naksha.model.query import (
+    GEOMETRY_TYPE,
+    And,
+    Bbox,
+    Intersects,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    Query,
+    Spatial,
+    States,
+    Tile,
+)
+from naksha.model.query import Test as PropertyTest
+
+ORDER: Final = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
+METRES_PER_DEGREE: Final = 110_500.0
+"""A bit less than the shortest degree of latitude, so that boxes come out too large."""
+
+_FLAT_MAX: Final = 8
+"""Conditions that stand one after the other."""
+
+Box = tuple[float, float, float, float]
+
+
+def check_text(text: str) -> None:
+    """Refuse what no text in a storage can be equal to."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument("A text has a lone surrogate", field="query") from None
+    if "\0" in text:
+        raise InvalidArgument("A text has a NUL character", field="query")
+
+
+def check_hidden(query: Query, hidden: bool) -> None:
+    """Hidden states are asked for together with all others."""
+    if hidden and (query.states is not States.ALL or query.replaced_since is not None):
+        raise InvalidArgument("Hidden states come with all states only", field="hidden")
+
+
+def joined(parts: Sequence[str], operator: str, empty: str) -> str:
+    """Conditions with an operator between them. Many are halved again and again: one after the
+    other they are as deep a tree as there are conditions, and SQLite takes a depth of 1,000."""
+    if len(parts) > _FLAT_MAX:
+        half = len(parts) // 2
+        parts = [joined(some, operator, empty) for some in (parts[:half], parts[half:])]
+    return "(" + operator.join(f"({part})" for part in parts) + ")" if parts else empty
+
+
+def end_of_prefix(prefix: str) -> str | None:
+    """The first text after all that begin with a prefix, so that an index serves as for any
+    range; None when nothing comes after them."""
+    end = prefix.rstrip(chr(0x10FFFF))
+    if not end:
+        return None
+    code = ord(end[-1])
+    # Surrogates are no characters.
+    return end[:-1] + chr(0xE000 if code == 0xD7FF else code + 1)
+
+
+# ---- Places ----------------------------------------------------------------------------------
+
+
+def first_txn_at(epoch_ms: int) -> int:
+    """A number that no state updated then or later is below. A transaction begins before it draws
+    its number, and numbers never go back to an earlier day, so the day of the number is that of
+    the beginning or a later one: when others were at the next day already, or when the clock was
+    put back. So there is no such bound from above."""
+    try:
+        return txn_of(datetime.fromtimestamp(epoch_ms / 1000, UTC).date(), 0)
+    except (OverflowError, OSError, ValueError, InvalidArgument):
+        return 0
+
+
+def boxes_of(spatial: Spatial | None) -> list[Box]:
+    """The boxes that a feature's box must meet one of; none when there is no spatial test."""
+    if spatial is None:
+        return []
+    if isinstance(spatial, Tile):
+        return [quadkey.bounds(spatial.quadkey)]
+    if isinstance(spatial, Bbox):
+        return _bbox(spatial)
+    west, south, east, north = shapely.bounds(geometry_of(spatial)).tolist()
+    if math.isnan(west):
+        return [(1.0, 1.0, -1.0, -1.0)]  # An empty geometry meets nothing.
+    return [grown((west, south, east, north), spatial.radius)]
+
+
+def _bbox(box: Bbox) -> list[Box]:
+    if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
+        raise InvalidArgument("The bounding box must be finite", field="bbox")
+    if box.south > box.north:
+        raise InvalidArgument("The south of the bounding box is above its north", field="bbox")
+    if box.west <= box.east:
+        return [(box.west, box.south, box.east, box.north)]
+    return [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
+
+
+def union_of(boxes: Sequence[Bbox]) -> Bbox | None:
+    """The box around all boxes, if there are any."""
+    if not boxes:
+        return None
+    return Bbox(
+        min(box.west for box in boxes),
+        min(box.south for box in boxes),
+        max(box.east for box in boxes),
+        max(box.north for box in boxes),
+    )
+
+
+def geometry_of(spatial: Intersects) -> Any:
+    """The geometry that is to be met."""
+    if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
+        raise InvalidArgument("The radius must not be negative", field="spatial.radius")
+    try:
+        return shapely.from_wkb(spatial.wkb)
+    except (shapely.errors.GEOSException, NotImplementedError) as error:
+        raise InvalidArgument(f"Not a geometry: {error}", field="spatial.wkb") from None
+
+
+def grown(box: Box, metres: float) -> Box:
+    """The box grown by a distance, generously; the whole circle of longitude where it must be."""
+    if metres == 0:
+        return box
+    west, south, east, north = box
+    grow = metres / METRES_PER_DEGREE
+    south, north = max(south - grow, -90.0), min(north + grow, 90.0)
+    shrink = math.cos(math.radians(max(abs(south), abs(north))))
+    wide = grow / shrink if shrink > 0.01 else 360.0
+    if west - wide < -180.0 or east + wide > 180.0:
+        return -180.0, south, 180.0, north
+    return west - wide, south, east + wide, north
+
+
+# ---- Properties ------------------------------------------------------------------------------
+
+
+def predicate_sql(
+    predicate: Predicate, test_sql: Callable[[PropertyTest], str], level: int = 1
+) -> str:
+    """A predicate as a condition; the storage says how a single test is written."""
+    if level > limits.PREDICATE_DEPTH_MAX:
+        raise LimitExceeded(
+            f"The predicate has more than {limits.PREDICATE_DEPTH_MAX} levels", field="where"
+        )
+    if isinstance(predicate, And | Or):
+        parts = [predicate_sql(part, test_sql, level + 1) for part in predicate.parts]
+        if isinstance(predicate, And):
+            return joined(parts, " AND ", "true")
+        return joined(parts, " OR ", "false")
+    if isinstance(predicate, Not):
+        # A test on a property that is absent is null in SQL, and "not null" would be null too.
+        return f"({predicate_sql(predicate.part, test_sql, level + 1)}) IS NOT TRUE"
+    if predicate.path[:1] == GEOMETRY_TYPE[:1] and predicate.path != GEOMETRY_TYPE:
+        raise NotSupported("Only the type of a geometry can be tested", field="where")
+    return test_sql(predicate) if _can_hold(predicate) else "false"
+
+
+def _can_hold(test: PropertyTest) -> bool:
+    """Whether the value can be compared at all."""
+    if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
+        return isinstance(test.value, str)
+    if test.op in ORDER:
+        return isinstance(test.value, str | int | float) and not isinstance(test.value, bool)
+    return True
+
+
+def json_text(value: Any) -> str:
+    """A value to compare with, as JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument("A value must be a finite number", field="where")
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"The value is no JSON: {error}", field="where") from None

@@ -1,0 +1,343 @@
+"""The input side of a write session: checks, id prefixes, locks and merges, as every storage has
+them. A storage says how it writes what was found to be right."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported
+from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.identity.names import check_feature_id, check_text
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.json_rules import json_problem
+from naksha.model.state import Outcome
+from naksha.model.version import Version
+from naksha.model.write_checks import check_points, lock_of
+from naksha.spi.storage import Feature, KeptObject
+from naksha.spi.support.write_merge import Source, merge_into_head
+
+Mode: TypeAlias = Literal["create", "update", "upsert"]
+Locks: TypeAlias = list[int | None]
+"""The numbers (`i`) of the states that must be HEAD's, one for each feature, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBatch:
+    """Features to write, checked: the lock of each, and the state it was merged from, if any.
+    `is_merged`: they were merged with what HEAD was a moment ago, whose states the locks are."""
+
+    prepared: PreparedFeatures
+    locks: Locks
+    muuids: list[str | None]
+    is_merged: bool = False
+    after: list[int] | None = None
+    """The versions that the features had elsewhere, which new ones continue after."""
+
+
+class CheckedSession(ABC):
+    """A base for write sessions."""
+
+    _broken: Exception | None = None
+    _scope: Collection[str] | None = None
+    """The only collections that features are written to; None for all."""
+
+    def check_usable(self) -> None:
+        """Whoever failed can only be left."""
+        if self._broken is not None:
+            raise InvalidArgument(
+                "The session failed earlier and can only be left", field="session"
+            ) from self._broken
+
+    def _break(self, error: BaseException) -> None:
+        """Whatever goes wrong ends the session."""
+        self._broken = error if isinstance(error, Exception) else RuntimeError("cancelled")
+
+    # ---- What a storage says -----------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _storage(self) -> StorageIdentity:
+        """Id and number of the storage."""
+
+    @abstractmethod
+    def _reader(self) -> Source:
+        """Where HEAD and states are read from, as the session sees them."""
+
+    @abstractmethod
+    async def _info(self, collection: str) -> CollectionInfo: ...
+
+    @abstractmethod
+    async def _write(
+        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
+    ) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _delete(
+        self,
+        collection: str,
+        ids: list[str],
+        locks: Locks,
+        returning: bool,
+        masks: bool = True,
+    ) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]: ...
+
+    @abstractmethod
+    async def _message(
+        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
+    ) -> None: ...
+
+    @abstractmethod
+    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+        """Keep an object; gives its new revision."""
+
+    @abstractmethod
+    async def _forget(self, kind: str, id: str, expected: int | None) -> None: ...
+
+    @abstractmethod
+    async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None: ...
+
+    @abstractmethod
+    async def _unpin(self, name: str) -> None: ...
+
+    @abstractmethod
+    async def _before_merge(self, collection: str, ids: list[str]) -> None:
+        """HEAD of these features must not change until the merged ones are written."""
+
+    # ---- See `naksha.spi.storage.WriteSession` -----------------------------------------------
+
+    async def create(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        lock: bool = True,
+        after: Sequence[int] | None = None,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        if after is not None:
+            check_versions(after, len(features))
+        return await self._put(collection, "create", features, returning, lock=lock, after=after)
+
+    async def update(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        merge: bool = False,
+        lock: bool = True,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        return await self._put(collection, "update", features, returning, merge=merge, lock=lock)
+
+    async def upsert(
+        self,
+        collection: str,
+        features: Sequence[Feature],
+        *,
+        merge: bool = False,
+        muuids: Sequence[str | None] | None = None,
+        lock: bool = True,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        if muuids is not None:
+            check_muuids(muuids, len(features), merge)
+        return await self._put(
+            collection, "upsert", features, returning, merge=merge, lock=lock, muuids=muuids
+        )
+
+    async def delete(
+        self,
+        collection: str,
+        ids: Sequence[str],
+        *,
+        uuids: Sequence[str | None] | None = None,
+        masks: bool = True,
+        returning: bool = False,
+    ) -> list[Outcome]:
+        info = await self._open(collection)
+        if uuids is not None and len(uuids) != len(ids):
+            raise InvalidArgument("One uuid (or None) for each id is needed", field="uuids")
+        plain = plain_ids(ids, info.id_prefix)
+        cut = info.id_prefix or ""
+        given = {
+            i.removeprefix(cut): uuid
+            for i, uuid in zip(ids, uuids or (), strict=False)
+            if uuid is not None
+        }
+        locks = [lock_of(given.get(i), self._storage, info) for i in plain]
+        return await self._delete(collection, plain, locks, returning, masks)
+
+    async def restore(
+        self, collection: str, ids: Sequence[str], *, returning: bool = False
+    ) -> list[Outcome]:
+        plain = plain_ids(ids, (await self._open(collection)).id_prefix)
+        return await self._restore(collection, plain, returning)
+
+    async def purge(self, collection: str, ids: Sequence[str]) -> list[Outcome]:
+        plain = plain_ids(ids, (await self._open(collection)).id_prefix)
+        return await self._purge(collection, plain)
+
+    async def message(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        json: Any = None,
+        binary: bytes | None = None,
+    ) -> None:
+        check_text(id, limits.MESSAGE_ID_BYTES_MAX, field="message.id")
+        if text is not None:
+            check_text(text, limits.MESSAGE_TEXT_BYTES_MAX, field="message.text")
+        attachment = None
+        if json is not None:
+            attachment = checked_json(json, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")
+        if binary is not None and len(binary) > limits.MESSAGE_BINARY_BYTES_MAX:
+            raise LimitExceeded("The attachment is too large", field="message.binary")
+        await self._message(id, text, attachment, binary)
+
+    async def keep(
+        self, kind: str, id: str, value: Any, *, expected: int | None = None
+    ) -> KeptObject:
+        check_kept(kind, id, expected)
+        json = checked_json(value, limits.KEPT_JSON_BYTES_MAX, field="value")
+        revision = await self._keep(kind, id, json, expected)
+        return KeptObject(kind, id, msgspec.json.decode(json), revision)
+
+    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
+        check_kept(kind, id, expected)
+        await self._forget(kind, id, expected)
+
+    async def pin(
+        self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
+    ) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        await self._pin(name, at, collection, guards)
+
+    async def unpin(self, name: str) -> None:
+        check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
+        await self._unpin(name)
+
+    # ---- Inside ------------------------------------------------------------------------------
+
+    async def _open(self, collection: str) -> CollectionInfo:
+        """A collection to write features to."""
+        info = await self._info(collection)
+        if self._scope is not None and collection not in self._scope:
+            raise NotSupported(
+                f"This branch is about {', '.join(sorted(self._scope))} only; write to"
+                f" {collection!r} on main, or on a branch that has it in its scope",
+                field="collection",
+                collection_id=collection,
+            )
+        return info
+
+    async def _put(
+        self,
+        collection: str,
+        mode: Mode,
+        features: Sequence[Feature],
+        returning: bool,
+        *,
+        merge: bool = False,
+        lock: bool = True,
+        muuids: Sequence[str | None] | None = None,
+        after: Sequence[int] | None = None,
+    ) -> list[Outcome]:
+        info = await self._open(collection)
+        prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
+        check_points(prepared, info)
+        uuids = prepared.lock_uuid if lock or merge else [None] * len(prepared.ids)
+        locks = [lock_of(uuid, self._storage, info) for uuid in uuids]
+        merged_from = [muuids[at] if muuids else None for at in prepared.positions]
+        versions = None if after is None else [after[at] for at in prepared.positions]
+        batch = WriteBatch(prepared, locks, merged_from, after=versions)
+        if merge and any(lock is not None for lock in locks):
+            batch = await self._merged(info, features, batch)
+        return await self._write(collection, mode, batch, returning)
+
+    async def _merged(
+        self, info: CollectionInfo, features: Sequence[Feature], batch: WriteBatch
+    ) -> WriteBatch:
+        """The batch with every feature that is based on an older state merged into HEAD."""
+        ids = batch.prepared.ids
+        chosen = [
+            {**features[position], "id": id_}
+            for position, id_ in zip(batch.prepared.positions, ids, strict=True)
+        ]
+        await self._before_merge(info.id, ids)
+        locked = [f for f, lock in zip(chosen, batch.locks, strict=True) if lock is not None]
+        merges = await merge_into_head(self._reader(), info.id, locked)
+        merged = check_features(
+            [merges[i].feature if i in merges else f for i, f in zip(ids, chosen, strict=True)]
+        )
+        check_points(merged, info)
+        heads = {i: lock_of(merge.head.uuid, self._storage, info) for i, merge in merges.items()}
+        return WriteBatch(
+            merged,
+            [heads.get(i, lock) for i, lock in zip(ids, batch.locks, strict=True)],
+            [merges[i].base_uuid if i in merges else None for i in ids],
+            is_merged=True,
+        )
+
+
+def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
+    """Checked ids without the collection's prefix; each once, in the order of their last place."""
+    if len(ids) > limits.IDS_MAX:
+        raise LimitExceeded(f"{len(ids)} ids at once, more than {limits.IDS_MAX}", field="ids")
+    plain = [check_feature_id(i).removeprefix(prefix or "") for i in ids]
+    return list(dict.fromkeys(plain))
+
+
+def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:
+    """Refuse states merged into features that are not one for each, or that the call finds out."""
+    if merge:
+        raise InvalidArgument("Either merge or muuids, not both", field="muuids")
+    if len(muuids) != count:
+        raise InvalidArgument("One muuid (or None) for each feature is needed", field="muuids")
+    for muuid in muuids:
+        if muuid is not None:
+            check_text(muuid, limits.STATE_ID_BYTES_MAX, field="muuids")
+
+
+def check_versions(after: Sequence[int], count: int) -> None:
+    """Refuse versions to continue after that are not one for each feature."""
+    if len(after) != count:
+        raise InvalidArgument("One version (or 0) for each feature is needed", field="after")
+    for version in after:
+        if not 0 <= version <= limits.INT8_MAX // 4:
+            raise InvalidArgument(f"{version} is not a version of a feature", field="after")
+
+
+def check_kept(kind: str, id: str, expected: int | None = None) -> None:
+    """Refuse what nothing can be kept under."""
+    check_text(kind, limits.KEPT_KIND_BYTES_MAX, field="kind")
+    check_text(id, limits.KEPT_ID_BYTES_MAX, field="id")
+    if expected is not None and not 0 <= expected <= limits.INT8_MAX:
+        raise InvalidArgument("A revision is not negative", field="expected")
+
+
+def check_days(days: int) -> None:
+    """Refuse what is no number of days to keep something."""
+    if not 0 <= days <= limits.INT8_MAX:
+        raise InvalidArgument(f"{days} is not a number of days", field="days")
+
+
+def checked_json(value: Any, bytes_max: int, *, field: str) -> str:
+    """A value as JSON text."""
+    problem = json_problem(value)
+    if problem is not None:
+        raise InvalidArgument(problem.message, field=f"{field}{problem.path}")
+    return check_text(msgspec.json.encode(value).decode(), bytes_max, field=field)

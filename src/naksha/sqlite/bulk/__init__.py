@@ -1,0 +1,4 @@
+"""Bulk work on SQLite: splits, staging, bulk writers.
+
+What moves many features without one statement per batch belongs here.
+"""

@@ -1,0 +1,245 @@
+"""The bulk writer: features are staged in a file of their own, then written as one transaction.
+
+Staging holds no other writer up."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionExists, Conflict, InvalidArgument, Retryable
+from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
+from naksha.model.write_checks import check_points, check_unlocked
+from naksha.spi.storage import Feature
+from naksha.spi.support.write_input import WriteBatch
+from naksha.sqlite.connection.errors import translated
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.sql import queries
+from naksha.sqlite.write import collections, writes
+from naksha.sqlite.write.states import Shapes, shapes_of
+from naksha.sqlite.write.transaction import Message, Transaction
+from naksha.sqlite.write.writer import Entry, Writer
+
+CHUNK: Final = 10_000
+
+
+class Changed(Retryable):
+    """The features were checked against settings that the collection no longer has."""
+
+
+class SqliteBulkWriter:
+    """See `naksha.spi.storage.BulkWriter`. `known` is the collection when it is there already."""
+
+    def __init__(
+        self,
+        storage: StorageIdentity,
+        writer: Writer,
+        entry: Entry,
+        info: CollectionInfo,
+        known: CollectionInfo | None,
+    ) -> None:
+        self._storage = storage
+        self._writer = writer
+        self._entry = entry
+        self._info = known or info
+        self._is_new = known is None
+        with translated():
+            # A file without a name, which is gone with us, whatever happens.
+            self._stage = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._stage.execute(queries()["stage_unsafe"])
+            self._stage.execute(queries()["stage_create"])
+        self._turn = asyncio.Lock()
+        self._is_open = True
+        self._failed = False
+
+    async def add(self, features: Iterable[Feature]) -> int:
+        self._check_open()
+        given = iter(features)
+        count = 0
+        try:
+            while chunk := list(islice(given, CHUNK)):
+                count += len(chunk)
+                await self._add(chunk)
+        except BaseException:
+            # Nobody can tell which of them are staged.
+            self._failed = True
+            raise
+        return count
+
+    async def _add(self, chunk: list[Feature]) -> None:
+        def prepare() -> list[tuple[Any, ...]]:
+            prepared = check_features(chunk, id_prefix=self._info.id_prefix, generate_ids=True)
+            check_points(prepared, self._info)
+            check_unlocked(prepared, self._storage, self._info)
+            return list(rows_of(prepared, shapes_of(prepared)))
+
+        rows = await asyncio.to_thread(prepare)
+        async with self._turn:
+            await asyncio.to_thread(self._keep, rows)
+
+    def _keep(self, rows: list[tuple[Any, ...]]) -> None:
+        with translated():
+            self._stage.execute(queries()["begin"])
+            try:
+                self._stage.executemany(queries()["stage_put"], rows)
+                self._stage.execute(queries()["commit"])
+            except BaseException:
+                if self._stage.in_transaction:
+                    self._stage.execute(queries()["rollback"])
+                raise
+
+    async def commit(self) -> int:
+        self._check_open()
+        async with self._turn:
+            try:
+                txn = await self._written()
+            except BaseException:
+                await asyncio.shield(self._give_up())
+                raise
+            await self._close()
+        return txn
+
+    async def _written(self) -> int:
+        # It is large: from here on to do it again would cost more than to wait for it.
+        self._entry.keeps_place = True
+        for attempt in range(RETRY_COUNT_MAX):
+            try:
+                txn = await self._writer.step(self._entry, self._load)
+                await self._writer.commit(self._entry)
+                return txn
+            except Retryable as error:
+                # What is staged is still there.
+                if isinstance(error, Changed) or attempt + 1 == RETRY_COUNT_MAX:
+                    raise
+            await self._writer.rollback(self._entry)
+            self._entry = self._again()
+        raise AssertionError("unreachable")
+
+    async def abort(self) -> None:
+        if self._is_open:
+            async with self._turn:
+                await self._give_up()
+
+    async def _give_up(self) -> None:
+        await self._writer.rollback(self._entry)
+        await self._close()
+
+    async def _close(self) -> None:
+        self._is_open = False
+        await asyncio.to_thread(self._stage.close)
+
+    def _again(self) -> Entry:
+        """A new transaction in place of one that others got in the way of."""
+        message = self._entry.transaction.messages
+        entry = Entry(self._entry.transaction.fresh(), keeps_place=True)
+        entry.transaction.messages = dict(message)
+        return entry
+
+    def _check_open(self) -> None:
+        if not self._is_open or self._failed:
+            why = "An earlier call failed, only abort is left" if self._failed else "It is over"
+            raise InvalidArgument(f"The bulk writer takes nothing more: {why}", field="bulk_writer")
+
+    # ---- In the writer's thread --------------------------------------------------------------
+
+    def _load(self, transaction: Transaction) -> int:
+        if self._is_new:
+            collections.create(transaction, self._info)
+        else:
+            self._check_unchanged(transaction.connection)
+        for batch, shapes in self._batches():
+            writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
+        transaction.changes_of(self._info.id)  # Also a load of nothing is in the log.
+        return transaction.txn
+
+    def _check_unchanged(self, connection: sqlite3.Connection) -> None:
+        found = known_empty(connection, self._info.id)
+        if found is None or _settings(found) != _settings(self._info):
+            raise Changed(
+                "The collection was changed while it was loaded; repeat the load",
+                collection_id=self._info.id,
+            )
+
+    def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
+        rows = self._stage.execute(queries()["stage_all"])
+        while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
+            yield batch_of(chunk)
+
+
+def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
+    """The collection that is to be loaded, None when it is new: one without features."""
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    if row is None:
+        return None
+    found = Collection(*row)
+    if found.dropped_at:
+        raise CollectionExists("The collection exists and is dropped", collection_id=name)
+    if connection.execute(queries()["has_features"], (found.t,)).fetchone()[0]:
+        raise Conflict("The collection has features already", collection_id=name)
+    return found.info
+
+
+def _settings(info: CollectionInfo) -> CollectionInfo:
+    """The collection without its estimates, which may be refreshed at any time."""
+    return msgspec.structs.replace(info, estimated_feature_count=0, byte_size=0, compressed_size=0)
+
+
+def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
+    """Features as rows of a stage."""
+    for k, id_ in enumerate(prepared.ids):
+        tags = prepared.tags[k]
+        yield (
+            id_,
+            prepared.json[k],
+            prepared.wkb[k],
+            shapes.geometry[k],
+            *(shapes.box[k] or (None,) * 4),
+            prepared.qrid[k],
+            None if tags is None else msgspec.json.encode(tags),
+            prepared.crid[k],
+        )
+
+
+def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
+    """Rows of a stage as features to write."""
+    count = len(rows)
+    ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
+        list, zip(*rows, strict=True)
+    )
+    boxes = [
+        None if w is None else (w, s, e, n)
+        for w, s, e, n in zip(west, south, east, north, strict=True)
+    ]
+    prepared = PreparedFeatures(
+        positions=list(range(count)),
+        ids=ids,
+        json=json,
+        wkb=wkb,
+        has_z=[False] * count,
+        qrid=qrid,
+        tags=[None if each is None else msgspec.json.decode(each) for each in tags],
+        crid=crid,
+        lock_uuid=[None] * count,
+        lock_version=[None] * count,
+    )
+    nothing = [None] * count
+    return WriteBatch(prepared, [*nothing], [*nothing]), Shapes(geometry, boxes)
+
+
+def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:
+    """A step that adds the message of a load; the exclusive form draws its number with it."""
+
+    def add(transaction: Transaction) -> None:
+        transaction.add_message("load", Message(text, None, None))
+        if draws:
+            _ = transaction.txn
+
+    return add

@@ -1,0 +1,325 @@
+"""Bulk reads: a plan of splits that any process with the file can read, each in one snapshot.
+
+The plan fixes P, the last published transaction. What ended at or before P never changes again, so
+history splits may read it at any time. What was current at the plan may have moved to the history
+since; therefore a split of HEAD, a range of ids, reads the history of these ids after P as well.
+
+A branch is cut by ids only: each split reads all of its layers at the version, in one statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import shapely
+
+from naksha.model import limits
+from naksha.model.errors import InvalidArgument
+from naksha.model.geo.wkb_rules import stored_shapes
+from naksha.model.query import Intersects, Query, States
+from naksha.model.version import VersionSelector
+from naksha.spi.arrow import schema_of
+from naksha.spi.storage import Split
+from naksha.spi.support.batches import batches as in_batches
+from naksha.spi.support.query_parts import boxes_of, check_hidden, joined
+from naksha.sqlite.read import layers, versions
+from naksha.sqlite.read.exact_tests import tester_of
+from naksha.sqlite.read.layers import MAIN_ONLY, Layers, Level
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.statements import (
+    TAGS,
+    Statement,
+    TableName,
+    filters_of,
+    is_unselective,
+    sources_of,
+    tags_of,
+)
+from naksha.sqlite.sql import queries, sql
+
+SPLIT_ROWS: Final = 50_000
+"""About how many states one split reads."""
+BATCH_ROWS: Final = 8_192
+_LONG: Final = frozenset({"geometry", "feature", "properties", "members", "tags"})
+"""Columns that may have more than some hundred bytes."""
+Row = tuple[Any, ...]
+
+_KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What a split reads: states at version `at`, filtered by the query.
+
+    `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
+    each together with what left it for the history after `published`; or the history ("hst") that
+    ended after `after`, up to `until`; or such a range of ids of a branch ("layers"). Of the
+    history the `hidden` states are read, too.
+    """
+
+    source: str
+    at: int
+    published: int
+    query: Query
+    first: str | None = None
+    end: str | None = None
+    after: int = 0
+    until: int = 0
+    layers: Layers = MAIN_ONLY
+    hidden: bool = False
+
+
+def part_of(split: Split) -> Part:
+    """What a split of this storage reads."""
+    try:
+        return msgspec.msgpack.decode(split.payload, type=Part)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument("Not a split of this storage", field="split") from error
+
+
+def plan(
+    connection: sqlite3.Connection,
+    storage: tuple[str, int],
+    seen: Layers,
+    collection: str,
+    query: Query,
+    at: VersionSelector,
+    *,
+    hidden: bool,
+) -> list[Split]:
+    """See `Storage.plan`; the caller has published what can be."""
+    check_hidden(query, hidden)
+    if query.limit is not None or query.cursor is not None:
+        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+    if query.space is not None:
+        raise InvalidArgument("A bulk read gives states without a space", field="space")
+    c = layers.collection_on(connection, seen, collection)
+    last = versions.find(connection, "last_version") or versions.BEGINNING
+    version = layers.resolve(connection, seen, at, None if _is_all(seen, hidden) else c.id)
+    whole = Part("head", version.txn, last.txn, query, hidden=hidden)
+    if query.replaced_since is not None:
+        levels = layers.levels(connection, seen, c, version.txn)
+        layers.check_kept_since(connection, levels, query.replaced_since)
+    if query.ids == ():
+        return []
+    if seen == MAIN_ONLY:
+        parts = list(_parts(connection, c, whole))
+    else:
+        whole = msgspec.structs.replace(whole, source="layers", layers=seen)
+        parts = list(_layered(connection, c, whole))
+    return [
+        Split(storage, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
+        for part in parts
+    ]
+
+
+def _is_all(seen: Layers, hidden: bool) -> bool:
+    """Whether all that there is of main is read, whatever has expired."""
+    return hidden and seen == MAIN_ONLY
+
+
+def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+    """Ranges of ids; every layer may have many."""
+    found = layers.levels(connection, whole.layers, c, whole.at)
+    ends: set[str] = set()
+    if whole.query.ids is None:
+        for level in found:
+            t = level.collection.t
+            if _is_few(connection, "naksha_head", t, whole.query):
+                continue
+            text = sql("split_ids", table="naksha_head")
+            ends.update(row[0] for row in connection.execute(text, (t, SPLIT_ROWS)))
+    first = None
+    for end in sorted(ends):
+        yield msgspec.structs.replace(whole, first=first, end=end)
+        first = end
+    yield msgspec.structs.replace(whole, first=first)
+
+
+def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+    kind, since = whole.query.states, whole.query.replaced_since
+    if since is not None:
+        # As if one read at that transaction, but only what has ended since.
+        if since < whole.at:
+            part = msgspec.structs.replace(whole, source="hst", at=since, published=whole.at)
+            yield from _history(connection, c, part, since)
+        return
+    if kind is not States.DELETED:
+        yield from _ranges(connection, c, whole)
+    if kind is not States.LIVE:
+        yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
+    after = whole.at
+    if kind is States.ALL:
+        # What a transaction made ended after it, or with it, where nobody saw it.
+        first = (whole.query.txn_from or 0) - whole.hidden
+        after = min(max(first, 0), limits.INT8_MAX)
+    if after < whole.published:
+        yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
+
+
+def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
+    """Ranges of ids of about the same size."""
+    first = None
+    table = f"naksha_{part.source}"
+    if part.query.ids is None and not _is_few(connection, table, c.t, part.query):
+        text = sql("split_ids", table=table)
+        for (end,) in connection.execute(text, (c.t, SPLIT_ROWS)):
+            yield msgspec.structs.replace(part, first=first, end=end)
+            first = end
+    yield msgspec.structs.replace(part, first=first)
+
+
+def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) -> bool:
+    """Whether the transactions that are asked for made so few states that these are one split."""
+    if query.txn_from is None:
+        return False
+    end = limits.INT8_MAX if query.txn_to is None else query.txn_to
+    bounds = [max(0, min(txn, limits.INT8_MAX)) for txn in (query.txn_from, end)]
+    row = connection.execute(sql("split_few", table=table), (t, *bounds, SPLIT_ROWS)).fetchone()
+    return bool(row[0])
+
+
+def _history(
+    connection: sqlite3.Connection, c: Collection, part: Part, after: int
+) -> Iterator[Part]:
+    """Ranges of ends of about the same size."""
+    bounds = (c.t, after, part.published, SPLIT_ROWS)
+    for (until,) in connection.execute(queries()["split_ends"], bounds).fetchall():
+        if after < until < part.published:
+            yield msgspec.structs.replace(part, after=after, until=until)
+            after = until
+    yield msgspec.structs.replace(part, after=after, until=part.published)
+
+
+def batches(
+    connection: sqlite3.Connection, collection: str, part: Part, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the states of a split."""
+    schema = schema_of(columns)
+    c = layers.collection_on(connection, part.layers, collection)
+    look = layers.levels if _is_all(part.layers, part.hidden) else layers.readable
+    levels = look(connection, part.layers, c, part.at)
+    test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
+    names = list(columns)
+    if test is not None and "geometry" not in names:
+        names.append("geometry")
+    if part.source == "layers":
+        # Where boxes meet the same state twice, it must be told from others that look the same.
+        text, values = _of_layers(levels, part, _columns([*names, "i"]))
+    else:
+        text, values = _statement(c, part, _columns(names))
+    for chunk in _chunks(connection.execute(text, values), names):
+        if test is not None:
+            place = names.index("geometry")
+            flags = test([row[place] for row in chunk])
+            chunk = [row for row, holds in zip(chunk, flags, strict=True) if holds]
+        if chunk:
+            found = list(zip(*chunk, strict=True))[: len(schema)]
+            columns_of = zip(found, schema, strict=True)
+            arrays = [_array(each, field, part.hidden) for each, field in columns_of]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _chunks(rows: Iterable[Row], names: Sequence[str]) -> Iterator[list[Row]]:
+    """Rows, not too many and not too large together: one may have megabytes."""
+    places = [place for place, name in enumerate(names) if name in _LONG]
+
+    def size(row: Row) -> int:
+        return sum(len(row[place] or "") for place in places)
+
+    return in_batches(rows, BATCH_ROWS, limits.BULK_BATCH_BYTES, size)
+
+
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(sql(f"column_{name}") for name in names)
+
+
+def _array(values: Sequence[Any], field: pa.Field, hidden: bool) -> pa.Array:
+    """A column. Geometries that cannot be read are null, unless all is read as it is stored."""
+    if field.name == "geometry" and not hidden:
+        return pa.array(values, field.type, mask=shapely.is_missing(stored_shapes(values)))
+    if not pa.types.is_list(field.type):
+        return pa.array(values, field.type)
+    lists = msgspec.json.decode(f"[{','.join(values)}]")
+    return pa.array(lists, field.type)
+
+
+def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list[Any]]:
+    statement = Statement()
+    ids = _range(statement, part)
+    sources = sources_of(
+        statement,
+        levels,
+        part.query,
+        None,
+        "split_source",
+        *ids,
+        hidden=part.hidden,
+        slots={"columns": columns},
+    )
+    return sources, statement.values
+
+
+def _range(statement: Statement, part: Part) -> list[str]:
+    """The ids of a split."""
+    ids = []
+    if part.first is not None:
+        ids.append(sql("split_first", id=statement.value(part.first)))
+    if part.end is not None:
+        ids.append(sql("split_end", id=statement.value(part.end)))
+    return ids
+
+
+def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]:
+    statement = Statement()
+    at = statement.value(part.at)
+    filters = list(filters_of(statement, part.query))
+    boxes = [sql("box", **statement.edges(box)) for box in boxes_of(part.query.spatial)]
+    if boxes:
+        filters.append(joined(boxes, " OR ", "false"))
+    sources = []
+    t = statement.value(c.t)
+    for table, conditions in _tables(statement, part, at, t):
+        is_past = table == "hst"
+        # The index on the history leaves tombstones out.
+        is_live = not is_past or part.query.states is States.LIVE
+        tagged = TAGS[table] if is_live else None
+        every = [*conditions, *filters, *tags_of(statement, t, part.query, tagged)]
+        sources.append(
+            sql(
+                "split_source",
+                from_=sql("from_table", table=f"naksha_{table}"),
+                columns=columns,
+                document=sql("split_feature_at", at=at) if is_past else sql("split_feature"),
+                ended=sql("split_ended_at", at=at) if is_past else sql("split_open"),
+                conditions="\n   AND ".join(every),
+            )
+        )
+    return "\nUNION ALL\n".join(sources), statement.values
+
+
+def _tables(
+    statement: Statement, part: Part, at: str, t: str
+) -> Iterator[tuple[TableName, list[str]]]:
+    """The tables of a split and the conditions on each."""
+    ids, of_table = _range(statement, part), sql("of_table", t=t)
+    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
+    if part.source == "hst":
+        bounds = {
+            "after": statement.value(
+                max(part.after, part.at) if part.query.states is not States.ALL else part.after
+            ),
+            "until": statement.value(part.until),
+        }
+        kind = [] if part.hidden else [sql("all_hst"), sql(kinds[part.query.states])]
+        yield "hst", [of_table, sql("at_head", at=at), sql("split_ended", **bounds), *kind]
+        return
+    left = "hst_live" if part.source == "head" else "hst_dead"
+    since = sql("split_since", after=statement.value(part.published))
+    current: TableName = "head" if part.source == "head" else "del"
+    whole = not ids and is_unselective(part.query) and part.query.ids is None
+    yield current, [sql("within", t=t) if whole else of_table, sql("at_head", at=at), *ids]
+    yield "hst", [of_table, sql("at_head", at=at), since, sql(left), *ids]

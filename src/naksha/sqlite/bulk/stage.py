@@ -1,0 +1,155 @@
+"""Staging on SQLite: features that many processes bring, each attempt in a file of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Final
+
+import pyarrow as pa
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument
+from naksha.model.features import PreparedFeatures
+from naksha.model.limits import STAGING_LEASE_SECONDS
+from naksha.spi.staging import StagedPart, checked, not_staged
+from naksha.sqlite.bulk.bulk_writer import rows_of
+from naksha.sqlite.bulk.stage_files import StageFiles
+from naksha.sqlite.connection.errors import translated
+from naksha.sqlite.sql import queries
+from naksha.sqlite.write.states import shapes_of
+
+RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
+"""How late an addition is that renews the lease of the job."""
+
+
+class SqliteStage:
+    """See `naksha.spi.staging.Stage`. `number` is that of the storage, `info` has the settings that
+    features are checked with; `clock` tells the time in ms."""
+
+    def __init__(
+        self,
+        files: StageFiles,
+        job: str,
+        number: int,
+        info: CollectionInfo,
+        clock: Callable[[], int],
+    ) -> None:
+        self._files = files
+        self._job = job
+        self._info = info
+        self._clock = clock
+        self._count = 0
+        self._turn = asyncio.Lock()
+        self._failed = False
+        self._is_open = True
+        self._renewed_ms = clock()
+        self._path: Path
+        self._lock: IO[bytes]
+        self._path, self._lock = files.new(job)
+        try:
+            self._connection = _new_stage(self._path, number, info)
+        except BaseException:
+            self._forget()
+            raise
+
+    async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
+        async with self._turn:
+            self._check_open()
+            try:
+                self._count += await asyncio.to_thread(self._add, features)
+            except BaseException:
+                # Nobody can tell which of them are staged.
+                self._failed = True
+                raise
+
+    def _add(self, features: pa.RecordBatch | PreparedFeatures) -> int:
+        prepared = features
+        if isinstance(prepared, pa.RecordBatch):
+            prepared = checked(prepared, self._info, self._count)
+        rows = zip(rows_of(prepared, shapes_of(prepared)), prepared.lock_uuid, strict=True)
+        self._check_there()
+        with translated():
+            self._connection.execute(queries()["begin"])
+            self._connection.executemany(
+                queries()["staged_put"], [(*row, uuid) for row, uuid in rows]
+            )
+            self._connection.execute(queries()["commit"])
+        now_ms = self._clock()
+        if now_ms - self._renewed_ms >= RENEWED_MS:
+            self._files.renew(self._job, now_ms)
+            self._renewed_ms = now_ms
+        return len(prepared)
+
+    async def close(self) -> StagedPart:
+        async with self._turn:
+            self._check_open()
+            self._is_open = False
+            await asyncio.to_thread(self._finish)
+            return self._part
+
+    def _finish(self) -> None:
+        with translated():
+            self._connection.close()
+        with self._lock:
+            # Whoever applies it may do so after the machine has been started again.
+            os.fsync(self._lock.fileno())
+            self._check_there()
+            now_s = self._clock() / 1000
+            os.utime(self._lock.fileno(), (now_s, now_s))
+
+    async def abort(self) -> None:
+        async with self._turn:
+            if self._is_open:
+                self._is_open = False
+                await asyncio.to_thread(self._abort)
+
+    def _abort(self) -> None:
+        try:
+            self._connection.close()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._lock.close()
+
+    @property
+    def _part(self) -> StagedPart:
+        return StagedPart(self._job, self._path.name, self._count)
+
+    def _check_there(self) -> None:
+        """Somebody may have dropped all that the job has staged."""
+        if os.fstat(self._lock.fileno()).st_nlink == 0:
+            raise not_staged(self._part)
+
+    def _check_open(self) -> None:
+        if not self._is_open or self._failed:
+            why = "an earlier call failed, only abort is left" if self._failed else "it is over"
+            raise InvalidArgument(f"The stage takes nothing more: {why}", field="stage")
+
+
+def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connection:
+    with translated():
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            for pragma in ("stage_unsafe", "stage_unjournaled", "stage_alone"):
+                connection.execute(queries()[pragma])
+            connection.execute(queries()["staged_create"])
+            connection.execute(queries()["staged_about_create"])
+            about = (number, info.id, info.id_prefix or None, info.points_only)
+            connection.execute(queries()["staged_about_put"], about)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def about(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
+    """The number of the storage and the collection that features were staged for, with the settings
+    they were checked with."""
+    number, id_, prefix, points_only = connection.execute(queries()["staged_about"]).fetchone()
+    return number, CollectionInfo(id=id_, id_prefix=prefix, points_only=bool(points_only))

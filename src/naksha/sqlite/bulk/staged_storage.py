@@ -1,0 +1,99 @@
+"""Staged writes, on main and on branches; see `naksha.spi.staging`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import NakshaError
+from naksha.model.identity.names import check_collection_id
+from naksha.spi.staging import Applied, StagedPart, StagedWrite, check_job, check_write
+from naksha.spi.storage import WriteSession
+from naksha.sqlite.bulk.apply_staged import StagedLoad, find_applied, forget_applied, known_info
+from naksha.sqlite.bulk.stage import SqliteStage
+from naksha.sqlite.connection.errors import Locked
+from naksha.sqlite.read.views import View
+from naksha.sqlite.write.session import SqliteSession
+
+
+class StagedStorage(View):
+    """The part of a storage that takes what many processes stage."""
+
+    async def stage(self, job: str, info: CollectionInfo) -> SqliteStage:
+        """See `naksha.spi.staging.Staging`."""
+        check_job(job)
+        check_collection_id(info.id, field="id")
+        known = await self._read(lambda c: known_info(c, self._layers, info.id))
+        files = self._file.stages
+
+        def begin() -> SqliteStage:
+            now_ms = self._time_ms()
+            files.renew(job, now_ms)
+            files.sweep(now_ms)
+            return SqliteStage(files, job, self.number, known or info, self._time_ms)
+
+        return await asyncio.to_thread(begin)
+
+    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+        """See `naksha.spi.staging.Staging`."""
+        check_write(write, parts)
+        applied = await self._find_applied(write)
+        if applied is None:
+            applied = await self._applied(write, parts)
+        with suppress(OSError):  # it is written; what cannot be removed now is swept
+            await self.drop_staged(write.job)
+        return applied
+
+    async def _find_applied(self, write: StagedWrite) -> Applied | None:
+        overlay = self._layers[0].overlay
+        return await self._read(lambda c: find_applied(c, write, overlay))
+
+    async def _applied(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+        def gather() -> StagedLoad:
+            now_ms = self._time_ms()
+            found = [(part, self._file.stages.path_of(part, now_ms)) for part in parts]
+            return StagedLoad(self._file.info, write, found)
+
+        try:
+            load = await asyncio.to_thread(gather)
+        except NakshaError:
+            # Whoever applied the job since it was looked for has dropped its files.
+            applied = await self._find_applied(write)
+            if applied is None:
+                raise
+            return applied
+
+        async def apply(session: WriteSession) -> Applied:
+            assert isinstance(session, SqliteSession)
+            return await session.load(write.info.id, load.apply)
+
+        try:
+            for attempt in range(limits.RETRY_COUNT_MAX):
+                try:
+                    return await self.run(apply, write.app_id, write.author)
+                except Locked:
+                    # Another process is perhaps at something as large: that ends, and all of the
+                    # job would have to be done again otherwise.
+                    if attempt + 1 == limits.RETRY_COUNT_MAX:
+                        raise
+            raise AssertionError("unreachable")
+        finally:
+            load.close()
+
+    async def drop_staged(self, job: str) -> None:
+        """See `naksha.spi.staging.Staging`."""
+        check_job(job)
+        await asyncio.to_thread(self._file.stages.drop, job)
+
+    async def sweep_staged(self, now_ms: int) -> None:
+        """Remove what was staged too long ago, and what is known of jobs of long ago."""
+        await asyncio.to_thread(self._file.stages.sweep, now_ms)
+        await self._writer.task(lambda c: forget_applied(c, now_ms))
+
+    def _time_ms(self) -> int:
+        now_ms = self._now_ms()
+        return time.time_ns() // 1_000_000 if now_ms is None else now_ms

@@ -1,0 +1,142 @@
+"""Connections for reading: many at once, each with a snapshot of its own, beside the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from naksha.model.errors import Unavailable
+from naksha.spi.support.stream_limit import Streams
+from naksha.sqlite.connection.errors import translated
+from naksha.sqlite.schema.file import connect
+from naksha.sqlite.schema.shell import is_incomplete
+from naksha.sqlite.sql import queries
+
+T = TypeVar("T")
+READERS_MAX: Final = 8
+WAIT_S: Final = 30.0
+"""How long anybody waits for a connection; who holds all of them would wait for ever."""
+
+INTERRUPT_AGAIN_S: Final = 0.05
+
+
+class NoReaderFree(Unavailable):
+    """All connections are in use, perhaps by the one who asks: repeating cannot help."""
+
+
+class Snapshot:
+    """A connection inside a reading transaction: everything it reads is of one moment."""
+
+    def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._threads = threads
+        self._turn = asyncio.Lock()
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run something in a thread. When we are cancelled it is interrupted and waited for:
+        nobody else may use the connection before."""
+
+        def run() -> T:
+            with translated():
+                return work(self._connection)
+
+        async with self._turn:
+            return await self._wait_for(run)
+
+    async def _wait_for(self, run: Callable[[], T]) -> T:
+        task = asyncio.get_running_loop().run_in_executor(self._threads, run)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # However often we are told to go: the thread has to be done with the connection. It may
+            # not have begun its statement yet, or be between two of them, and not notice.
+            while not task.done():
+                self._connection.interrupt()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([task], timeout=INTERRUPT_AGAIN_S)
+            if not task.cancelled():
+                task.exception()  # Seen, so that nobody complains that it was not.
+            raise
+
+
+class Readers:
+    """The pool of reading connections."""
+
+    def __init__(
+        self,
+        path: Path,
+        busy_s: float,
+        most: int,
+        complete: Callable[[], Awaitable[None]],
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """`complete` computes what writers without the library left to it."""
+        self._complete = complete
+        self._path = path
+        self._read_only = read_only
+        self._busy_s = busy_s
+        self._free: list[sqlite3.Connection] = []
+        self._places = asyncio.Semaphore(most)
+        self.streams: Final = Streams(most, WAIT_S)
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="naksha-sqlite-reader")
+        self._closed = False
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        """A snapshot of what is committed now."""
+        if self._closed:
+            raise Unavailable("The storage is closed")
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NoReaderFree(f"No reader was free within {WAIT_S:g} seconds") from None
+        try:
+            connection = self._free.pop() if self._free else self._open()
+            try:
+                await self._begin(connection)
+                yield Snapshot(connection, self._threads)
+            finally:
+                self._give_back(connection)
+        finally:
+            self._places.release()
+
+    async def _begin(self, connection: sqlite3.Connection) -> None:
+        """Begin to read, once there is nothing left that `complete` has to compute."""
+        with translated():
+            connection.execute(queries()["begin_reading"])
+            if not is_incomplete(connection):
+                return
+            connection.execute(queries()["rollback"])
+        await self._complete()
+        with translated():
+            connection.execute(queries()["begin_reading"])
+
+    def _open(self) -> sqlite3.Connection:
+        with translated():
+            return connect(self._path, self._busy_s, read_only=self._read_only)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute(queries()["rollback"])
+        except sqlite3.Error:
+            connection.close()
+            return
+        if self._closed:
+            connection.close()
+        else:
+            self._free.append(connection)
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in self._free:
+            connection.close()
+        self._free.clear()
+        self._threads.shutdown(wait=False)

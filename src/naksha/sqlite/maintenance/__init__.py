@@ -1,0 +1,4 @@
+"""Background work on SQLite: rounds, partitioning, pins and checks.
+
+Whatever runs without a caller belongs here.
+"""

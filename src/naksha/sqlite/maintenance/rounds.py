@@ -1,0 +1,226 @@
+"""Maintenance: history beyond its age, old days of the log, dropped collections and dropped
+overlays go; estimates are refreshed. Everything in small steps, so that writers get in between."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from datetime import date
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from naksha.model.errors import NakshaError
+from naksha.model.identity.txn import first_kept, txn_of
+from naksha.model.limits import INT8_MAX
+from naksha.model.transaction import MAIN
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.versions import floor_of
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.write import overlays
+from naksha.sqlite.write.collections import remove
+from naksha.sqlite.write.writer import Writer
+
+T = TypeVar("T")
+ROWS_MAX: Final = 10_000
+"""Rows that are deleted at once."""
+TRASH: Final = {
+    "naksha_head": ("naksha_box", "naksha_tag"),
+    "naksha_del": (),
+    "naksha_hst": ("naksha_past", "naksha_past_tag"),
+}
+"""Tables of rows, each with those that follow it and no trigger empties."""
+PAGES_MAX: Final = 2_000
+"""Free pages that are cut off the file at once."""
+SAMPLE_MAX: Final = 20_000
+"""Features whose size is looked at."""
+
+
+class Read(Protocol):
+    """Runs something on a snapshot."""
+
+    def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
+
+
+async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
+    """See `Storage.maintain`. A step that fails keeps no other from being done."""
+    failures: list[tuple[str, NakshaError]] = []
+
+    async def attempt(what: str, step: Awaitable[object]) -> None:
+        try:
+            await step
+        except NakshaError as error:
+            failures.append((what, error))
+
+    await attempt("removal of overlays", writer.task(_forget_overlaid))
+    for c in await read(_collections):
+        if c.dropped_at and c.delete_at <= now_ms:
+            remove_it = writer.task(partial(_remove, name=c.id, now_ms=now_ms))
+            await attempt(f"removal of {c.id}", remove_it)
+            continue
+        for overlay in await read(partial(_overlays, name=c.id)):
+            some = partial(_expire, name=c.id, overlay=overlay, now_ms=now_ms)
+            await attempt(f"expiry of {c.id}", _repeat(writer, some))
+        await attempt(f"statistics of {c.id}", _refresh(writer, read, c.id))
+    await attempt("removal of rows", _repeat(writer, _empty_trash))
+    await attempt("shrinking of the file", _repeat(writer, _shrink))
+    expire_log = writer.task(lambda connection: _expire_log(connection, now_ms))
+    await attempt("expiry of the log", expire_log)
+    if failures:
+        reasons = "; ".join(f"{what}: {error}" for what, error in failures)
+        raise type(failures[0][1])(f"Maintenance is incomplete: {reasons}")
+
+
+async def _repeat(writer: Writer, work: Callable[[sqlite3.Connection], bool]) -> None:
+    """Call `work` until it returns that there is no more to do."""
+    while await writer.task(work):
+        pass
+
+
+async def expire(writer: Writer, name: str, before: date) -> None:
+    """See `Storage.expire`."""
+
+    def some(connection: sqlite3.Connection) -> bool:
+        c = _find(connection, name, MAIN)
+        return c is not None and _expire_before(connection, c, txn_of(before, 0))
+
+    await _repeat(writer, some)
+
+
+def _collections(connection: sqlite3.Connection) -> list[Collection]:
+    return [Collection(*row) for row in connection.execute(queries()["collections"], (True,))]
+
+
+def _overlays(connection: sqlite3.Connection, name: str) -> list[int]:
+    """Where a collection has rows: on main, and in overlays."""
+    c = _find(connection, name, MAIN)
+    return [] if c is None else [MAIN, *(each.overlay for each in overlays.of(connection, c))]
+
+
+def _find(connection: sqlite3.Connection, name: str, overlay: int) -> Collection | None:
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    c = None if row is None else Collection(*row)
+    if c is None or overlay == MAIN:
+        return c
+    return next((each for each in overlays.of(connection, c) if each.overlay == overlay), None)
+
+
+def _value(connection: sqlite3.Connection, name: str, *values: Any) -> Any:
+    return connection.execute(queries()[name], values).fetchone()[0]
+
+
+def _lowest_pin(connection: sqlite3.Connection, collection: str | None) -> int:
+    pin = _value(connection, "lowest_pin", collection)
+    return INT8_MAX if pin is None else pin
+
+
+def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int) -> bool:
+    """Delete some of the history that is too old; tells whether there is more. What is pinned on
+    main is needed in overlays, too: their branches began there."""
+    c = _find(connection, name, overlay)
+    return c is not None and _expire_before(connection, c, first_kept(now_ms, c.max_age))
+
+
+def _expire_before(connection: sqlite3.Connection, c: Collection, cutoff: int) -> bool:
+    below = min(cutoff, _lowest_pin(connection, c.id) + 1)
+    rows = connection.execute(queries()["history_too_old"], (c.t, below, ROWS_MAX)).fetchall()
+    if not rows:
+        return False
+    floor = max(row[1] for row in rows)
+    if c.overlay == MAIN:
+        connection.execute(queries()["collection_raise_floor"], (floor, c.id))
+    else:
+        connection.execute(queries()["overlaid_raise_floor"], (floor, c.number, c.overlay))
+    numbers = [(row[0],) for row in rows]
+    for statement in ("history_delete", "past_delete", "past_tags_delete"):
+        connection.executemany(queries()[statement], numbers)
+    return len(rows) == ROWS_MAX
+
+
+def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Drop days of the log: those below every pin, all published, but never the last version.
+    What the floor of a collection without history is read from is kept in its row."""
+    last, _, published = connection.execute(queries()["counters"]).fetchone()
+    days = _value(connection, "log_days")
+    below = min(first_kept(now_ms, days), _lowest_pin(connection, None), published)
+    unpublished = _value(connection, "first_unpublished")
+    if unpublished is not None:
+        below = min(below, unpublished)
+    if below <= 0 or last == 0:
+        return
+    for c in _collections(connection):
+        if c.off_since is not None:
+            connection.execute(queries()["collection_raise_floor"], (floor_of(connection, c), c.id))
+    connection.execute(queries()["log_delete"], (below,))
+    connection.execute(queries()["versions_delete"], (below,))
+
+
+def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
+    """Remove a dropped collection that is due, unless it is pinned."""
+    c = _find(connection, name, MAIN)
+    if c is None or not c.dropped_at or c.delete_at > now_ms:
+        return
+    if _value(connection, "pinned", c.id, c.txn):
+        return
+    for each in overlays.of(connection, c):
+        overlays.remove(connection, each)
+    remove(connection, c)
+
+
+def _forget_overlaid(connection: sqlite3.Connection) -> None:
+    """Leave what dropped overlays have of collections to `_empty_trash`."""
+    connection.execute(queries()["overlaid_trash"])
+    connection.execute(queries()["overlaid_forget"])
+
+
+def _empty_trash(connection: sqlite3.Connection) -> bool:
+    """Delete some rows of one table number that is not used any more; tells whether there is
+    more."""
+    row = connection.execute(queries()["trash_next"]).fetchone()
+    if row is None:
+        return False
+    for table, also in TRASH.items():
+        found = sql("trash_rows", table=table)
+        numbers = connection.execute(found, (row[0], ROWS_MAX)).fetchall()
+        if numbers:
+            for each in (*also, table):
+                connection.executemany(sql("trash_delete", table=each), numbers)
+            return True
+    connection.execute(queries()["trash_meta"], row)
+    connection.execute(queries()["trash_ids"], row)
+    connection.execute(queries()["trash_forget"], row)
+    return True
+
+
+def _shrink(connection: sqlite3.Connection) -> bool:
+    """Cut some free pages off the file; tells whether there is more. A file of an older release
+    that was not rebuilt keeps them."""
+    before: int = _value(connection, "free_pages")
+    if before > 0:
+        connection.execute(sql("free_pages_cut", pages=str(PAGES_MAX))).fetchall()
+    left: int = _value(connection, "free_pages")
+    return 0 < left < before
+
+
+async def _refresh(writer: Writer, read: Read, name: str) -> None:
+    """Refresh the estimates. What takes long is done beside the writers."""
+    found = await read(partial(_estimates, name=name))
+    if found is not None:
+
+        def keep(connection: sqlite3.Connection) -> None:
+            connection.execute(queries()["collection_statistics"], (*found, name))
+
+        await writer.task(keep)
+
+
+def _estimates(connection: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
+    """Number of features and sizes of the largest; None when they are known already."""
+    c = _find(connection, name, MAIN)
+    if c is None or c.dropped_at:
+        return None
+    count = _value(connection, "feature_count", c.t)
+    raw, stored = connection.execute(queries()["feature_sizes"], (c.t, SAMPLE_MAX)).fetchone()
+    if count > SAMPLE_MAX:
+        raw, stored = max(raw or 0, c.byte_size), max(stored or 0, c.compressed_size)
+    estimates = (count, raw or 0, stored or 0)
+    known = (c.estimated_feature_count, c.byte_size, c.compressed_size)
+    return None if estimates == known else estimates

@@ -1,0 +1,59 @@
+"""Small objects that are kept beside the data; see `naksha.spi.storage.KeptObject`."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from naksha.model.errors import Conflict
+from naksha.spi.storage import KeptObject
+from naksha.spi.support.query_parts import end_of_prefix
+from naksha.sqlite.sql import queries
+
+
+def find(connection: sqlite3.Connection, kind: str, id: str) -> KeptObject | None:
+    """See `Reader.kept`."""
+    row = connection.execute(queries()["kept"], (kind, id)).fetchone()
+    return None if row is None else _object(*row)
+
+
+def find_all(connection: sqlite3.Connection, kind: str, prefix: str) -> list[KeptObject]:
+    """See `Reader.all_kept`."""
+    end = end_of_prefix(prefix)
+    if end is None:
+        rows = connection.execute(queries()["kept_from"], (kind, prefix))
+    else:
+        rows = connection.execute(queries()["kept_between"], (kind, prefix, end))
+    return [_object(*row) for row in rows]
+
+
+def keep(
+    connection: sqlite3.Connection, kind: str, id: str, json: str, expected: int | None
+) -> int:
+    """See `WriteSession.keep`; gives the new revision."""
+    revision = _checked(connection, kind, id, expected) + 1
+    connection.execute(queries()["kept_put"], (kind, id, json, revision))
+    return revision
+
+
+def forget(connection: sqlite3.Connection, kind: str, id: str, expected: int | None) -> None:
+    """See `WriteSession.forget`."""
+    _checked(connection, kind, id, expected)
+    connection.execute(queries()["kept_delete"], (kind, id))
+
+
+def _checked(connection: sqlite3.Connection, kind: str, id: str, expected: int | None) -> int:
+    """The revision that is there, 0 for none; it must be the one that is expected."""
+    known = find(connection, kind, id)
+    revision = 0 if known is None else known.revision
+    if expected is not None and expected != revision:
+        raise Conflict(
+            f"Revision {expected} of {kind} {id!r} is expected, but it has {revision}",
+            field="expected",
+        )
+    return revision
+
+
+def _object(kind: str, id: str, json: str, revision: int) -> KeptObject:
+    return KeptObject(kind, id, msgspec.json.decode(json), revision)

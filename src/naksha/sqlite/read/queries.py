@@ -1,0 +1,216 @@
+"""Queries on a connection: what readers, sessions and splits have in common."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import InvalidArgument, NotFound
+from naksha.model.geo.tiles import VectorTile
+from naksha.model.identity.guid import Guid
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.identity.uuids import StateRef, parse_state_id
+from naksha.model.limits import INT8_MAX
+from naksha.model.query import Intersects, Query, SortKey
+from naksha.model.state import Found, State
+from naksha.model.statistics import Statistics
+from naksha.model.version import AtTxn, Head, VersionSelector
+from naksha.spi.cursor import Cursor, decode_cursor
+from naksha.spi.storage import Page
+from naksha.spi.support.vector_tiles import tile_of
+from naksha.sqlite.read import statements, versions
+from naksha.sqlite.read.exact_tests import tester_of
+from naksha.sqlite.read.id_queries import found_of, found_statement
+from naksha.sqlite.read.layers import (
+    Layers,
+    check_kept_since,
+    collection_on,
+    is_seen,
+    levels,
+    overlay_of,
+    readable,
+)
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.statistics import measure, step_of
+from naksha.sqlite.sql import queries, sql
+
+CHUNK: Final = 1000
+"""Rows fetched, and geometries tested, at once."""
+
+
+class Request:
+    """A query on a collection, with the transaction that it is read at (None: HEAD)."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        layers: Layers,
+        collection: str,
+        query: Query,
+        at: VersionSelector,
+        *,
+        pins_head: bool,
+    ) -> None:
+        self.connection = connection
+        self.query = query
+        self.cursor = decode_cursor(query.cursor)
+        known = collection_on(connection, layers, collection)
+        self.txn = self._txn(at, pins_head)
+        self.levels = readable(connection, layers, known, self.txn)
+        if query.replaced_since is not None:
+            check_kept_since(connection, self.levels, query.replaced_since)
+
+    def _txn(self, at: VersionSelector, pins_head: bool) -> int | None:
+        if self.cursor is not None and self.cursor.at:
+            if not 0 < self.cursor.at <= INT8_MAX:
+                raise InvalidArgument("Not a cursor of this storage", field="cursor")
+            return versions.resolve(self.connection, AtTxn(self.cursor.at)).txn
+        if isinstance(at, Head) and (self.query.limit is None or not pins_head):
+            return None
+        return versions.resolve(self.connection, at).txn
+
+    def states(self) -> Iterator[State]:
+        """All states in their order, one more than the limit asks for."""
+        text, values = statements.states(self.levels, self.query, self.cursor)
+        rows = self.connection.execute(text, values)
+        if not isinstance(self.query.spatial, Intersects):
+            return (state_of(id_, raw) for id_, raw in rows)
+        return (state_of(row[0], row[1]) for row in _tested(rows, self.query.spatial))
+
+    def page(self) -> Page:
+        """See `Reader.page`."""
+        if self.query.limit is None:
+            return Page(list(self.states()), None)
+        found = []
+        for state in self.states():
+            found.append(state)
+            if len(found) > self.query.limit:
+                break
+        if len(found) <= self.query.limit:
+            return Page(found, None)
+        del found[self.query.limit :]
+        last = found[-1]
+        return Page(found, Cursor(self.txn or 0, last.id, last.txn).encoded())
+
+    def found(self, sort: Sequence[SortKey], after: Found | None) -> list[Found]:
+        """See `Reader.found`."""
+        query = self.query
+        text, values = found_statement(self.levels, query, sort, after)
+        rows: Iterator[Any] = self.connection.execute(text, values)
+        if not isinstance(query.spatial, Intersects):
+            return [found_of(row, with_geometry=False) for row in rows]
+        tested = islice(_tested(rows, query.spatial), query.limit)
+        return [found_of(row, with_geometry=True) for row in tested]
+
+    def tile(self, tile: VectorTile) -> bytes:
+        """See `Reader.tile`."""
+        query, box = self.query, tile.box()
+        within = None if query.spatial is None else (box.west, box.south, box.east, box.north)
+        if query.spatial is None:
+            query = msgspec.structs.replace(query, spatial=box)
+        text, values = statements.states(self.levels, query, within=within, geometries=True)
+        rows: Iterator[Any] = self.connection.execute(text, values)
+        if isinstance(query.spatial, Intersects):
+            rows = _tested(rows, query.spatial)
+        found = list(islice(rows, query.limit))
+        return tile_of([state_of(row[0], row[1]) for row in found], [row[2] for row in found], tile)
+
+    def statistics(self, *, fast: bool) -> Statistics:
+        """See `Reader.statistics`."""
+        count = self.count()
+        step = step_of(self.levels, count) if fast else 1
+        return measure(self.connection, self.levels, count, step)
+
+    def count(self) -> int:
+        """See `Reader.count`."""
+        if isinstance(self.query.spatial, Intersects):
+            return sum(1 for _ in self.states())
+        text, values = statements.count(self.levels, self.query)
+        number: int = self.connection.execute(text, values).fetchone()[0]
+        return number
+
+
+def state_of(id: str, raw: bytes) -> State:
+    """A state whose bytes can be passed on: SQLite keeps texts that are not UTF-8."""
+    state = State(id, raw)
+    if not raw.isascii():
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            state.mend()
+    return state
+
+
+def _tested(rows: Iterator[Any], spatial: Intersects) -> Iterator[Any]:
+    """The rows whose geometries, their third columns, pass the test."""
+    test = tester_of(spatial)
+    while chunk := list(islice(rows, CHUNK)):
+        for row, holds in zip(chunk, test([row[2] for row in chunk]), strict=True):
+            if holds:
+                yield row
+
+
+def counted(query: Query) -> Query:
+    """The query without what a count ignores."""
+    return msgspec.structs.replace(query, limit=None, cursor=None)
+
+
+def uncut(query: Query) -> Query:
+    """The query without what a tile ignores."""
+    return msgspec.structs.replace(query, cursor=None, space=None)
+
+
+def state(
+    connection: sqlite3.Connection, storage: StorageIdentity, layers: Layers, state_id: str
+) -> State:
+    """See `Reader.state`. What the branch sees comes first: there a state ends when the branch
+    ended it. Then all other places, since the id is unique in the storage."""
+    reference = parse_state_id(state_id)
+    known = _collection_of(connection, storage, reference)
+    if known is None or known.dropped_at:
+        raise NotFound(f"No state {state_id!r} in storage {storage.id!r}")
+    seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
+    rows = connection.execute(queries()["overlays_of"], (known.number,))
+    others = [known, *(overlay_of(known, *row) for row in rows)]
+    for collection, at in (*seen, *((other, None) for other in others)):
+        end = INT8_MAX if at is None else at
+        text = sql(
+            "state_by_i",
+            feature=statements.feature_sql(),
+            closed=statements.feature_sql(str(end)),
+        )
+        row = connection.execute(text, (collection.t, reference.i, end)).fetchone()
+        if row is not None:
+            return state_of(*row)
+    raise NotFound(f"No state {state_id!r}", collection_id=known.id)
+
+
+def _collection_of(
+    connection: sqlite3.Connection, storage: StorageIdentity, reference: StateRef
+) -> Collection | None:
+    """The collection that a state id names."""
+    name: str | None = None
+    if isinstance(reference, Guid):
+        name = reference.collection_id
+    elif storage.knows(reference):
+        row = connection.execute(
+            queries()["collection_by_number"], (reference.collection_number,)
+        ).fetchone()
+        name = None if row is None else row[0]
+    if name is None or not storage.wrote(reference, name):
+        return None
+    row = connection.execute(queries()["collection"], (name,)).fetchone()
+    return None if row is None else Collection(*row)
+
+
+def collections(
+    connection: sqlite3.Connection, layers: Layers, *, dropped: bool
+) -> list[CollectionInfo]:
+    """See `Reader.collections`."""
+    rows = connection.execute(queries()["collections"], (dropped,))
+    return [c.info for row in rows if is_seen(layers, c := Collection(*row))]

@@ -1,0 +1,118 @@
+"""Finding the published version that a selector means."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
+from naksha.model.limits import INT8_MAX
+from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.sql import queries
+
+BEGINNING = Version(0, 0, 0)
+"""Before the first transaction."""
+
+
+def resolve(
+    connection: sqlite3.Connection, at: VersionSelector, collection: Collection | None = None
+) -> Version:
+    """The version meant; see `Storage.resolve`."""
+    last = find(connection, "last_version") or BEGINNING
+    match at:
+        case AtSeq(seq_number):
+            version = _by_seq(connection, seq_number, last)
+        case AtTxn(txn):
+            version = _by_txn(connection, txn, last)
+        case AtTime(epoch_ms):
+            version = _by_time(connection, epoch_ms, last)
+        case _:
+            version = last
+    if collection is not None:
+        check_history(connection, collection, version.txn)
+    return version
+
+
+def find(connection: sqlite3.Connection, query: str, *values: Any) -> Version | None:
+    """The version that a query gives."""
+    row = connection.execute(queries()[query], values).fetchone()
+    return None if row is None else Version(*row)
+
+
+def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
+    """The oldest transaction that a collection can be read at."""
+    if c.off_since is None:
+        return c.floor_txn
+    row = connection.execute(queries()["last_write"], (c.id, c.off_since - 1)).fetchone()
+    last: int = row[0]
+    return max(c.floor_txn, last)
+
+
+def check_history(connection: sqlite3.Connection, collection: Collection, txn: int) -> None:
+    """Expired when history that the version needs is gone."""
+    floor = floor_of(connection, collection)
+    if txn < floor:
+        oldest = find(connection, "version_from_txn", floor)
+        number = None if oldest is None else oldest.seq_number
+        raise Expired(
+            f"History before version {number} is gone", oldest=number, collection_id=collection.id
+        )
+
+
+def check_log(connection: sqlite3.Connection, txn: int) -> None:
+    """Expired when the transaction is older than the log."""
+    first = find(connection, "first_version")
+    if first is not None and first.seq_number > 1 and txn < first.txn:
+        _gone(connection, f"Transaction {txn}")
+
+
+def check_log_window(connection: sqlite3.Connection, after: int, *, newest_first: bool) -> None:
+    """Expired when the log does not go back to where a page of it begins."""
+    wanted = (after or INT8_MAX) if newest_first else after + 1
+    first = find(connection, "first_version")
+    if first is not None and wanted < first.seq_number:
+        _gone(connection, f"Version {wanted}")
+
+
+def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> Version:
+    if seq_number == 0:
+        return BEGINNING
+    if seq_number < 0:
+        raise VersionNotFound(f"There is no version {seq_number}")
+    if seq_number > last.seq_number:
+        raise NotYetPublished(
+            f"Version {seq_number} is not published yet; the last one is {last.seq_number}"
+        )
+    version = find(connection, "version_by_seq", seq_number)
+    return version or _gone(connection, f"Version {seq_number}")
+
+
+def _by_txn(connection: sqlite3.Connection, txn: int, last: Version) -> Version:
+    if txn > last.txn:
+        raise NotYetPublished(f"Transaction {txn} is not published yet; the last one is {last.txn}")
+    version = find(connection, "version_by_txn", txn)
+    if version is not None:
+        return version
+    check_log(connection, txn)
+    raise VersionNotFound(f"There is no transaction {txn}")
+
+
+def _by_time(connection: sqlite3.Connection, epoch_ms: int, last: Version) -> Version:
+    if epoch_ms > last.published_ms:
+        raise NotYetPublished(
+            f"Nothing is published yet at {epoch_ms}; the last version is of {last.published_ms}"
+        )
+    version = find(connection, "version_by_time", epoch_ms)
+    if version is not None:
+        return version
+    first = find(connection, "first_version")
+    if first is not None and first.seq_number > 1:
+        return _gone(connection, f"The version at {epoch_ms}")
+    return BEGINNING
+
+
+def _gone(connection: sqlite3.Connection, what: str) -> Version:
+    first = find(connection, "first_version")
+    oldest = None if first is None else first.seq_number
+    raise Expired(f"{what} is gone; the oldest one kept is {oldest}", oldest=oldest)

@@ -1,0 +1,272 @@
+"""Opening the file: ours or new, never anything else."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
+from naksha.model.identity.storage_identity import StorageIdentity, check_fork, parse_identity
+from naksha.sqlite.connection.decoding import Connection
+from naksha.sqlite.connection.errors import is_busy, translated
+from naksha.sqlite.connection.functions import add_functions
+from naksha.sqlite.schema.upgrade import add_views, check_upgrade, move_collections, shrink
+from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
+
+APPLICATION_ID: Final = 0x4E616B73
+"""`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
+SCHEMA_VERSION: Final = 8
+"""How many of the schema's files have been run on a file of ours."""
+SHARED_VERSION: Final = 7
+"""The schema in which all collections share their tables."""
+CACHED_STATEMENTS: Final = 512
+BUSY_S: Final = 30.0
+"""How long a writer waits for another process."""
+WAL_RETRY_S: Final = 0.01
+"""Pause before a file that others look at is tried again."""
+FORK_BUSY_S: Final = 2.0
+"""How long a fork waits for other processes to close the file."""
+WRITES: Final = ("INSERT", "UPDATE", "DELETE")
+_PRAGMAS: Final = (
+    "connection_synchronous",
+    "connection_overwrite",
+    "connection_cache",
+    "connection_map",
+)
+_NUMBERS: Final = (
+    "one, id, number, former, last_collection, last_overlay, last_table, last_txn, last_ord"
+)
+GUARDED: Final = {
+    "naksha_tx": WRITES,
+    "naksha_version": WRITES,
+    "naksha_collection": WRITES,
+    "naksha_removed": WRITES,
+    "naksha_pin": WRITES,
+    "naksha_kept": WRITES,
+    "naksha_overlay": WRITES,
+    "naksha_overlaid": WRITES,
+    "naksha_trash": WRITES,
+    "naksha_head": WRITES,
+    "naksha_del": WRITES,
+    "naksha_hst": WRITES,
+    "naksha_meta": WRITES,
+    "naksha_ids": WRITES,
+    "naksha_incomplete": WRITES,
+    "naksha_edited": WRITES,
+    "naksha_storage": (
+        "INSERT",
+        f"UPDATE OF {_NUMBERS}",
+        "DELETE",
+    ),
+}
+"""Tables that only the storage may write, and how."""
+_ELSEWHERE: Final = "write to the view feature"
+
+
+def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection; whoever has it uses it from one thread at a time."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}",
+        uri=True,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+        factory=Connection,
+    )
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(queries()[pragma])
+        add_functions(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_file(
+    path: Path,
+    storage_id: str | None,
+    made: tuple[str, int],
+    busy_s: float,
+    *,
+    must_exist: bool = False,
+    read_only: bool = False,
+) -> tuple[sqlite3.Connection, StorageIdentity]:
+    """The file with a storage in it, made when it is new (NotFound if it must exist) and upgraded
+    when it is older than we are; with `read_only` it is taken as it is. Gives the connection, and
+    the identity of the storage: `made` are the id and number of a new one, `storage_id` is the id
+    that it must have, None for any."""
+    must_exist = must_exist or read_only
+    if must_exist and not path.exists():
+        raise NotFound(f"There is no file {path}", field="storage")
+    with translated():
+        connection = connect(path, busy_s, read_only=read_only)
+        try:
+            found = _owner_of(connection, path)
+            if found is None:
+                if must_exist:
+                    raise NotFound(f"There is no storage in the file {path}", field="storage")
+                connection.execute(queries()["auto_vacuum"])
+                use_wal(connection, busy_s)
+                found = _create(connection, path, made)
+            if storage_id is not None and found != storage_id:
+                raise InvalidArgument(
+                    f"The file holds storage {found!r}, not {storage_id!r}", field="storage_id"
+                )
+            if not read_only:
+                use_wal(connection, busy_s)
+            if _version_of(connection) < SCHEMA_VERSION:
+                check_upgrade(path, read_only=read_only)
+                if _upgrade(connection):
+                    shrink(connection)
+            identity = _identity_of(connection)
+        except BaseException:
+            connection.close()
+            raise
+    return connection, identity
+
+
+def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
+    """Switch the file to WAL; a copy that VACUUM INTO made is not in that mode. Nobody else may
+    look at the file meanwhile, and SQLite does not wait for that."""
+    deadline = time.monotonic() + busy_s
+    while connection.execute(queries()["journal_mode"]).fetchone() != ("wal",):
+        try:
+            connection.execute(queries()["wal"])
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(WAL_RETRY_S)
+
+
+def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdentity:
+    """Give the storage in a file another id and number, and return its identity. Conflict while
+    the file is open elsewhere."""
+    connection, identity = open_file(path, None, made, busy_s, must_exist=True)
+    try:
+        check_fork(identity, made[0])
+        try:
+            connection.execute(queries()["no_wal"])
+        except sqlite3.OperationalError as error:
+            raise Conflict(
+                f"The storage in {path} is in use and cannot be forked; close it everywhere first",
+                field="storage",
+            ) from error
+        with translated():
+            connection.execute(queries()["begin"])
+            try:
+                connection.execute(queries()["managed"], (1,))
+                connection.execute(queries()["storage_fork"], made)
+                connection.execute(queries()["managed"], (0,))
+                connection.execute(queries()["commit"])
+            except BaseException:
+                connection.execute(queries()["rollback"])
+                raise
+            connection.execute(queries()["wal"])
+            return _identity_of(connection)
+    finally:
+        connection.close()
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute(queries()["schema_version"]).fetchone()[0]
+    return version
+
+
+def _identity_of(connection: sqlite3.Connection) -> StorageIdentity:
+    return parse_identity(*connection.execute(queries()["storage_identity"]).fetchone())
+
+
+def _owner_of(connection: sqlite3.Connection, path: Path) -> str | None:
+    """The id of the storage in the file; None while it is empty."""
+    (application,) = connection.execute(queries()["application_id"]).fetchone()
+    version = _version_of(connection)
+    (tables,) = connection.execute(queries()["table_count"]).fetchone()
+    if tables == 0 and application in (0, APPLICATION_ID):
+        return None
+    if application != APPLICATION_ID:
+        raise NotSupported(f"{path} is an SQLite file, but not one of Naksha", field="file")
+    if version > SCHEMA_VERSION:
+        raise NotSupported(
+            f"{path} was written by a newer Naksha (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); upgrade Naksha",
+            field="file",
+        )
+    (found,) = connection.execute(queries()["storage_id"]).fetchone()
+    return str(found)
+
+
+def _create(connection: sqlite3.Connection, path: Path, made: tuple[str, int]) -> str:
+    """Set the schema up, unless another process did at the same moment."""
+    connection.execute(queries()["begin"])
+    try:
+        found = _owner_of(connection, path)
+        if found is None:
+            _run_schema(connection, 0)
+            connection.execute(queries()["storage_insert"], made)
+            _guard_all(connection)
+            connection.execute(sql("application_id_set", value=str(APPLICATION_ID)))
+            found = made[0]
+        connection.execute(queries()["commit"])
+    except BaseException:
+        connection.execute(queries()["rollback"])
+        raise
+    return found
+
+
+def _upgrade(connection: sqlite3.Connection) -> bool:
+    """Bring a file of an older schema up to ours; False when another process did meanwhile."""
+    connection.execute(queries()["begin"])
+    try:
+        known = _version_of(connection)
+        _run_schema(connection, known)
+        _guard_all(connection)
+        connection.execute(queries()["commit"])
+    except BaseException:
+        connection.execute(queries()["rollback"])
+        raise
+    return known < SCHEMA_VERSION
+
+
+def _run_schema(connection: sqlite3.Connection, known: int) -> None:
+    """Run the files of the schema that a file does not know yet."""
+    for number, (_, script) in enumerate(schema_files(), 1):
+        if number > known:
+            for statement in statements_of(script):
+                connection.execute(statement)
+        if number == SHARED_VERSION > known:
+            move_collections(connection)
+    if 0 < known < SHARED_VERSION:
+        add_views(connection)
+    connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
+
+
+def _guard_all(connection: sqlite3.Connection) -> None:
+    for table, operations in GUARDED.items():
+        guard(connection, table, operations)
+
+
+def guard(
+    connection: sqlite3.Connection,
+    table: str,
+    operations: tuple[str, ...],
+    instead: str = _ELSEWHERE,
+) -> None:
+    """Refuse direct writes to a table."""
+    for operation in operations:
+        verb = operation.split()[0]
+        message = f"{verb} on table {table} is not allowed; {instead}"
+        trigger = ident(f"{table}_no_{verb.lower()}")
+        connection.execute(sql("guard_drop", trigger=trigger))
+        connection.execute(
+            sql(
+                "guard",
+                trigger=trigger,
+                operation=operation,
+                table=ident(table),
+                message=text_literal(message),
+            )
+        )

@@ -1,0 +1,102 @@
+"""Edits of writers without the library (`schema/080_feature_view.sql`): views that are named like a
+collection, and what SQL cannot compute."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import msgspec
+import shapely
+
+from naksha.model.damage import DAMAGED, UNREADABLE, decode_feature
+from naksha.model.errors import InvalidArgument, NakshaError
+from naksha.model.features import NAMESPACE
+from naksha.model.geo.geometry import encode_geometries, geojson_texts
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.sql import ident, queries, sql, statements_of, text_literal
+from naksha.sqlite.write.states import as_json
+
+_TREES: Final = {
+    "naksha_head": "naksha_box",
+    "naksha_del": "naksha_gone",
+    "naksha_hst": "naksha_past",
+}
+_NOWHERE: Final = (1000.0,) * 4
+"""The box of a former state without geometry."""
+
+
+# ---- Views -----------------------------------------------------------------------------------
+
+
+def add_view(connection: sqlite3.Connection, c: Collection) -> None:
+    """Make a view that is named like the collection, unless it is there."""
+    if has_view(connection, c):
+        return
+    if connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
+        raise InvalidArgument(
+            f"The file has a table, view or index {c.id!r} already", field="collection"
+        )
+    slots = {"view": ident(c.id), "t": str(c.t), "collection": text_literal(c.id)}
+    events = {event: _trigger(c, event) for event in ("insert", "update", "delete")}
+    for statement in statements_of(sql("view_create", **slots, **events)):
+        connection.execute(statement)
+
+
+def has_view(connection: sqlite3.Connection, c: Collection) -> bool:
+    """Whether a view of ours has the name of the collection."""
+    row = connection.execute(queries()["view_is_ours"], (c.id, _trigger(c, "insert"))).fetchone()
+    return bool(row[0])
+
+
+def drop_view(connection: sqlite3.Connection, c: Collection) -> None:
+    """Drop the view of a collection, if there is one."""
+    if has_view(connection, c):
+        connection.execute(sql("view_drop", view=ident(c.id)))
+
+
+def _trigger(c: Collection, event: str) -> str:
+    return f"naksha_view_{c.t}_{event}"
+
+
+# ---- What SQL cannot compute -----------------------------------------------------------------
+
+
+def is_incomplete(connection: sqlite3.Connection) -> bool:
+    """Whether states wait for `complete`."""
+    return bool(connection.execute(queries()["is_incomplete"]).fetchone()[0])
+
+
+def complete(connection: sqlite3.Connection) -> None:
+    """Compute what SQL could not, for all states with a geometry that it wrote. The number and the
+    time of the states stay: no reader has seen them yet."""
+    for table, n, id_, geometry, jsondata in connection.execute(
+        queries()["incomplete_rows"]
+    ).fetchall():
+        _complete(connection, table, n, id_, geometry, jsondata)
+    connection.execute(queries()["incomplete_forget"])
+
+
+def _complete(
+    connection: sqlite3.Connection, table: str, n: int, id_: str, geometry: str, jsondata: bytes
+) -> None:
+    document = decode_feature(jsondata)
+    xyz = document["properties"][NAMESPACE]
+    wkb, text, qrid, box = None, None, None, None
+    try:
+        feature = {"id": id_, "geometry": msgspec.json.decode(geometry)}
+        encoded = encode_geometries([feature])
+    except (NakshaError, *UNREADABLE) as error:
+        document[DAMAGED] = {"field": "geometry", "problem": str(error)}
+    else:
+        (wkb,), (qrid,) = encoded.wkb, encoded.qrid
+        (text,) = geojson_texts([wkb])
+        box = tuple(shapely.bounds(shapely.from_wkb(wkb)).tolist())
+    xyz["qrid"], xyz["mrid"] = qrid, xyz["crid"] or qrid
+    values = (wkb, text, *(box or (None,) * 4), qrid, xyz["mrid"], as_json(document), n)
+    connection.execute(sql("complete_row", table=table), values)
+    tree = _TREES[table]
+    if box is None and table != "naksha_hst":
+        connection.execute(sql("forget_box", tree=tree), (n,))
+    else:
+        connection.execute(sql("complete_box", tree=tree), (*(box or _NOWHERE), n))

@@ -1,0 +1,108 @@
+"""Overlays: made, dropped, and filled from below before they are written to.
+
+An overlay of a collection is rows in the same tables, under a table number of its own, and the ids
+that were touched there. Everything here may have to be done again in a transaction that
+stepped aside.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from naksha.model.errors import Conflict, NotFound, NotSupported
+from naksha.model.query import Query, States
+from naksha.model.transaction import MAIN
+from naksha.spi.storage import Layer
+from naksha.sqlite.read import layers, statements
+from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.statements import Statement
+from naksha.sqlite.sql import queries, sql
+from naksha.sqlite.write.states import as_json
+from naksha.sqlite.write.tables import Tables
+from naksha.sqlite.write.transaction import Transaction
+
+
+def new(transaction: Transaction) -> int:
+    """See `WriteSession.new_overlay`."""
+    number = transaction.take_overlay()
+    transaction.connection.execute(queries()["overlay_insert"], (number,))
+    return number
+
+
+def branch_off(transaction: Transaction, below: Sequence[Layer]) -> int:
+    """See `WriteSession.branch_off`."""
+    if transaction.overlay != MAIN or transaction.drawn is not None:
+        raise NotSupported("A session branches off on main, before it writes", field="below")
+    number = new(transaction)
+    transaction.layers = layers.checked((Layer(number, None), *below))
+    return number
+
+
+def freeze(connection: sqlite3.Connection, overlay: int) -> None:
+    """See `WriteSession.freeze_overlay`. Who is not done yet does its steps again, and finds it."""
+    connection.execute(queries()["overlay_freeze"], (overlay,))
+
+
+def drop(connection: sqlite3.Connection, overlay: int) -> None:
+    """See `WriteSession.drop_overlay`."""
+    connection.execute(queries()["overlay_delete"], (overlay,))
+
+
+def remove(connection: sqlite3.Connection, c: Collection) -> None:
+    """Forget what an overlay has of a collection; maintenance removes the rows."""
+    connection.execute(queries()["trash"], (c.t,))
+    connection.execute(queries()["overlaid_delete"], (c.number, c.overlay))
+
+
+def of(connection: sqlite3.Connection, c: Collection) -> list[Collection]:
+    """The collection in all overlays that have rows of it, also in dropped ones."""
+    rows = connection.execute(queries()["overlaid_of"], (c.number,)).fetchall()
+    return [layers.overlay_of(c, *row) for row in rows]
+
+
+def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tables:
+    """The rows that a transaction writes features to, with all that is known of some."""
+    connection = transaction.connection
+    c = layers.collection_on(connection, transaction.layers, name)
+    if transaction.overlay == MAIN:
+        return Tables(transaction, c)
+    asked = (as_json([transaction.overlay]), c.number)
+    row = connection.execute(queries()["overlays"], asked).fetchone()
+    if row is None:
+        raise NotFound(f"There is no overlay {transaction.overlay}")
+    if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
+        raise Conflict("The branch was put on another base; open it again", field="layers")
+    _, floor, t = row
+    if floor is None:
+        floor, t = 0, transaction.take_table()
+        connection.execute(queries()["overlaid_insert"], (c.number, transaction.overlay, t))
+    tables = Tables(transaction, layers.overlay_of(c, transaction.overlay, floor, t))
+    _fill(tables, c, ids)
+    return tables
+
+
+def _fill(tables: Tables, c: Collection, ids: Sequence[str]) -> None:
+    """Copy what the branch sees of these features from the layers below, as it is, unless they
+    were touched here before."""
+    connection = tables.connection
+    missing = [row[0] for row in tables.rows("unmasked", as_json(ids))]
+    if not missing:
+        return
+    below = layers.readable(connection, tables.transaction.layers[1:], c, None)
+    for kind in (States.LIVE, States.DELETED):
+        statement = Statement()
+        first = statement.value(tables.next_n() - 1)
+        wanted = Query(ids=tuple(missing), states=kind)
+        sources = statements.sources_of(statement, below, wanted, None, "source_row")
+        connection.execute(queries()["stage_clear"])
+        text = sql("fill_stage", first=first, sources=sources)
+        if connection.execute(text, statement.values).rowcount == 0:
+            continue
+        if kind is States.LIVE:
+            tables.run_staged("insert_heads")
+            tables.run("fill_boxes")
+            tables.run_staged("fill_tags")
+        else:
+            tables.run("insert_tombs")
+    tables.run("fill_mask", as_json(missing))

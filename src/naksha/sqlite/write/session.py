@@ -1,0 +1,304 @@
+"""A write session: one transaction, whose steps are done by the writer's thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from naksha.model.collection import CollectionChange, CollectionInfo
+from naksha.model.errors import NotSupported
+from naksha.model.geo.tiles import VectorTile
+from naksha.model.identity.names import check_collection_id
+from naksha.model.identity.storage_identity import StorageIdentity
+from naksha.model.query import Query, SortKey
+from naksha.model.state import Found, Outcome, State
+from naksha.model.statistics import Statistics
+from naksha.model.transaction import MAIN
+from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.storage import KeptObject, Layer, Page, Reader
+from naksha.spi.support.sort_keys import check_found
+from naksha.spi.support.write_input import CheckedSession, Locks, Mode, WriteBatch, check_kept
+from naksha.sqlite.connection.readers import Readers
+from naksha.sqlite.maintenance import pins
+from naksha.sqlite.read import layers, objects, queries
+from naksha.sqlite.read.layers import Layers, checked
+from naksha.sqlite.write import collections, overlays, writes
+from naksha.sqlite.write.states import shapes_of
+from naksha.sqlite.write.transaction import Message, Transaction
+from naksha.sqlite.write.writer import Entry, Writer
+
+T = TypeVar("T")
+
+
+class SessionReader(ABC):
+    """What is read inside a session, through some layers."""
+
+    @property
+    @abstractmethod
+    def _layers(self) -> Layers: ...
+
+    @property
+    @abstractmethod
+    def _storage(self) -> StorageIdentity:
+        """Id and number of the storage."""
+
+    @abstractmethod
+    async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what the session sees."""
+
+    async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
+        return await self._look(lambda c: queries.collections(c, self._layers, dropped=dropped))
+
+    async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
+        return await self._look(
+            lambda c: layers.collection_on(c, self._layers, collection, dropped=dropped).info
+        )
+
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+        return await self._look(lambda c: self._request(c, collection, query, at).page())
+
+    async def states(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[State]:
+        for state in (await self.page(collection, query, at)).states:
+            yield state
+
+    async def chunks(
+        self, collection: str, query: Query, at: VersionSelector = HEAD
+    ) -> AsyncIterator[list[State]]:
+        whole = queries.counted(query)
+        found = await self._look(
+            lambda c: list(islice(self._request(c, collection, whole, at).states(), query.limit))
+        )
+        if found:
+            yield found
+
+    async def found(
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector = HEAD,
+        *,
+        sort: Sequence[SortKey] = (),
+        after: Found | None = None,
+    ) -> list[Found]:
+        check_found(query, sort, after)
+        plain = queries.uncut(query)
+        return await self._look(
+            lambda c: self._request(c, collection, plain, at).found(sort, after)
+        )
+
+    async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
+        counted = queries.counted(query)
+        return await self._look(lambda c: self._request(c, collection, counted, at).count())
+
+    async def tile(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> bytes:
+        plain = queries.uncut(query)
+        return await self._look(lambda c: self._request(c, collection, plain, at).tile(tile))
+
+    async def statistics(
+        self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
+    ) -> Statistics:
+        return await self._look(
+            lambda c: self._request(c, collection, Query(), at).statistics(fast=fast)
+        )
+
+    def _request(
+        self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector
+    ) -> queries.Request:
+        return queries.Request(connection, self._layers, collection, query, at, pins_head=False)
+
+    async def state(self, state_id: str) -> State:
+        return await self._look(lambda c: queries.state(c, self._storage, self._layers, state_id))
+
+    async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
+        return await self._look(lambda c: layers.resolve(c, self._layers, at, collection))
+
+    async def kept(self, kind: str, id: str) -> KeptObject | None:
+        check_kept(kind, id)
+        return await self._look(lambda c: objects.find(c, kind, id))
+
+    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
+        check_kept(kind, prefix or kind)
+        return await self._look(lambda c: objects.find_all(c, kind, prefix))
+
+
+class SqliteSession(SessionReader, CheckedSession):
+    """See `naksha.spi.storage.WriteSession`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        readers: Readers,
+        entry: Entry,
+        storage: StorageIdentity,
+        scope: Collection[str] | None = None,
+    ) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._storage_info = storage
+        self._scope = scope
+        self.entry = entry
+
+    @property
+    def txn(self) -> int | None:
+        return self.entry.transaction.logged
+
+    @property
+    def _layers(self) -> Layers:
+        return self.entry.transaction.layers
+
+    async def load(self, collection: str, work: Callable[[Transaction], T]) -> T:
+        """Write many features of a collection in one step. To do it again would cost more than to
+        wait for it: others wait."""
+        await self.close_gates([collection])
+        if self._scope is not None:
+            await self._open(collection)
+        return await self._step(work)
+
+    async def _step(self, work: Callable[[Transaction], T]) -> T:
+        """Do something; whatever goes wrong ends the session."""
+        self.check_usable()
+        try:
+            return await self._writer.step(self.entry, work)
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read; what the session itself wrote can only be seen where it was written."""
+        self.check_usable()
+        if self.entry.steps:
+            return await self._writer.look(self.entry, work)
+        async with self._readers.snapshot() as snapshot:
+            return await snapshot.read(work)
+
+    async def close_gates(self, collections: Sequence[str]) -> None:
+        """There is one gate for all: who is let in, and stays."""
+        self.entry.keeps_place = True
+        await self._step(lambda _: None)
+
+    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+        return InSession(self, checked(layers))
+
+    # ---- Collections -------------------------------------------------------------------------
+
+    async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
+        check_collection_id(info.id, field="id")
+        return await self._on_main(lambda t: collections.create(t, info))
+
+    async def change_collection(self, collection: str, change: CollectionChange) -> CollectionInfo:
+        return await self._on_main(lambda t: collections.change(t, collection, change))
+
+    async def drop_collection(self, collection: str, delete_at: int | None = None) -> None:
+        await self._on_main(lambda t: collections.drop(t, collection, delete_at))
+
+    async def restore_collection(self, collection: str) -> CollectionInfo:
+        return await self._on_main(lambda t: collections.restore(t, collection))
+
+    async def _on_main(self, work: Callable[[Transaction], T]) -> T:
+        if self.entry.transaction.overlay != MAIN:
+            raise NotSupported("Collections are changed on main only", field="collection")
+        return await self._step(work)
+
+    # ---- Overlays ----------------------------------------------------------------------------
+
+    async def branch_off(self, below: Sequence[Layer]) -> int:
+        return await self._step(lambda t: overlays.branch_off(t, below))
+
+    async def new_overlay(self) -> int:
+        return await self._step(overlays.new)
+
+    async def freeze_overlay(self, overlay: int) -> None:
+        await self._step(lambda t: overlays.freeze(t.connection, overlay))
+
+    async def drop_overlay(self, overlay: int) -> None:
+        await self._step(lambda t: overlays.drop(t.connection, overlay))
+
+    # ---- What was found to be right ----------------------------------------------------------
+
+    @property
+    def _storage(self) -> StorageIdentity:
+        return self._storage_info
+
+    def _reader(self) -> SqliteSession:
+        return self
+
+    async def _info(self, collection: str) -> CollectionInfo:
+        return await self.collection(collection)
+
+    async def _write(
+        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
+    ) -> list[Outcome]:
+        shapes = shapes_of(batch.prepared)
+        return await self._step(
+            lambda t: writes.put(t, collection, mode, batch, shapes, want=returning)
+        )
+
+    async def _delete(
+        self,
+        collection: str,
+        ids: list[str],
+        locks: Locks,
+        returning: bool,
+        masks: bool = True,
+    ) -> list[Outcome]:
+        return await self._step(
+            lambda t: writes.delete(t, collection, ids, locks, returning, masks=masks)
+        )
+
+    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]:
+        return await self._step(lambda t: writes.restore(t, collection, ids, returning))
+
+    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]:
+        return await self._step(lambda t: writes.purge(t, collection, ids))
+
+    async def _before_merge(self, collection: str, ids: list[str]) -> None:
+        """Nothing to lock: `writes.put` looks whether HEAD is still what was merged."""
+
+    async def _message(
+        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
+    ) -> None:
+        def add(transaction: Transaction) -> None:
+            transaction.add_message(id, Message(text, attachment, binary))
+            _ = transaction.txn
+
+        await self._step(add)
+
+    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+        return await self._step(lambda t: objects.keep(t.connection, kind, id, json, expected))
+
+    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+        await self._step(lambda t: objects.forget(t.connection, kind, id, expected))
+
+    async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
+        await self._step(
+            lambda t: pins.pin(t.connection, t.layers, name, at, collection, guards=guards)
+        )
+
+    async def _unpin(self, name: str) -> None:
+        await self._step(lambda t: pins.unpin(t.connection, name))
+
+
+class InSession(SessionReader):
+    """What other layers hold, as a session sees it."""
+
+    def __init__(self, session: SqliteSession, layers: Layers) -> None:
+        self._session = session
+        self._seen = layers
+
+    @property
+    def _layers(self) -> Layers:
+        return self._seen
+
+    @property
+    def _storage(self) -> StorageIdentity:
+        return self._session._storage
+
+    async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._session._look(work)

@@ -1,0 +1,187 @@
+"""States as they are kept: the document with its namespace, beside it what is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import shapely
+
+from naksha.model.damage import BROKEN_GEOMETRY, UNREADABLE, decode_feature
+from naksha.model.features import NAMESPACE, PreparedFeatures
+from naksha.model.gc_pause import uncollected
+from naksha.sqlite.write.transaction import Box
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_PLACE: Final = '"properties":{'
+_XYZ: Final = f'"{NAMESPACE}":'
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The geometries of prepared features, each in the forms that are kept."""
+
+    geometry: list[str | None]
+    box: list[Box | None]
+
+
+@uncollected
+def shapes_of(prepared: PreparedFeatures) -> Shapes:
+    """GeoJSON texts and boxes of the geometries."""
+    shapes = shapely.from_wkb(np.array(prepared.wkb, dtype=object))
+    edges = shapely.bounds(shapes).reshape(-1, 4).T.tolist()
+    boxes: list[Box | None] = [*zip(*edges, strict=True)]
+    if None in prepared.wkb:
+        boxes = [None if w is None else box for w, box in zip(prepared.wkb, boxes, strict=True)]
+    return Shapes(shapely.to_geojson(shapes).tolist(), boxes)
+
+
+def union(boxes: Iterable[Box | None]) -> Box | None:
+    """The box around all boxes that there are."""
+    present = [box for box in boxes if box is not None]
+    if not present:
+        return None
+    wests, souths, easts, norths = zip(*present, strict=True)
+    return (min(wests), min(souths), max(easts), max(norths))
+
+
+class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
+    """What is taken over from the namespace of an old state."""
+
+    uuid: str
+    puuid: str | None
+    created_at: int
+    rtcts: int
+    tags: list[str]
+    crid: str | None
+    qrid: str | None
+    mrid: str | None
+
+
+class _Properties(msgspec.Struct, frozen=True, rename={"xyz": NAMESPACE}):
+    xyz: Xyz
+
+
+class _Document(msgspec.Struct, frozen=True):
+    properties: _Properties
+
+
+_decode_xyz = msgspec.json.Decoder(_Document).decode
+
+
+class Old(NamedTuple):
+    """A row of HEAD or of the deletion table."""
+
+    id: str
+    n: int
+    i: int
+    txn: int
+    version: int
+    action: str
+    author: str | None
+    geo: bytes | None
+    jsondata: str
+    west: float | None
+    south: float | None
+    east: float | None
+    north: float | None
+    readable: int
+    """Whether clients can get its geometry."""
+
+    @property
+    def box(self) -> Box | None:
+        west, south, east, north = self.west, self.south, self.east, self.north
+        if west is None or south is None or east is None or north is None:
+            return None
+        return west, south, east, north
+
+    def xyz(self) -> Xyz:
+        """Its namespace."""
+        try:
+            return _decode_xyz(self.jsondata).properties.xyz
+        except UNREADABLE:
+            return _decode_xyz(_encode(decode_feature(self.jsondata))).properties.xyz
+
+    def raw(self, geometry: str | None, jsondata: str | None = None) -> bytes:
+        """The whole feature: its stored geometry with its document, or a new one."""
+        return raw(geometry if self.readable else BROKEN_GEOMETRY, jsondata or self.jsondata)
+
+    def content(self) -> dict[str, Any]:
+        """The document without its namespace. What is left of a damaged one keeps its mark, so that
+        writing it is a change."""
+        content = decode_feature(self.jsondata)
+        del content["properties"][NAMESPACE]
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What all states of a transaction in one collection have in common."""
+
+    txn: int
+    ord: int
+    prefix: str
+    app_id: str
+    app_json: str
+    now_ms: int
+    wall_ms: int
+
+
+def namespace(
+    by: Signature,
+    i: int,
+    action: str,
+    version: int,
+    author_json: str,
+    puuid: str | None,
+    muuid: str | None,
+    created_at: int,
+    rtcts: int,
+    tags: Sequence[str],
+    crid: str | None,
+    qrid: str | None,
+) -> str:
+    """The text of a state's namespace. Ids of ours and quad keys need no escaping."""
+    qrid_json = "null" if qrid is None else f'"{qrid}"'
+    crid_json = "null" if crid is None else as_json(crid)
+    return (
+        f'{{"action":"{action}","version":{version},"author":{author_json},'
+        f'"appId":{by.app_json},"uuid":"{by.prefix}{i}",'
+        f'"puuid":{"null" if puuid is None else as_json(puuid)},'
+        f'"muuid":{"null" if muuid is None else as_json(muuid)},'
+        f'"txn":"{by.txn}","txn_next":"0","createdAt":{created_at},"updatedAt":{by.now_ms},'
+        f'"rtcts":{rtcts},"rtuts":{by.wall_ms},"tags":{as_json(tags) if tags else "[]"},'
+        f'"crid":{crid_json},"qrid":{qrid_json},'
+        f'"mrid":{qrid_json if crid is None else crid_json}}}'
+    )
+
+
+def document(content: bytes, xyz: str) -> str:
+    """The content with its namespace as the first property."""
+    start, place, rest = content.decode().partition(_PLACE)
+    # More than once: it may be anywhere, inside of something else.
+    if place and _PLACE not in rest:
+        comma = "" if rest.startswith("}") else ","
+        return f"{start}{place}{_XYZ}{xyz}{comma}{rest}"
+    parsed = _decode(content)
+    parsed["properties"] = {NAMESPACE: msgspec.Raw(xyz.encode()), **parsed["properties"]}
+    return _encode(parsed).decode()
+
+
+def document_of(content: dict[str, Any], xyz: str) -> str:
+    """The same for content that is parsed."""
+    return document(_encode(content), xyz)
+
+
+def raw(geometry: str | None, jsondata: str) -> bytes:
+    """The whole GeoJSON feature; the statements that read build it in the same way."""
+    return f'{{"geometry":{geometry or "null"},{jsondata[1:]}'.encode()
+
+
+def as_json(value: object) -> str:
+    """A value as JSON text."""
+    return _encode(value).decode()

@@ -1,0 +1,132 @@
+"""The contract of a catalog backend in executable form: one suite, run on every database.
+
+A backend joins with one fixture and one import:
+
+    from naksha.testing.catalog.suite import *
+
+    @pytest.fixture(scope="class")
+    def open_catalog() -> OpenCatalog:
+        return lambda: MyCatalog.open("my://database")
+
+`open_catalog` opens instances of the backend, all on the same data; the suite closes them. Each
+test works in realms of its own, so the data may be that of a class, of a module or of the whole
+run. Three kinds of tests need the backend's own hands, because only they know how to take the
+database away: lost connections, processes that are killed, and what was written by another version.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+_MODULES = (
+    "commits",
+    "doubt",
+    "fence",
+    "log",
+    "maintenance",
+    "objects",
+    "persistence",
+    "pointers",
+    "races",
+    "realms",
+    "script",
+    "support",
+)
+# So that a failed assertion shows its values, as it does in the backend's own tests.
+_NAMES = [f"naksha.testing.suite_catalog_{name}" for name in _MODULES]
+_NAMES += ["naksha.testing.catalog.history"]
+pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
+
+from naksha.testing.catalog.suite_commits import TestCommits  # noqa: E402
+from naksha.testing.catalog.suite_fence import (  # noqa: E402
+    TestLeftovers,
+    TestOpenRealms,
+    TestOtherEpochs,
+    TestOvertaken,
+)
+from naksha.testing.catalog.suite_log import TestLog, TestLongLog  # noqa: E402
+from naksha.testing.catalog.suite_maintenance import (  # noqa: E402
+    TestClosing,
+    TestDeletingRealms,
+    TestDeletingWhatWasScanned,
+    TestScan,
+    TestTime,
+)
+from naksha.testing.catalog.suite_objects import (  # noqa: E402
+    TestConditionalWrites,
+    TestObjects,
+    TestPublish,
+)
+from naksha.testing.catalog.suite_persistence import (  # noqa: E402
+    TestTypedObjects,
+    TestTypedPointers,
+    persistence,
+)
+from naksha.testing.catalog.suite_pointers import (  # noqa: E402
+    TestPointerLife,
+    TestPointerList,
+    TestPointerNames,
+    TestSwap,
+)
+from naksha.testing.catalog.suite_races import TestAtOnce, TestOneWinner  # noqa: E402
+from naksha.testing.catalog.suite_realms import (  # noqa: E402
+    TestFence,
+    TestRealms,
+    catalog,
+    other_node,
+)
+from naksha.testing.catalog.suite_scripts import TestAgainstTheModel  # noqa: E402
+from naksha.testing.catalog.suite_support import (  # noqa: E402
+    OpenCatalog,
+    catalog_backend,
+    realm,
+    second_backend,
+)
+from naksha.testing.catalog.suite_unknown_results import (  # noqa: E402
+    TestAfterTheWrite,
+    TestFenceInDoubt,
+    faults,
+    faulty_node,
+)
+
+__all__ = [
+    "OpenCatalog",
+    "TestAfterTheWrite",
+    "TestAgainstTheModel",
+    "TestAtOnce",
+    "TestClosing",
+    "TestCommits",
+    "TestConditionalWrites",
+    "TestDeletingRealms",
+    "TestDeletingWhatWasScanned",
+    "TestFence",
+    "TestFenceInDoubt",
+    "TestLeftovers",
+    "TestLog",
+    "TestLongLog",
+    "TestObjects",
+    "TestOneWinner",
+    "TestOpenRealms",
+    "TestOtherEpochs",
+    "TestOvertaken",
+    "TestPointerLife",
+    "TestPointerList",
+    "TestPointerNames",
+    "TestPublish",
+    "TestRealms",
+    "TestScan",
+    "TestSwap",
+    "TestTime",
+    "TestTypedObjects",
+    "TestTypedPointers",
+    "catalog",
+    "catalog_backend",
+    "faults",
+    "faulty_node",
+    "other_node",
+    "persistence",
+    "realm",
+    "second_backend",
+]

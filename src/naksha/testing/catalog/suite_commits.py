@@ -1,0 +1,319 @@
+"""The catalog suite: commits on one pointer, whatever goes wrong on the way to the database."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+
+from naksha.catalog.cache import CatalogCache
+from naksha.catalog.cluster.clock import MonotonicClock
+from naksha.catalog.cluster.pointer_moves import Moves
+from naksha.catalog.commits import Attempt, Commit
+from naksha.catalog.group_commit import Committer
+from naksha.catalog.objects import ObjectRef, object_type
+from naksha.catalog.persistence import Persistence
+from naksha.model import limits
+from naksha.model.errors import Conflict, OutcomeUnknown, PointerNotFound, Unavailable
+from naksha.spi.catalog import CatalogBackend, ObjectKey
+from naksha.testing.catalog.faulty import (
+    Fault,
+    FaultyCatalog,
+    Plan,
+    random_faults,
+    scripted_faults,
+)
+
+NAME = "main"
+_ids = itertools.count(1)
+
+
+@object_type("test-tally")
+class Tally(Commit, frozen=True, kw_only=True):
+    """How often each writer has committed, and who was the last."""
+
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    writer: str = ""
+
+
+@object_type("test-note")
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is written beside a commit."""
+
+    text: str
+
+
+class PlainIds:
+    """Ids for tests: unique in this process."""
+
+    def next_id(self) -> int:
+        return next(_ids)
+
+
+def persistence_on(backend: CatalogBackend, realm: str) -> Persistence:
+    """A realm that always serves, with a cache of its own, as an instance by itself has it."""
+    clock = MonotonicClock()
+    return Persistence(backend, realm, PlainIds(), clock, CatalogCache(clock), Moves())
+
+
+async def committer_on(
+    backend: CatalogBackend, realm: str, *, seconds_max: float = limits.COMMIT_SECONDS_MAX
+) -> Committer[Tally]:
+    """A committer of an instance by itself; makes the pointer if it is not there."""
+    persistence = persistence_on(backend, realm)
+    await persistence.ensure_pointers([NAME])
+    return Committer(persistence, NAME, Tally, seconds_max=seconds_max)
+
+
+async def committed_by(committer: Committer[Tally], writer: str) -> int:
+    """Count one up for a writer; gives the new count."""
+
+    async def change(attempt: Attempt[Tally]) -> int:
+        counts = dict(attempt.head.value.counts) if attempt.head is not None else {}
+        counts[writer] = counts.get(writer, 0) + 1
+        attempt.commit(Tally(counts=counts, writer=writer))
+        return counts[writer]
+
+    return await committer.commit(change)
+
+
+async def tallies(committer: Committer[Tally]) -> list[Tally]:
+    """The whole log, oldest first."""
+    found: list[Tally] = []
+    page = await committer.log.oldest_first()
+    while page.commits:
+        found += [commit.value for commit in page.commits]
+        page = await committer.log.oldest_first(page.cursor)
+    return found
+
+
+async def check_log(committer: Committer[Tally], expected: dict[str, int]) -> None:
+    """Each writer's numbers are there once and in order, in both directions."""
+    forward = await tallies(committer)
+    assert [tally.seq for tally in forward] == list(range(1, sum(expected.values()) + 1))
+    seen: Counter[str] = Counter()
+    for tally in forward:
+        seen[tally.writer] += 1
+        assert tally.counts == dict(seen)
+    assert seen == expected
+    backward: list[Tally] = []
+    cursor = None
+    while len(backward) < len(forward):
+        page = await committer.log.newest_first(cursor)
+        backward += [commit.value for commit in page.commits]
+        cursor = page.cursor
+    assert backward == forward[::-1]
+
+
+class TestCommits:
+    """Commits with one instance, with two, and with faults in between."""
+
+    async def test_commits_follow_each_other(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
+        committer = await committer_on(catalog_backend, realm)
+        assert [await committed_by(committer, "a") for _ in range(45)] == list(range(1, 46))
+        await check_log(committer, {"a": 45})
+
+    async def test_a_pointer_that_is_not_there_is_an_error(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
+        committer = Committer(persistence_on(catalog_backend, realm), NAME, Tally)
+        with pytest.raises(PointerNotFound):
+            await committed_by(committer, "a")
+
+    async def test_many_writers_of_two_instances_lose_nothing(
+        self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
+    ) -> None:
+        committers = [
+            await committer_on(backend, realm) for backend in (catalog_backend, second_backend)
+        ]
+
+        async def writer(number: int) -> None:
+            for count in range(1, 21):
+                assert await committed_by(committers[number % 2], f"w{number}") == count
+
+        await asyncio.gather(*(writer(number) for number in range(8)))
+        await check_log(committers[0], {f"w{number}": 20 for number in range(8)})
+
+    async def test_an_error_of_a_change_is_told_only_when_it_was_true(
+        self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
+    ) -> None:
+        ours = await committer_on(catalog_backend, realm)
+        theirs = await committer_on(second_backend, realm)
+        await committed_by(ours, "a")  # from now on it remembers where the pointer is
+        await committed_by(theirs, "b")
+
+        async def refuse_without_b(attempt: Attempt[Tally]) -> str:
+            assert attempt.head is not None
+            if "b" not in attempt.head.value.counts:
+                raise Conflict("b is not there")
+            return "b is there"
+
+        assert await ours.commit(refuse_without_b) == "b is there"
+        await check_log(ours, {"a": 1, "b": 1})
+
+    async def test_a_change_that_fails_does_not_touch_the_others_of_its_group(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
+        committer = await committer_on(catalog_backend, realm)
+
+        async def refuse(attempt: Attempt[Tally]) -> int:
+            attempt.write_intent("note", Note(text="never seen"))
+            raise Conflict("no")
+
+        results = await asyncio.gather(
+            committed_by(committer, "a"),
+            committer.commit(refuse),
+            committed_by(committer, "a"),
+            return_exceptions=True,
+        )
+        assert [results[0], results[2]] == [1, 2]
+        assert isinstance(results[1], Conflict)
+        await check_log(committer, {"a": 2})
+
+    @pytest.mark.parametrize("fault", list(Fault))
+    @pytest.mark.parametrize("times", [1, 3])
+    async def test_a_fault_of_the_swap_neither_loses_nor_doubles(
+        self, catalog_backend: CatalogBackend, realm: str, fault: Fault, times: int
+    ) -> None:
+        faulty = FaultyCatalog(catalog_backend, scripted_faults(publish=[None] + [fault] * times))
+        committer = await committer_on(faulty, realm)
+        for count in range(1, 5):
+            assert await committed_by(committer, "a") == count
+        await faulty.settled()
+        await check_log(committer, {"a": 4})
+        await check_nothing_dangles(catalog_backend, realm)
+
+    @pytest.mark.parametrize("others", [1, 30])
+    @pytest.mark.parametrize("is_applied", [True, False])
+    async def test_an_unknown_swap_is_found_behind_the_commits_of_others(
+        self,
+        catalog_backend: CatalogBackend,
+        second_backend: CatalogBackend,
+        realm: str,
+        others: int,
+        is_applied: bool,
+    ) -> None:
+        """30 are more than a pointer remembers, so that the log has to be walked."""
+        theirs = await committer_on(second_backend, realm)
+        await committed_by(theirs, "b")
+        fault = Fault.LOST_ANSWER if is_applied else Fault.LOST_REQUEST
+        competitor = _CompetingBackend(
+            catalog_backend, scripted_faults(publish=[fault]), theirs, others
+        )
+        committer = await committer_on(competitor, realm)
+        assert await committed_by(committer, "a") == 1
+        await check_log(committer, {"a": 1, "b": 1 + others})
+        assert (await tallies(committer))[1].writer == ("a" if is_applied else "b")
+
+    async def test_what_stays_unknown_is_called_so_and_keeps_its_objects(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
+        def never_answers(name: str) -> Fault | None:
+            return Fault.LOST_ANSWER if name == "publish" else _unreadable(name)
+
+        faulty = FaultyCatalog(catalog_backend, lambda _: None)
+        committer = await committer_on(faulty, realm, seconds_max=1)
+        await committed_by(committer, "a")
+        faulty.plan = never_answers
+        with pytest.raises(OutcomeUnknown):
+            await committed_by(committer, "a")
+        faulty.plan = lambda _: None
+        await check_log(await committer_on(catalog_backend, realm), {"a": 2})
+        await check_nothing_dangles(catalog_backend, realm)
+
+    async def test_a_database_that_is_away_is_told_as_such(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
+        faulty = FaultyCatalog(catalog_backend, lambda _: None)
+        committer = await committer_on(faulty, realm, seconds_max=1)
+        faulty.plan = lambda _: Fault.REFUSED
+        with pytest.raises(Unavailable):
+            await committed_by(committer, "a")
+        faulty.plan = lambda _: None
+        assert await committed_by(committer, "a") == 1
+
+    async def test_faults_everywhere(self, catalog_backend: CatalogBackend, realm: str) -> None:
+        """Every twentieth call fails in some way: 0 lost, 0 doubled, 0 dangling."""
+        await check_commits_under_faults(catalog_backend, realm, commits=200, writers=8, rate=0.05)
+
+
+async def check_commits_under_faults(
+    backend: CatalogBackend, realm: str, *, commits: int, writers: int, rate: float, seed: int = 1
+) -> None:
+    """What `test_faults_everywhere` does, with any number of commits by two instances."""
+    plan: Plan = random_faults(Random(seed), rate)
+    instances = [FaultyCatalog(backend, lambda _: None) for _ in range(2)]
+    committers = [await committer_on(instance, realm) for instance in instances]
+    for instance in instances:
+        instance.plan = plan
+    done: Counter[str] = Counter()
+
+    async def writer(number: int) -> None:
+        name = f"w{number}"
+        for _ in range(commits // writers):
+            try:
+                result = await committed_by(committers[number % 2], name)
+            except Unavailable:
+                continue  # nothing was written, as it says
+            done[name] += 1
+            assert result == done[name]
+
+    await asyncio.gather(*(writer(number) for number in range(writers)))
+    for instance in instances:
+        instance.plan = lambda _: None
+        await instance.settled()
+    assert sum(instance.injected for instance in instances) > 0
+    await check_log(await committer_on(backend, realm), dict(done))
+    await check_nothing_dangles(backend, realm)
+
+
+async def check_nothing_dangles(backend: CatalogBackend, realm: str) -> None:
+    """The whole log can be read, each commit's ancestors are where its tail says."""
+    persistence = persistence_on(backend, realm)
+    pointer = await persistence.pointer_now(NAME)
+    ids: list[int] = []
+    next_id = pointer.target.id if pointer.target is not None else 0
+    while next_id:
+        head = await persistence.fetch(_tally_ref(next_id), Tally)
+        assert head is not None, f"{next_id} is not there"
+        ids.append(head.id)
+        next_id = head.value.tail[0] if head.value.tail else 0
+    for position, id in enumerate(ids):
+        row = (await backend.fetch(realm, [ObjectKey(id)]))[ObjectKey(id)]
+        assert row.parts == 1
+        head = await persistence.fetch(_tally_ref(id), Tally)
+        assert head is not None
+        assert head.value.tail == tuple(ids[position + 1 :][: limits.COMMIT_TAIL_MAX])
+
+
+class _CompetingBackend(FaultyCatalog):
+    """Others commit between our first swap and our next look."""
+
+    def __init__(
+        self, backend: CatalogBackend, plan: Plan, others: Committer[Tally], count: int
+    ) -> None:
+        super().__init__(backend, plan)
+        self._others = others
+        self._count = count
+
+    async def publish(self, *arguments: object, **keywords: object) -> bool:
+        try:
+            return await super().publish(*arguments, **keywords)  # type: ignore[arg-type]
+        finally:
+            count, self._count = self._count, 0
+            for _ in range(count):
+                await committed_by(self._others, "b")
+
+
+def _unreadable(name: str) -> Fault | None:
+    return Fault.REFUSED if name == "fetch_pointers" else None
+
+
+def _tally_ref(id: int) -> ObjectRef:
+    return ObjectRef("test-tally", id)

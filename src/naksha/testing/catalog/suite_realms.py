@@ -1,0 +1,295 @@
+"""The catalog suite: realms, their states, and that nobody writes into one he opened too early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+
+from naksha.catalog import realms
+from naksha.catalog.catalog import Catalog, Tuning
+from naksha.catalog.entities import Edit
+from naksha.catalog.objects import ObjectRef, object_type
+from naksha.catalog.realms import Realm, Status
+from naksha.model.errors import (
+    Conflict,
+    InvalidArgument,
+    PointerNotFound,
+    RealmChanged,
+    RealmInactive,
+    RealmNotFound,
+)
+from naksha.spi.catalog import CatalogBackend
+from naksha.testing.catalog.suite_support import OpenCatalog, fresh_number
+
+PATHS: dict[Status, list[Status]] = {
+    Status.CREATED: [],
+    Status.LOADING: [Status.LOADING],
+    Status.INITIALIZING: [Status.INITIALIZING],
+    Status.ACTIVE: [Status.INITIALIZING, Status.ACTIVE],
+    Status.INACTIVE: [Status.INITIALIZING, Status.INACTIVE],
+    Status.PURGING: [Status.PURGING],
+    Status.PURGED: [Status.PURGING, Status.PURGED],
+}
+"""How a new realm gets into each state."""
+
+
+FOLLOWING = """
+             CREATED LOADING INITIALIZING ACTIVE INACTIVE PURGING PURGED
+CREATED      yes     yes     yes          no     no       yes     no
+LOADING      no      no      no           yes    yes      yes     no
+INITIALIZING no      no      no           yes    yes      yes     no
+ACTIVE       no      no      no           yes    yes      no      no
+INACTIVE     no      no      no           yes    yes      yes     no
+PURGING      no      no      no           no     no       yes     yes
+PURGED       no      no      no           no     no       no      yes
+"""
+"""Whether the state of the column may follow that of the row."""
+
+
+def steps() -> list[tuple[Status, Status, bool]]:
+    columns, *rows = (line.split() for line in FOLLOWING.strip().splitlines())
+    return [
+        (Status(status), Status(following), answer == "yes")
+        for status, *answers in rows
+        for following, answer in zip(columns, answers, strict=True)
+    ]
+
+
+@object_type("test-thing")
+class Thing(msgspec.Struct, frozen=True):
+    """An entity of the tests."""
+
+    text: str
+
+
+@pytest.fixture
+async def catalog(open_catalog: OpenCatalog) -> AsyncIterator[Catalog]:
+    """A node of the catalog, whose realms need no quarantine."""
+    opened = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=0))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def other_node(open_catalog: OpenCatalog) -> AsyncIterator[Catalog]:
+    """Another one."""
+    opened = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=0))
+    yield opened
+    await opened.close()
+
+
+async def realm_in(catalog: Catalog, status: Status) -> Realm:
+    realm = await catalog.realms.create(f"realm-{fresh_number()}")
+    for step in PATHS[status]:
+        realm = await catalog.realms.update(realm, step)
+    return realm
+
+
+class TestRealms:
+    """The life of a realm."""
+
+    async def test_it_is_created_once(self, catalog: Catalog) -> None:
+        realm = await catalog.realms.create(f"realm-{fresh_number()}", {"region": "eu"})
+        assert realm.status is Status.CREATED
+        assert await catalog.realms.get(realm.id) == realm
+        assert realm in await catalog.realms.list()
+        with pytest.raises(Conflict, match="exists already"):
+            await catalog.realms.create(realm.id)
+
+    async def test_only_one_of_many_creators_wins(
+        self, catalog: Catalog, other_node: Catalog
+    ) -> None:
+        name = f"realm-{fresh_number()}"
+        results = await asyncio.gather(
+            *(node.realms.create(name) for node in (catalog, other_node) * 3),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(result, Realm) for result in results) == 1
+        assert sum(isinstance(result, Conflict) for result in results) == 5
+
+    @pytest.mark.parametrize("id", ["", "::system::", "a b", "ä", "x" * 129, "a/b", "a\0"])
+    async def test_bad_ids_are_refused(self, catalog: Catalog, id: str) -> None:
+        with pytest.raises(InvalidArgument, match="realm"):
+            await catalog.realms.create(id)
+
+    async def test_an_unknown_one_is_not_found(self, catalog: Catalog) -> None:
+        with pytest.raises(RealmNotFound):
+            await catalog.realms.get("nobody")
+        with pytest.raises(RealmNotFound):
+            await catalog.realm("nobody")
+
+    async def test_the_states_follow_each_other_as_the_table_says(self, catalog: Catalog) -> None:
+        assert {(status, following) for status, following, _ in steps()} == set(
+            product(Status, Status)
+        )
+        for status, following, is_allowed in steps():
+            realm = await realm_in(catalog, status)
+            if is_allowed:
+                changed = await catalog.realms.update(realm, following)
+                assert changed.status is following
+                assert changed.is_fenced
+                assert (changed.epoch != realm.epoch) == (following is not status)
+            else:
+                with pytest.raises(Conflict, match="cannot become"):
+                    await catalog.realms.update(realm, following)
+                assert await catalog.realms.get(realm.id) == realm
+
+    async def test_its_properties_cannot_be_changed_in_the_cache(self, catalog: Catalog) -> None:
+        given: dict[str, Any] = {"region": "eu", "owners": ["a"]}
+        realm = await catalog.realms.create(f"realm-{fresh_number()}", given)
+        given["owners"].append("b")
+        realm.properties["region"] = "nowhere"
+        (await catalog.realms.get(realm.id)).properties["owners"].append("c")
+        found = await catalog.realms.get(realm.id)
+        assert found.properties == {"region": "eu", "owners": ["a"]}
+        changed = await catalog.realms.update(found, Status.CREATED, {"a": None})
+        assert changed.properties == {"a": None}
+        with pytest.raises(InvalidArgument, match="plain JSON"):
+            await catalog.realms.update(changed, Status.CREATED, {"a": object()})
+
+    async def test_it_must_be_as_expected(self, catalog: Catalog) -> None:
+        old = await realm_in(catalog, Status.ACTIVE)
+        await catalog.realms.update(old, Status.ACTIVE, {"a": 1})
+        with pytest.raises(Conflict, match="not as expected"):
+            await catalog.realms.update(old, Status.INACTIVE)
+
+    async def test_only_a_purged_one_can_be_deleted(self, catalog: Catalog) -> None:
+        for status in Status:
+            realm = await realm_in(catalog, status)
+            if status is Status.PURGED:
+                await catalog.realms.delete(realm)
+                with pytest.raises(RealmNotFound):
+                    await catalog.realms.get(realm.id)
+            else:
+                with pytest.raises(Conflict, match="PURGED"):
+                    await catalog.realms.delete(realm)
+
+    async def test_only_an_active_one_serves(self, catalog: Catalog) -> None:
+        for status in Status:
+            realm = await realm_in(catalog, status)
+            if status is Status.ACTIVE:
+                assert (await catalog.realm(realm.id)).realm == realm
+            else:
+                with pytest.raises(RealmInactive, match=status):
+                    await catalog.realm(realm.id)
+
+    async def test_what_has_served_waits_before_it_is_purged(
+        self, open_catalog: OpenCatalog
+    ) -> None:
+        catalog = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=3600))
+        try:
+            realm = await realm_in(catalog, Status.INACTIVE)
+            with pytest.raises(Conflict, match=r"in 1\.0 hours"):
+                await catalog.realms.update(realm, Status.PURGING)
+            back = await catalog.realms.update(realm, Status.ACTIVE)
+            assert (await catalog.realm(realm.id)).realm == back
+        finally:
+            await catalog.close()
+
+
+class TestFence:
+    """Whoever opened a realm before it changed its state can write nothing."""
+
+    async def test_he_cannot_commit(self, catalog: Catalog, other_node: Catalog) -> None:
+        realm = await realm_in(catalog, Status.ACTIVE)
+        stale = await other_node.realm(realm.id)
+        await stale.persistence.ensure_pointers(["config"])
+        await stale.entities("config").commit(put_thing("a"))
+        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        with pytest.raises(RealmChanged):
+            await stale.entities("config").commit(put_thing("b"))
+        await catalog.realms.update(inactive, Status.ACTIVE)
+        with pytest.raises(RealmChanged):
+            await stale.entities("config").commit(put_thing("b"))
+        fresh = await catalog.realm(realm.id)
+        keys = [key async for key, _ in (await fresh.entities("config").now()).list("", Thing)]
+        assert keys == ["a"]
+        await (await other_node.realm(realm.id)).entities("config").commit(put_thing("c"))
+
+    async def test_he_can_neither_make_nor_move_nor_delete_a_pointer(
+        self, catalog: Catalog, other_node: Catalog
+    ) -> None:
+        realm = await realm_in(catalog, Status.ACTIVE)
+        stale = (await other_node.realm(realm.id)).persistence
+        old = await stale.create_pointer("old")
+        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        with pytest.raises(RealmChanged):
+            await stale.create_pointer("new")
+        with pytest.raises(RealmChanged):
+            await stale.ensure_pointers(["newer"])
+        assert await stale.move_pointer(old, ObjectRef("test-thing", 1)) is None
+        assert not await stale.delete_pointer(old)
+        await catalog.realms.update(inactive, Status.ACTIVE)
+        fresh = (await catalog.realm(realm.id)).persistence
+        assert [pointer.name for pointer in await fresh.list_pointers()] == ["old"]
+        assert (await fresh.pointer_now("old")).target is None
+
+    async def test_he_can_write_no_conditional_object(
+        self, catalog: Catalog, other_node: Catalog
+    ) -> None:
+        realm = await realm_in(catalog, Status.ACTIVE)
+        stale = (await other_node.realm(realm.id)).persistence
+        kept, other = [await stale.insert(id, Thing("kept")) for id in (1, 2)]
+        assert kept is not None
+        assert other is not None
+        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        with pytest.raises(RealmChanged):
+            await stale.insert(3, Thing("never"))
+        with pytest.raises(RealmChanged):
+            await stale.replace(kept, Thing("never"))
+        with pytest.raises(RealmChanged):
+            await stale.delete_if(other)
+        await catalog.realms.update(inactive, Status.ACTIVE)
+        fresh = (await catalog.realm(realm.id)).persistence
+        refs = [ObjectRef("test-thing", id) for id in (1, 2, 3)]
+        found = await fresh.fetch_many(refs, Thing)
+        assert [each and each.value.text for each in found] == ["kept", "kept", None]
+
+    async def test_what_a_fenced_one_left_behind_never_counts(
+        self, catalog: Catalog, catalog_backend: CatalogBackend
+    ) -> None:
+        """He died between making the pointer and looking at the realm."""
+        realm = await realm_in(catalog, Status.ACTIVE)
+        stale = (await catalog.realm(realm.id)).persistence
+        pointer = await stale.create_pointer("left")
+        assert await stale.delete_pointer(pointer)
+        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        assert await catalog_backend.create_pointer(realm.id, pointer.to_row())
+        await catalog.realms.update(inactive, Status.ACTIVE)
+        fresh = (await catalog.realm(realm.id)).persistence
+        assert await fresh.list_pointers() == []
+        with pytest.raises(PointerNotFound):
+            await fresh.pointer_now("left")
+
+    async def test_a_fence_that_was_not_finished_is_finished_by_the_next_one(
+        self, catalog: Catalog, other_node: Catalog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        realm = await realm_in(catalog, Status.ACTIVE)
+        stale = await other_node.realm(realm.id)
+        await stale.persistence.ensure_pointers(["config"])
+
+        async def die(*_: object) -> None:
+            raise RuntimeError("killed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(realms, "_stamp_pointers", die)
+            with pytest.raises(RuntimeError, match="killed"):
+                await catalog.realms.update(realm, Status.INACTIVE)
+        unfinished = await other_node.realms.get(realm.id)
+        assert not unfinished.is_fenced
+        active = await other_node.realms.update(unfinished, Status.ACTIVE)
+        assert active.is_fenced
+        with pytest.raises(RealmChanged):
+            await stale.entities("config").commit(put_thing("a"))
+
+
+def put_thing(key: str) -> Callable[[Edit], Awaitable[None]]:
+    async def change(edit: Edit) -> None:
+        edit.put(key, Thing(key))
+
+    return change

@@ -1,0 +1,4 @@
+"""Plain models and Hypothesis strategies that the suites compare storages with.
+
+A model keeps whole copies and is allowed to be slow.
+"""

@@ -1,0 +1,88 @@
+"""JSON values compared, contained and merged as JSON means them, not as Python does.
+
+Python says `True == 1` and `1e308 != 10**308`; to a reader of JSON the first two differ and the
+last two are the same number. Written to be read: the oracle and the queries by brute force stand
+on these few functions. That `naksha.model.merge` and `naksha.spi.support.predicates` have some like
+them is
+on purpose: those are what is tested, and must not be what they are tested against.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from naksha.model.errors import Conflict
+
+ABSENT: Final = object()
+"""Where a property is missing, which is not the same as being null."""
+
+
+def is_number(value: object) -> bool:
+    """Whether the value is a JSON number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def same(left: object, right: object) -> bool:
+    """Whether both are the same JSON value; numbers are compared by value, keys in any order."""
+    if is_number(left) and is_number(right):
+        return _same_number(left, right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
+
+
+def _same_number(left: Any, right: Any) -> bool:
+    if isinstance(left, int) and isinstance(right, int):
+        return left == right
+    try:
+        return float(left) == float(right)
+    except OverflowError:
+        return False
+
+
+def get_path(value: object, path: tuple[str, ...]) -> object:
+    """The value under a path of object keys, or ABSENT."""
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return ABSENT
+        value = value[key]
+    return value
+
+
+def contains(whole: object, part: object) -> bool:
+    """JSON containment: objects by key, arrays as sets, and an array contains a bare scalar."""
+    if isinstance(whole, list) and not isinstance(part, list | dict):
+        return any(same(member, part) for member in whole)
+    return _contains(whole, part)
+
+
+def _contains(whole: object, part: object) -> bool:
+    if isinstance(whole, dict) and isinstance(part, dict):
+        return all(key in whole and _contains(whole[key], part[key]) for key in part)
+    if isinstance(whole, list) and isinstance(part, list):
+        return all(any(_contains(member, wanted) for member in whole) for wanted in part)
+    return same(whole, part)
+
+
+def merge(base: object, head: object, mine: object, path: tuple[str, ...] = ()) -> object:
+    """Three-way merge by property; both sides changing one property differently is a Conflict.
+
+    Objects are merged member by member, also when both sides added them."""
+    if same(mine, base) or same(mine, head):
+        return head
+    if same(head, base):
+        return mine
+    if base is ABSENT:
+        base = {}
+    if not (isinstance(base, dict) and isinstance(head, dict) and isinstance(mine, dict)):
+        raise Conflict("both sides changed the same property", field=".".join(path))
+    merged = {}
+    for key in [*head, *(key for key in mine if key not in head)]:
+        value = merge(
+            base.get(key, ABSENT), head.get(key, ABSENT), mine.get(key, ABSENT), (*path, key)
+        )
+        if value is not ABSENT:
+            merged[key] = value
+    return merged

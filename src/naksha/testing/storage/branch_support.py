@@ -1,0 +1,57 @@
+"""Branches for tests: an overlay over a version of main, or over another branch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from naksha.model.query import Query, States
+from naksha.model.transaction import MAIN
+from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.storage import Layer, Storage
+from naksha.testing.storage.suite_support import APP, Handle, published, raw_of
+
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
+"""Of writes at random; each takes seconds."""
+
+
+class Branch:
+    """A branch, and what it was made from."""
+
+    def __init__(self, main: Storage, layers: Sequence[Layer], base: Version) -> None:
+        self.main = main
+        self.layers = tuple(layers)
+        self.base = base
+        self.storage = main.on_branch(layers)
+
+    @property
+    def overlay(self) -> int:
+        return self.layers[0].overlay
+
+    def on(self, handle: Handle) -> Handle:
+        """The collection as this branch sees it."""
+        return Handle(self.storage, handle.name)
+
+    async def branch(self) -> Branch:
+        """A branch of this one as it is now."""
+        base = await published(self.main)
+        overlay = await new_overlay(self.main)
+        below = (Layer(self.overlay, base.txn), *self.layers[1:])
+        return Branch(self.main, (Layer(overlay, None), *below), base)
+
+
+async def new_overlay(storage: Storage) -> int:
+    return await storage.run(lambda session: session.new_overlay(), APP)
+
+
+async def branch_of(main: Storage, base: Version | None = None) -> Branch:
+    """A new branch of main, as it is now or was at a version."""
+    base = base or await published(main)
+    overlay = await new_overlay(main)
+    return Branch(main, (Layer(overlay, None), Layer(MAIN, base.txn)), base)
+
+
+async def everything(handle: Handle, at: VersionSelector = HEAD) -> list[list[bytes]]:
+    """All that can be read of a collection, as bytes: live, deleted, and all states."""
+    return [raw_of(await handle.states(Query(states=kind), at)) for kind in States]

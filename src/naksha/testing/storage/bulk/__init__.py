@@ -1,0 +1,1 @@
+"""Conformance of bulk work: staging, loads, splits and partitioning."""

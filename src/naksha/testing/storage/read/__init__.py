@@ -1,0 +1,1 @@
+"""Conformance of reading: queries, pages, tiles, statistics and damaged rows."""

@@ -1,0 +1,1 @@
+"""Conformance of versions: log, retention, branches, forks and waiting for versions."""

@@ -1,0 +1,1 @@
+"""Conformance of writing: states, namespaces, locks, concurrency and collections."""

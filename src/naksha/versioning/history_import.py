@@ -1,0 +1,235 @@
+"""Loading an edit history that exists already, with its true dates.
+
+Every step becomes a transaction of its own time. The storage must not have later ones, so an
+import comes first, and a second one goes on after the first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from naksha.model import limits
+from naksha.model.collection import CollectionInfo
+from naksha.model.errors import CollectionNotFound, InvalidArgument, Unavailable
+from naksha.model.query import Query
+from naksha.model.transaction import MAIN
+from naksha.spi.staging import JOB, Applied, record_of
+from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning.changesets import MESSAGE
+from naksha.versioning.records import Signed
+from naksha.versioning.state_writer import as_written, in_parts
+
+Feature: TypeAlias = Mapping[str, Any]
+TRANSACTIONS: Final = "transactions"
+"""In what is kept of an import that is done: how many it has made."""
+PUBLICATION_SECONDS: Final = 1.0
+"""How long is waited for the publication of what was written before, at a time."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All features of a collection at a time: what is absent is deleted then."""
+
+    at_ms: int
+    features: list[Feature]
+    message: str | None = None
+
+
+class Edits(msgspec.Struct, frozen=True):
+    """What was changed at a time."""
+
+    at_ms: int
+    put: list[Feature] = []
+    deleted: list[str] = []
+    message: str | None = None
+
+
+Step: TypeAlias = Snapshot | Edits
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What a step became: its transaction (None when it changed nothing) and its counts."""
+
+    at_ms: int
+    txn: int | None
+    created: int
+    updated: int
+    deleted: int
+
+
+async def import_history(
+    storage: Storage,
+    info: CollectionInfo,
+    steps: Iterable[Step] | AsyncIterable[Step],
+    signed: Signed,
+    *,
+    job: str | None = None,
+    after_each: Callable[[], None] = lambda: None,
+) -> list[Imported]:
+    """Load dated snapshots or edits into a collection, which is created with the first step.
+
+    A `job` that was begun before and begins again goes on after the last step that it has made.
+    With its last one the storage remembers that it is done, as it does for staged writes: then
+    others may have written since, and nothing is left to be done. `after_each` is called for each
+    step that is over: it was made, now or before.
+
+    Raises:
+        InvalidArgument: A step is not later than the one before it, or not later than the last
+            transaction of the storage.
+        Unavailable: What was written before is not published in time.
+    """
+    if job is not None and await storage.kept(JOB, job) is not None:
+        return []
+    # First: it waits for what was made before, which is seen only then.
+    before = None if job is None else await _made_before(storage, job)
+    ids, known = await _ids(storage, info.id)
+    target = Target(info.id, None if known else info, (known or info).id_prefix or "")
+    last: int | None = None
+    number = 0
+    done: list[Imported] = []
+    async for step, is_last in _with_end(_each(steps)):
+        number += 1
+        if last is not None and step.at_ms <= last:
+            raise InvalidArgument(
+                f"Step {number} is dated {step.at_ms}, not after the one before it", field="at_ms"
+            )
+        last = step.at_ms
+        if before is None or step.at_ms > before:
+            end = done if is_last else None
+            done.append(await _import(storage, target, step, signed, ids, job, end))
+            target = replace(target, new=None)
+        after_each()
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The collection that is loaded: still to be made, and with a prefix of ids, or not."""
+
+    name: str
+    new: CollectionInfo | None
+    id_prefix: str
+
+    def plain(self, id_: object) -> str:
+        """An id as it is stored."""
+        return str(id_).removeprefix(self.id_prefix)
+
+
+async def _import(
+    storage: Storage,
+    target: Target,
+    step: Step,
+    signed: Signed,
+    ids: set[str],
+    job: str | None,
+    before: Sequence[Imported] | None,
+) -> Imported:
+    """Do one step; `ids` are those of the collection before, and afterwards those after it. With
+    the last one come the steps `before`, so that the job is known to be done."""
+    put = step.features if isinstance(step, Snapshot) else step.put
+    if any(feature.get("id") is None for feature in put):
+        raise InvalidArgument("Every feature of an import needs an id", field="id")
+    coming = {target.plain(feature["id"]) for feature in put}
+    named = set() if isinstance(step, Snapshot) else {target.plain(id_) for id_ in step.deleted}
+    gone = ids - coming if isinstance(step, Snapshot) else ids & named
+    counts: dict[str, int] = {}
+
+    def made(txn: int | None) -> Imported:
+        created, updated = counts.get("CREATED", 0), counts.get("UPDATED", 0)
+        return Imported(step.at_ms, txn, created, updated, len(gone))
+
+    async def work(session: WriteSession) -> int | None:
+        counts.clear()
+        if target.new is not None:
+            await session.create_collection(target.new)
+        for part in in_parts(sorted(gone), lambda id_: id_):
+            ids_ = [as_written(id_, target.id_prefix) for id_ in part]
+            await session.delete(target.name, ids_)
+        for features in in_parts(put, lambda feature: feature):
+            for outcome in await session.upsert(target.name, features):
+                counts[outcome.action] = counts.get(outcome.action, 0) + 1
+        if session.txn is not None:
+            await _tell(session, {MESSAGE: step.message or signed.message, JOB: job})
+        if job is not None and before is not None:
+            await session.keep(JOB, job, _record_of(target.name, [*before, made(session.txn)]))
+        return session.txn
+
+    txn = await storage.run(work, signed.app_id, signed.author, at_ms=step.at_ms)
+    ids -= gone
+    ids |= coming
+    return made(txn)
+
+
+async def _tell(session: WriteSession, texts: Mapping[str, str | None]) -> None:
+    """Messages of a transaction, as far as there are some."""
+    for kind, text in texts.items():
+        if text is not None:
+            await session.message(kind, text)
+
+
+def _record_of(collection: str, steps: Sequence[Imported]) -> dict[str, object]:
+    """What is kept of a job that is done: the same as of a staged write, and how many transactions
+    it has made."""
+    made = [step.txn for step in steps if step.txn is not None]
+    applied = Applied(
+        txn=made[-1] if made else None,
+        created=sum(step.created for step in steps),
+        updated=sum(step.updated for step in steps),
+        deleted=sum(step.deleted for step in steps),
+        retained=0,
+    )
+    now_ms = time.time_ns() // 1_000_000
+    return {**record_of(collection, MAIN, applied, now_ms), TRANSACTIONS: len(made)}
+
+
+async def _made_before(storage: Storage, job: str) -> int | None:
+    """The time of the last step that a job has made, if it has made the last transaction: since
+    then nobody else can have made one, as steps have times of the past."""
+    deadline = time.monotonic() + limits.IMPORT_PUBLICATION_SECONDS_MAX
+    status = await storage.publication()
+    while status.unpublished:
+        if time.monotonic() >= deadline:
+            raise Unavailable(
+                f"{status.unpublished} transactions wait for publication, held back by"
+                f" {status.held_back_by or 'others that write'}: the history cannot go on"
+            )
+        await storage.wait_beyond(status.last_seq_number, PUBLICATION_SECONDS)
+        status = await storage.publication()
+    if not status.last_txn:
+        return None
+    newest = await storage.transaction(status.last_txn)
+    is_ours = any(signal.id == JOB and signal.text == job for signal in newest.signals)
+    return newest.published_ms if is_ours else None
+
+
+async def _ids(storage: Storage, collection: str) -> tuple[set[str], CollectionInfo | None]:
+    """The ids that are there, and the collection, unless it is still to be made."""
+    try:
+        info = await storage.collection(collection)
+        return {state.id async for state in storage.states(collection, Query())}, info
+    except CollectionNotFound:
+        return set(), None
+
+
+async def _with_end(steps: AsyncIterable[Step]) -> AsyncIterator[tuple[Step, bool]]:
+    """Each step, and whether it is the last one."""
+    waiting: Step | None = None
+    async for step in steps:
+        if waiting is not None:
+            yield waiting, False
+        waiting = step
+    if waiting is not None:
+        yield waiting, True
+
+
+async def _each(steps: Iterable[Step] | AsyncIterable[Step]) -> AsyncIterable[Step]:
+    if isinstance(steps, AsyncIterable):
+        async for step in steps:
+            yield step
+        return
+    for step in steps:
+        yield step

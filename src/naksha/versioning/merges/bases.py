@@ -1,0 +1,136 @@
+"""Merge bases: the state of a collection that two lines have in common.
+
+Usually one version contains everything that both lines have. When two branches were merged into
+both lines, or two lines into each other at the same time, there are several such versions and none
+contains the others. Then the base of a feature is the three-way merge of its states in all of
+them, over the base that those versions have themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from naksha.model.merge import same
+from naksha.model.state import XYZ, State
+from naksha.model.version import AtSeq, AtTxn
+from naksha.spi.storage import WriteSession
+from naksha.spi.support.write_merge import content_of
+from naksha.versioning.ancestry import Ancestry, Contents
+from naksha.versioning.diff import CHUNK, Change, diff, lookup
+from naksha.versioning.lines import Place, at
+from naksha.versioning.merges.threeway import differ, merge_states
+from naksha.versioning.records import Undecided
+
+
+class ContestedChange(Change, frozen=True, gc=False):
+    """A feature in which the versions of a merge base contradict each other, so that there is no
+    common state: `old` is None, and any difference between the lines is a conflict."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBase:
+    """The latest versions that two lines have in common, none of which contains another one."""
+
+    ancestry: Ancestry
+    places: tuple[Place, ...]
+    contents: tuple[Contents, ...]
+
+    @classmethod
+    async def of(
+        cls, ancestry: Ancestry, one: Contents, other: Contents, session: WriteSession | None
+    ) -> MergeBase:
+        """The merge base of two lines with these contents."""
+        found = ancestry.latest_common(one, other)
+        places = [
+            await at(each.line.read_in(session), AtTxn(each.txn) if each.txn > 0 else AtSeq(0))
+            for each in found
+        ]
+        return cls(ancestry, tuple(places), tuple(each.contents for each in found))
+
+    def read_in(self, session: WriteSession | None) -> MergeBase:
+        """The same, read in a session."""
+        return replace(self, places=tuple(place.read_in(session) for place in self.places))
+
+    def is_same(self, other: MergeBase) -> bool:
+        """Whether both are the same versions."""
+        one, two = (
+            [(place.line.layers, place.version) for place in base.places] for base in (self, other)
+        )
+        return one == two
+
+    async def changes(self, source: Place, collection: str) -> AsyncIterator[Change]:
+        """The features that a line has changed since. With several versions these may include
+        features that are equal to their base."""
+        first, *rest = self.places
+        if not rest:
+            async for change in diff(first, source, collection):
+                yield change
+            return
+        changed: set[str] = set()
+        for place in self.places:
+            changed |= {change.id async for change in diff(place, source, collection)}
+        ids = sorted(changed)
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            old, contested = await self._states(collection, part)
+            new = await lookup(source, collection, part)
+            for id_ in part:
+                kind = ContestedChange if id_ in contested else Change
+                yield kind(collection, id_, old.get(id_), new.get(id_))
+
+    async def _states(
+        self, collection: str, ids: Sequence[str]
+    ) -> tuple[dict[str, State], set[str]]:
+        """The common states of these features, and the features that have none because the
+        versions contradict each other."""
+        found = await lookup(self.places[0], collection, ids)
+        contested: set[str] = set()
+        for number, place in enumerate(self.places[1:], 1):
+            others = await lookup(place, collection, ids)
+            different = [i for i in ids if differ(found.get(i), others.get(i))]
+            if not different:
+                continue
+            below = await self._below(number)
+            roots, unknown = await below._states(collection, different)
+            contested |= unknown
+            for id_ in different:
+                sides = found.pop(id_, None), others.get(id_)
+                merged = _merged(collection, id_, roots.get(id_), *sides)
+                if isinstance(merged, Undecided):
+                    contested.add(id_)
+                elif merged is not None:
+                    found[id_] = merged
+        return {id_: state for id_, state in found.items() if id_ not in contested}, contested
+
+    async def _below(self, number: int) -> MergeBase:
+        """The merge base of one of the versions and all before it."""
+        before: Contents = {}
+        for contents in self.contents[:number]:
+            for overlay, txn in contents.items():
+                before[overlay] = max(txn, before.get(overlay, txn))
+        session = self.places[0].line.session
+        return await MergeBase.of(self.ancestry, before, self.contents[number], session)
+
+
+def _merged(
+    collection: str, id_: str, base: State | None, ours: State | None, theirs: State | None
+) -> State | Undecided | None:
+    """The state that has the changes of both; None when one of them deleted the feature."""
+    write = merge_states(collection, base, ours, theirs)
+    if write is None:
+        return ours
+    if isinstance(write, Undecided):
+        return write
+    if write.feature is None or (
+        theirs is not None and same(content_of(write.feature), content_of(theirs.feature))
+    ):
+        return theirs
+    assert ours is not None  # else the result is theirs
+    # It was never written. A conflict is stored by the ids of states, and refers to this one.
+    properties = write.feature["properties"]
+    namespace = {**properties[XYZ], "uuid": ours.uuid}
+    feature = {**write.feature, "id": id_, "properties": {**properties, XYZ: namespace}}
+    return State(id_, msgspec.json.encode(feature))

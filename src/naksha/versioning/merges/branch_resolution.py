@@ -1,0 +1,292 @@
+"""Ending a conflict with what was made of it on the branch that it is solved on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from naksha.model.errors import Conflict, InvalidArgument, MergeConflict, NotFound, Retryable
+from naksha.model.query import Op, Query
+from naksha.model.query import Test as PropertyTest
+from naksha.model.state import CONFLICTING
+from naksha.model.transaction import MAIN
+from naksha.model.version import AtSeq
+from naksha.spi.storage import Storage, WriteSession
+from naksha.versioning.branch_bases import pin_merge
+from naksha.versioning.diff import lookup
+from naksha.versioning.lines import Place, at, line_of, line_of_branch
+from naksha.versioning.merges.conflicts import conflict_of, forget_conflict, undecided_of, without
+from naksha.versioning.merges.merge import (
+    Judge,
+    Lines,
+    Merging,
+    Policy,
+    Stuck,
+    decided,
+    last_txn,
+    lines_between,
+    merged_at,
+    plan_merge,
+    remember,
+)
+from naksha.versioning.records import (
+    CONFLICT,
+    REF,
+    STORAGE,
+    Branch,
+    Scope,
+    Signed,
+    StoredConflict,
+    branch_of,
+    branch_with,
+    change_branch,
+    plain,
+)
+from naksha.versioning.state_writer import WAIT_S, Plan, Written, write_plan, written_of
+from naksha.versioning.version_refs import MAIN_BRANCH
+from naksha.versioning.write_retry import settle
+
+
+async def merge_solved(
+    storage: Storage,
+    name: str,
+    target: str,
+    signed: Signed,
+    *,
+    scope: Scope = STORAGE,
+    policy: Policy = Policy.FAIL,
+    dry_run: bool = False,
+) -> Written:
+    """Do a merge or a rebase as it was solved on a branch, which is gone then.
+
+    Args:
+        storage: Where.
+        name: The branch for solving.
+        target: What the merge was for; the branch itself if it was a rebase.
+        signed: Who, and a message.
+        scope: Where the names are.
+        policy: What counts where the target was changed meanwhile.
+        dry_run: Only tell what would be done.
+
+    Raises:
+        MergeConflict: A feature is still marked, or the target was changed in the same places.
+    """
+    branch, _ = await branch_of(storage, scope, name)
+    if branch.solves is None:
+        raise InvalidArgument(f"{name!r} is not there to solve a conflict", field="branch")
+    stored = await conflict_of(storage, branch.solves)
+    is_rebase = stored.kind == "rebase"
+    into = await _name_of(storage, stored.source if is_rebase else stored.target)
+    if target != into:
+        raise InvalidArgument(f"{name!r} is to be merged into {into!r}", field="targetBranchId")
+    if is_rebase:
+        await _check_decided(storage, stored, branch)
+        return await _take_over(storage, stored, branch, signed, dry_run=dry_run)
+    return await _Finish(storage, stored, branch, signed, policy).run(into, dry_run=dry_run)
+
+
+async def _name_of(storage: Storage, number: int) -> str:
+    if number == MAIN:
+        return MAIN_BRANCH
+    known = await branch_with(storage, number)
+    if known is None:
+        raise NotFound("A branch of this conflict is gone; give it up", field="branch")
+    return known[0].name
+
+
+async def _still_open(
+    storage: Storage, stored: StoredConflict, ids: Iterable[str]
+) -> MergeConflict:
+    left = set(ids)
+    reports = [each async for each in undecided_of(storage, stored.id) if each.id in left]
+    return MergeConflict(
+        f"{len(left)} feature(s) are still marked as conflicting; write (or delete) each of them as"
+        " it shall be",
+        undecided=[msgspec.to_builtins(each) for each in reports],
+        id=stored.id,
+    )
+
+
+# ---- A merge -------------------------------------------------------------------------------------
+
+
+class _Finish:
+    """What the branch for solving has is merged, in the name of the one that it was made for."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        stored: StoredConflict,
+        branch: Branch,
+        signed: Signed,
+        policy: Policy,
+    ) -> None:
+        self._storage = storage
+        self._stored = stored
+        self._branch = branch
+        self._signed = signed
+        self._judge = Judge(policy, {})
+
+    async def run(self, into: str, *, dry_run: bool) -> Written:
+        async def opened() -> Storage:
+            return (await line_of(self._storage, into, self._branch.scope)).storage
+
+        async def plan(session: WriteSession | None) -> Merging:
+            return await self._plan(into, session)
+
+        await self._source(None)
+        if dry_run:
+            return (await plan(None)).report()
+        try:
+            done = await settle(opened, self._signed, decided(plan), self._write, Merging.touched)
+        except Stuck as stuck:
+            open_ = stuck.merging.open
+            raise MergeConflict(
+                f"{into!r} was changed meanwhile, in the same places of {len(open_)} feature(s);"
+                " merge with a policy, or give the conflict up and merge again",
+                undecided=[msgspec.to_builtins(each) for each in open_],
+                id=self._stored.id,
+            ) from None
+        if done.txn is not None:
+            await self._storage.wait_published(done.txn, WAIT_S)
+        return done
+
+    async def _plan(self, into: str, session: WriteSession | None) -> Merging:
+        branch = self._branch
+        lines = await lines_between(self._storage, branch.name, into, branch.scope, session)
+        planned, open_ = await plan_merge(lines, self._judge)
+        left = [
+            write.id
+            for writes in planned.values()
+            for write in writes
+            if write.feature is not None and CONFLICTING in write.feature
+        ]
+        left += [each.id for each in open_ if each.theirs and CONFLICTING in each.theirs]
+        if left:
+            raise await _still_open(self._storage, self._stored, left)
+        source = await self._source(session)
+        return Merging(lines, await _with_origins(planned, source), open_)
+
+    async def _source(self, session: WriteSession | None) -> Place:
+        """What was to be merged: the branch (or main) as it was when the conflict came up."""
+        spot = self._stored.spots[2]
+        line = await line_of(self._storage, MAIN_BRANCH)
+        if self._stored.source != MAIN:
+            known = await branch_with(session or self._storage, self._stored.source)
+            if known is None or known[0].now.overlay != spot.layers[0].overlay:
+                raise _moved()
+            line = line_of_branch(self._storage, known[0])
+        return await at(line.read_in(session), AtSeq(spot.seq_number))
+
+    async def _write(self, session: WriteSession, merging: Merging) -> Written:
+        lines = merging.lines
+        await _check_unchanged(session, lines)
+        source = await self._source(session)
+        known = await branch_with(session, self._stored.source or self._stored.target)
+        if known is None:
+            raise _moved()
+        owner, revision = known
+        if merging.planned:
+            message = self._signed.message or f"Merge of {source.line.name!r}"
+            await write_plan(session, merging.planned, message)
+        at_txn = await merged_at(session, lines)
+        merged = remember(owner, replace(lines, source=source), at_txn)
+        await change_branch(session, merged, revision)
+        await pin_merge(session, owner, source.version, lines.bases)
+        await forget_conflict(session, self._stored.id)
+        return written_of(session.txn, merging.planned)
+
+
+async def _check_unchanged(session: WriteSession, lines: Lines) -> None:
+    """What was planned holds for the branches as they were then."""
+    for place in (lines.source, lines.target):
+        branch = place.line.branch
+        if branch is not None:
+            _, revision = await branch_of(session, branch.scope, branch.name)
+            if revision != lines.revisions[branch.name]:
+                raise Retryable(f"Branch {branch.name!r} was changed meanwhile", field="branch")
+
+
+async def _with_origins(planned: Plan, source: Place) -> Plan:
+    """As if the features had come from what was to be merged; the branch for solving goes."""
+    found: Plan = {}
+    for name, writes in planned.items():
+        states = await lookup(source, name, [write.id for write in writes])
+        origins = {id: state.uuid for id, state in states.items()}
+        found[name] = [
+            msgspec.structs.replace(write, origin=origins.get(write.id)) for write in writes
+        ]
+    return found
+
+
+def _moved() -> Conflict:
+    return Conflict(
+        "The branch was changed since the conflict came up; give the conflict up, and merge again",
+        field="branch",
+    )
+
+
+# ---- A rebase ------------------------------------------------------------------------------------
+
+
+async def _check_decided(storage: Storage, stored: StoredConflict, branch: Branch) -> None:
+    line = line_of_branch(storage, branch)
+    query = Query(where=PropertyTest((CONFLICTING,), Op.EXISTS))
+    left = [
+        state.id
+        for info in await line.storage.collections()
+        if branch.scope.covers(info.id)
+        async for state in line.storage.states(info.id, query)
+    ]
+    if left:
+        raise await _still_open(storage, stored, left)
+
+
+async def _take_over(
+    storage: Storage, stored: StoredConflict, branch: Branch, signed: Signed, *, dry_run: bool
+) -> Written:
+    """The branch goes on where it was put onto its new base: nothing is copied."""
+    if dry_run:
+        return written_of(None, {})
+    spot = stored.spots[2]
+
+    async def work(session: WriteSession) -> int:
+        known = await branch_with(session, stored.source)
+        if known is None or known[0].now.overlay != spot.layers[0].overlay:
+            raise _moved()
+        moved, revision = known
+        await session.freeze_overlay(moved.now.overlay)
+        source = await at(line_of_branch(storage, moved), AtSeq(spot.seq_number))
+        names = [i.id for i in await storage.collections() if moved.scope.covers(i.id)]
+        last = await last_txn(session, source, names)
+        if last != source.version.txn:
+            raise _moved()
+        await write_plan(session, {}, signed.message or f"Rebase of {moved.name!r}")
+        assert session.txn is not None
+        epoch = msgspec.structs.replace(
+            branch.now, since=session.txn, replayed=(moved.now.overlay, last)
+        )
+        record = msgspec.structs.replace(
+            without(moved, stored.id),
+            parent=branch.parent,
+            parent_number=branch.parent_number,
+            epochs=(*moved.epochs, epoch),
+        )
+        await change_branch(session, record, revision)
+        await _forget_name(session, stored, branch)
+        return session.txn
+
+    line = line_of_branch(storage, branch)
+    txn = await line.storage.run(work, signed.app_id, signed.author)
+    await storage.wait_published(txn, WAIT_S)
+    return written_of(txn, {})
+
+
+async def _forget_name(session: WriteSession, stored: StoredConflict, branch: Branch) -> None:
+    """The conflict goes, and the branch for solving as one of its own; what is on it stays."""
+    _, revision = await branch_of(session, branch.scope, branch.name)
+    await session.forget(REF, branch.scope.key(branch.name), expected=revision)
+    await session.keep(CONFLICT, stored.id, plain(msgspec.structs.replace(stored, solving=None)))
+    await forget_conflict(session, stored.id)

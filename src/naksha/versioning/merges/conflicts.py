@@ -1,0 +1,250 @@
+"""Merges that somebody has to decide: stored until then.
+
+What is kept of a feature are the ids of its states in the base and on both sides. They are pinned,
+so the features can be read again, and a conflict may be of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from naksha.model.errors import MergeConflict, NotFound
+from naksha.model.state import XYZ, State
+from naksha.model.transaction import MAIN
+from naksha.model.version import AtSeq
+from naksha.spi.clock import SystemClock
+from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.versioning.diff import lookup
+from naksha.versioning.lines import Line, Place, at, line_on
+from naksha.versioning.merges.resolution_branch import (
+    Solving,
+    branch_for_solving,
+    drop_solving,
+    keep_solving,
+)
+from naksha.versioning.merges.threeway import conflict_between
+from naksha.versioning.records import (
+    CONFLICT,
+    CONFLICT_PART,
+    Branch,
+    Contested,
+    Scope,
+    Signed,
+    Spot,
+    StoredConflict,
+    Undecided,
+    branch_with,
+    change_branch,
+    pins_of,
+    plain,
+    stored_conflict,
+)
+from naksha.versioning.version_refs import SOLVING
+
+PART_MAX: Final = 1_000
+"""Features of one kept object; each is five short texts."""
+_SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
+
+
+async def conflicts(reader: Reader) -> list[StoredConflict]:
+    """All merges that wait for a decision."""
+    return [stored_conflict(each) for each in await reader.all_kept(CONFLICT)]
+
+
+async def conflict_of(reader: Reader, id: str) -> StoredConflict:
+    """The one with this id, else NotFound."""
+    found = await reader.kept(CONFLICT, id)
+    if found is None:
+        raise _unknown(id)
+    return stored_conflict(found)
+
+
+async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
+    """The features that a conflict is about, as they were when it came up: base, ours, theirs."""
+    stored = await conflict_of(storage, id)
+    for number in range(stored.parts):
+        kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
+        if kept is None:
+            raise _unknown(id)
+        part = msgspec.convert(kept.value, list[Contested])
+        base, ours, theirs = [
+            await _states(
+                storage, spot, [(each.collection, each.id, uuid_of(each)) for each in part]
+            )
+            for spot, uuid_of in zip(stored.spots, _SIDES, strict=True)
+        ]
+        for each, *sides in zip(part, base, ours, theirs, strict=True):
+            yield conflict_between(each.collection, each.id, sides)
+
+
+async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
+    """Forget a conflict without merging; whatever became of its branches."""
+    stored = await conflict_of(storage, id)
+
+    async def work(session: WriteSession) -> None:
+        await end_conflict(session, stored)
+
+    await storage.run(work, signed.app_id, signed.author)
+
+
+async def store_conflict(
+    storage: Storage,
+    places: tuple[Place, Place, Place],
+    open_: list[Undecided],
+    signed: Signed,
+    *,
+    kind: str = "merge",
+    onto: str | None = None,
+    solving: Solving | None = None,
+) -> MergeConflict:
+    """Keep a conflict between a source and a target with their base, with a branch to solve it on
+    if one is wanted, and give the error that tells of it."""
+    source, target = places[0].line, places[1].line
+    owner = source.branch or target.branch
+    assert owner is not None
+    parts = [open_[start : start + PART_MAX] for start in range(0, len(open_), PART_MAX)]
+    stored = StoredConflict(
+        id=conflict_id(kind, source, target),
+        source=_number(source),
+        target=_number(target),
+        onto=onto,
+        scope=owner.scope,
+        kind=kind,
+        count=len(open_),
+        parts=len(parts),
+        spots=(_spot(places[2]), _spot(places[1]), _spot(places[0])),
+        author=signed.author,
+        app_id=signed.app_id,
+        created_ms=SystemClock().now_ms(),
+    )
+
+    async def work(session: WriteSession) -> None:
+        known = await branch_with(session, owner.number)
+        if known is None:
+            raise NotFound(f"There is no branch {owner.name!r}", field="branch")
+        branch, revision = known
+        if target.branch is not None and target.branch.number != owner.number:
+            # Nobody deletes it meanwhile: its conflicts would go with it, but for this one.
+            other = await branch_with(session, target.branch.number)
+            if other is None:
+                raise NotFound(f"There is no branch {target.name!r}", field="branch")
+            await change_branch(session, *other)
+        made = None
+        if solving is not None:
+            made = await branch_for_solving(session, solving, branch, stored.id, signed)
+        await forget_conflict(session, stored.id)
+        if made is not None and solving is not None:
+            await keep_solving(session, made, solving)
+        number_of_made = None if made is None else made.number
+        conflict = msgspec.structs.replace(stored, solving=number_of_made)
+        await session.keep(CONFLICT, stored.id, plain(conflict))
+        for number, part in enumerate(parts):
+            kept = [_contested(each) for each in part]
+            await session.keep(CONFLICT_PART, _part_id(stored.id, number), plain(kept))
+        await _pin(session, stored, places)
+        ids = tuple(sorted({*branch.conflicts, stored.id}))
+        await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)
+
+    await storage.run(work, signed.app_id, signed.author)
+    place = "" if solving is None else f" (on branch {SOLVING + owner.name!r}, for example)"
+    return MergeConflict(
+        f"Both {source.name!r} and {target.name!r} changed the same of {len(open_)} feature(s); "
+        f"resolve conflict {stored.id!r}{place}, give it up, or merge with a policy",
+        undecided=[msgspec.to_builtins(each) for each in open_],
+        id=stored.id,
+    )
+
+
+async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
+    """Remove a conflict, and tell its branch, if that is still there."""
+    await forget_conflict(session, stored.id)
+    known = await branch_with(session, stored.source or stored.target)
+    if known is not None:
+        branch, revision = known
+        await change_branch(session, without(branch, stored.id), revision)
+
+
+async def forget_conflict(session: WriteSession, id: str) -> None:
+    """Remove all of it, the branch that it is solved on too; what is not there is fine."""
+    found = await session.kept(CONFLICT, id)
+    if found is None:
+        return
+    stored = stored_conflict(found)
+    await session.forget(CONFLICT, id)
+    for number in range(stored.parts):
+        await session.forget(CONFLICT_PART, _part_id(id, number))
+    for name, _ in _pins(id, stored.scope):
+        await session.unpin(name)
+    if stored.solving is not None:
+        await drop_solving(session, stored.solving)
+
+
+def conflict_id(kind: str, source: Line, target: Line) -> str:
+    """The same for the same two branches: a later attempt takes the place of an earlier one."""
+    return f"{kind}-{_number(source)}-{_number(target)}"
+
+
+def without(branch: Branch, conflict: str) -> Branch:
+    """A branch that has one conflict less."""
+    left = tuple(each for each in branch.conflicts if each != conflict)
+    return msgspec.structs.replace(branch, conflicts=left)
+
+
+async def _pin(session: WriteSession, stored: StoredConflict, places: Iterable[Place]) -> None:
+    """Protect the states of all sides: what is pinned keeps everything since."""
+    versions = [each.version for each in places if each.version.seq_number > 0]
+    if versions:
+        for name, collection in _pins(stored.id, stored.scope):
+            await session.pin(name, min(versions), collection, guards=True)
+
+
+def _pins(id: str, scope: Scope) -> list[tuple[str, str | None]]:
+    return pins_of(f"conflict:{id}", scope)
+
+
+def _spot(place: Place) -> Spot:
+    return Spot(place.line.layers, place.version.seq_number)
+
+
+def _contested(report: Undecided) -> Contested:
+    sides = (report.base, report.ours, report.theirs)
+    base, ours, theirs = (None if each is None else _uuid(each) for each in sides)
+    return Contested(
+        collection=report.collection, id=report.id, base=base, ours=ours, theirs=theirs
+    )
+
+
+def _uuid(feature: dict[str, Any]) -> str:
+    return str(feature["properties"][XYZ]["uuid"])
+
+
+async def _states(
+    storage: Storage, spot: Spot, wanted: list[tuple[str, str, str | None]]
+) -> list[State | None]:
+    """The states of features (collection, id, state id): nearly all are those of the version; what
+    was not published then is looked up by itself."""
+    place = await at(line_on(storage, "", spot.layers), AtSeq(spot.seq_number))
+    found: dict[str, State] = {}
+    for name in {name for name, _, uuid in wanted if uuid is not None}:
+        ids = [id_ for each, id_, uuid in wanted if each == name and uuid is not None]
+        found |= {state.uuid: state for state in (await lookup(place, name, ids)).values()}
+    return [
+        None if uuid is None else found.get(uuid) or await storage.state(uuid)
+        for _, _, uuid in wanted
+    ]
+
+
+def _part_id(id: str, number: int) -> str:
+    return f"{id}:{number}"
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f"There is no conflict {id!r}", field="conflict")
+
+
+def _number(line: Line) -> int:
+    return MAIN if line.branch is None else line.branch.number

@@ -1,0 +1,427 @@
+"""Merging a line into another one: three-way, feature by feature and property by property.
+
+The base is what both lines have in common: the version where they parted, or the last merge
+between them, which is remembered with the branch (`naksha.versioning.merges.bases`). So nobody
+walks
+through the history, and what was merged once is not merged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument, LimitExceeded, Retryable
+from naksha.model.merge import Side, merge3, same
+from naksha.model.query import Query, States
+from naksha.model.state import XYZ, State
+from naksha.model.version import HEAD, AtSeq
+from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.spi.support.write_merge import content_of
+from naksha.versioning.ancestry import Ancestry
+from naksha.versioning.branch_bases import pin_merge
+from naksha.versioning.diff import Change, lookup
+from naksha.versioning.lines import Line, Place, at, line_of, line_of_branch
+from naksha.versioning.merges.bases import ContestedChange, MergeBase
+from naksha.versioning.merges.conflicts import conflict_id, forget_conflict, store_conflict, without
+from naksha.versioning.merges.resolution_branch import Solving, solving_on
+from naksha.versioning.merges.threeway import conflict_between, differ, merge_states
+from naksha.versioning.records import (
+    REF,
+    STORAGE,
+    Branch,
+    MergePoint,
+    Scope,
+    Signed,
+    Undecided,
+    branch_of,
+    plain,
+)
+from naksha.versioning.state_writer import (
+    WAIT_S,
+    Plan,
+    Write,
+    Written,
+    as_it_was,
+    collections_of,
+    feature_of,
+    write_plan,
+    written_of,
+)
+from naksha.versioning.version_refs import MAIN_BRANCH
+from naksha.versioning.write_retry import settle
+
+CHUNK: Final = 10_000
+"""Features looked up and judged at once."""
+
+
+class Policy(StrEnum):
+    """What counts where both sides changed the same place: nobody said, the target, the source."""
+
+    FAIL = "fail"
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+Choice: TypeAlias = Policy | dict[str, Any]
+"""A side, or the feature as it shall be."""
+Choices: TypeAlias = Mapping[tuple[str, str], Choice]
+"""By collection and feature id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What is merged into what, and since when they differ."""
+
+    source: Place
+    target: Place
+    bases: dict[str, MergeBase]
+    """By collection that both have, and that belongs to them, what they have in common of it."""
+    revisions: dict[str, int]
+    """Of the records of the branches, as they were when the merge was planned."""
+
+    @property
+    def places(self) -> tuple[Place, Place, Place]:
+        """Source, target and the earliest of the bases."""
+        bases = [place for base in self.bases.values() for place in base.places]
+        base = min(bases, key=lambda place: place.version, default=self.target)
+        return self.source, self.target, base
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What is to be written to the target, and what somebody has to decide first."""
+
+    lines: Lines
+    planned: Plan
+    open: list[Undecided]
+
+    def touched(self) -> set[str]:
+        return collections_of(self.planned)
+
+    def report(self) -> Written:
+        """What would be done."""
+        return msgspec.structs.replace(written_of(None, self.planned), conflicts=tuple(self.open))
+
+
+class Stuck(Exception):
+    """A merge cannot be done until somebody decides."""
+
+    def __init__(self, merging: Merging) -> None:
+        super().__init__()
+        self.merging = merging
+
+
+Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[Merging]]
+
+
+def decided(plan: Planner) -> Planner:
+    """The same, but Stuck while something is to be decided, and Retryable when that is because
+    another merge came in between."""
+
+    async def planned(session: WriteSession | None) -> Merging:
+        merging = await plan(session)
+        if merging.open:
+            await _check_bases(merging.lines)
+            raise Stuck(merging)
+        return merging
+
+    return planned
+
+
+async def _check_bases(lines: Lines) -> None:
+    """Raise Retryable when a merge was committed after the bases were read: the target was read
+    later and may have what that merge brought, which then looks like a change of its own."""
+    bases = await bases_of(lines.source, lines.target, lines.bases)
+    if not all(base.is_same(bases[name]) for name, base in lines.bases.items()):
+        raise Retryable("Another merge was committed in between")
+
+
+async def merge(
+    storage: Storage,
+    source: str,
+    target: str,
+    signed: Signed,
+    *,
+    scope: Scope = STORAGE,
+    policy: Policy = Policy.FAIL,
+    choices: Choices | None = None,
+    dry_run: bool = False,
+    solving: bool = False,
+) -> Written:
+    """Bring what was changed on one branch to another one, as one transaction there.
+
+    Args:
+        storage: Where.
+        source: The branch to take from.
+        target: The branch to write to; either may be `main`.
+        signed: Who, and a message.
+        scope: Where the names are; which collections are merged is a matter of the branches.
+        policy: What counts in a conflict. FAIL raises MergeConflict, and the conflict is stored
+            until a later merge ends it.
+        choices: What counts for single features.
+        dry_run: Only tell what would be done, conflicts included.
+        solving: Whether a branch is made, when there are conflicts, to solve them on.
+    """
+    judge = Judge(policy, choices or {})
+
+    async def opened() -> Storage:
+        return (await line_of(storage, target, scope)).storage
+
+    async def plan(session: WriteSession | None) -> Merging:
+        lines = await lines_between(storage, source, target, scope, session)
+        return Merging(lines, *await plan_merge(lines, judge))
+
+    async def write(session: WriteSession, merging: Merging) -> Written:
+        await _write(session, merging, scope, signed)
+        return written_of(session.txn, merging.planned)
+
+    if dry_run:
+        return (await plan(None)).report()
+    try:
+        done = await settle(opened, signed, decided(plan), write, Merging.touched)
+    except Stuck as stuck:
+        merging, made = await undone(stuck.merging, judge, solving=solving)
+        places, open_ = merging.lines.places, merging.open
+        raise await store_conflict(storage, places, open_, signed, solving=made) from None
+    if done.txn is not None:
+        await storage.wait_published(done.txn, WAIT_S)
+    return done
+
+
+# ---- What is merged ------------------------------------------------------------------------------
+
+
+async def undone(
+    merging: Merging, judge: Judge, *, solving: bool
+) -> tuple[Merging, Solving | None]:
+    """A merge that cannot be done, and the branch that it may be solved on. That needs a version to
+    stand on, so the merge is planned again for those that are published."""
+    if not solving:
+        return merging, None
+    lines = merging.lines
+    source, target = [
+        await at(each.line.read_in(None), AtSeq(each.version.seq_number))
+        for each in (lines.source, lines.target)
+    ]
+    bases = {name: base.read_in(None) for name, base in lines.bases.items()}
+    fixed = replace(lines, source=source, target=target, bases=bases)
+    planned, open_ = await plan_merge(fixed, judge)
+    if not open_:
+        # What is in the way is not published yet.
+        return merging, None
+    try:
+        made = solving_on(target, planned, open_)
+    except LimitExceeded:
+        made = None
+    return Merging(fixed, planned, open_), made
+
+
+async def lines_between(
+    storage: Storage, source: str, target: str, scope: Scope, session: WriteSession | None
+) -> Lines:
+    """What is merged when one branch is merged into another one."""
+    if source == target:
+        raise InvalidArgument("A branch cannot be merged into itself", field="source")
+    revisions: dict[str, int] = {}
+    reader = session or storage
+    into, from_ = [
+        (await _line(storage, reader, name, scope, revisions)).read_in(session)
+        for name in (target, source)
+    ]
+    ours, last = await at(into, HEAD), await at(from_, HEAD)
+    # All of it is read at one version, which is remembered.
+    theirs = await at(last.line, AtSeq(last.version.seq_number))
+    return await lines_of(theirs, ours, revisions, (from_, into))
+
+
+async def _line(
+    storage: Storage, reader: Reader, name: str, scope: Scope, revisions: dict[str, int]
+) -> Line:
+    if name == MAIN_BRANCH:
+        return await line_of(storage, name)
+    branch, revisions[name] = await branch_of(reader, scope, name)
+    return line_of_branch(storage, branch)
+
+
+async def lines_of(
+    source: Place, target: Place, revisions: dict[str, int], about: Sequence[Line]
+) -> Lines:
+    """Two versions that are to be merged, in the collections that all of `about` are about."""
+    seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
+    scopes = [line.branch.scope for line in about if line.branch is not None]
+    names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
+    return Lines(source, target, await bases_of(source, target, names), revisions)
+
+
+async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[str, MergeBase]:
+    """What both have in common of each collection. Not every merge brought all of them: a branch
+    may be about some only, or older than a collection."""
+    session, root = source.line.session, source.line.root
+    ancestry = await Ancestry.of(root, session or root)
+    overlays = await ancestry.overlays_of(session or root, list(names))
+    by_overlays: dict[frozenset[int], MergeBase] = {}
+    for each in set(overlays.values()):
+        known = ancestry.about(each)
+        sides = known.contents(source), known.contents(target)
+        by_overlays[each] = await MergeBase.of(known, *sides, session)
+    return {name: by_overlays[overlays[name]] for name in names}
+
+
+async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:
+    """What is to be written to the target, and what somebody has to decide."""
+    planned: Plan = {}
+    open_: list[Undecided] = []
+    for name, base in lines.bases.items():
+        async for changes in _chunks(base.changes(lines.source, name)):
+            heads = await lookup(lines.target, name, [each.id for each in changes])
+            for change in changes:
+                write = judge.write(name, change, heads.get(change.id))
+                if isinstance(write, Undecided):
+                    open_.append(write)
+                elif write is not None:
+                    planned.setdefault(name, []).append(write)
+    return planned, open_
+
+
+async def _chunks(changes: AsyncIterator[Change]) -> AsyncIterator[list[Change]]:
+    chunk: list[Change] = []
+    async for change in changes:
+        chunk.append(change)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+class Judge:
+    """Who is right where both sides changed a feature."""
+
+    def __init__(self, policy: Policy, choices: Choices) -> None:
+        self._policy = policy
+        self._choices = choices
+
+    def write(self, name: str, change: Change, ours: State | None) -> Write | Undecided | None:
+        """What to write over `ours` for a change of the source, if anything."""
+        origin = None if change.new is None else change.new.uuid
+        found = merge_states(name, change.old, ours, change.new)
+        if isinstance(change, ContestedChange) and differ(ours, change.new):
+            found = conflict_between(name, change.id, (None, ours, change.new))
+        if isinstance(found, Undecided):
+            found = self._decide(found, change, ours)
+            if isinstance(found, Write) and _is_there(found):
+                return None
+        if isinstance(found, Write):
+            return msgspec.structs.replace(found, origin=origin)
+        return found
+
+    def _decide(
+        self, report: Undecided, change: Change, ours: State | None
+    ) -> Write | Undecided | None:
+        choice = self._choices.get((report.collection, report.id), self._policy)
+        if isinstance(choice, str):
+            choice = Policy(choice)
+        if choice is Policy.FAIL:
+            return report
+        if not isinstance(choice, Policy):
+            return Write(report.id, ours, feature_of(_chosen(report, choice)))
+        if ours is None or change.new is None:
+            # One side deleted it: there is nothing to put together.
+            if choice is Policy.OURS:
+                return None
+            theirs = change.new
+            return Write(report.id, ours, None if theirs is None else as_it_was(theirs))
+        base: Any = {} if change.old is None else content_of(change.old.feature)
+        sides = content_of(ours.feature), content_of(change.new.feature)
+        prefer: Side = "ours" if choice is Policy.OURS else "theirs"
+        return Write(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
+
+
+def _is_there(write: Write) -> bool:
+    """Whether it was decided for what the target has: then there is nothing to write."""
+    if write.head is None or write.feature is None:
+        return False
+    return same(content_of(write.head.feature), content_of(write.feature))
+
+
+def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a feature that somebody gave. It must be whole: what is missing by mistake
+    would be deleted. Tags and `crid` stay, as in any write, when nothing is said of them."""
+    if choice.get("id", report.id) != report.id:
+        raise InvalidArgument(
+            "A choice is for another feature",
+            field="id",
+            feature_id=report.id,
+            collection_id=report.collection,
+        )
+    for member in ("geometry", "properties"):
+        if member not in choice:
+            raise InvalidArgument(
+                f"The feature that is chosen has no {member!r}; give the whole feature, with null"
+                " where there shall be nothing",
+                field=member,
+                feature_id=report.id,
+                collection_id=report.collection,
+            )
+    side = report.ours or report.theirs
+    assert side is not None
+    return content_of({**choice, "id": report.id}, content_of(side)[XYZ])
+
+
+# ---- What is written and remembered --------------------------------------------------------------
+
+
+async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: Signed) -> None:
+    lines = merging.lines
+    source, target = lines.source, lines.target
+    owner = source.line.branch or target.line.branch
+    assert owner is not None
+    if merging.planned:
+        message = signed.message or f"Merge of {source.line.name!r}"
+        await write_plan(session, merging.planned, message)
+    merged = remember(owner, lines, await merged_at(session, lines))
+    for branch in (source.line.branch, target.line.branch):
+        if branch is not None:
+            # Of the other one nothing changes, but nobody else may have changed it either.
+            record = merged if branch.name == owner.name else branch
+            expected = lines.revisions[branch.name]
+            await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
+    await pin_merge(session, owner, source.version, lines.bases)
+    await forget_conflict(session, conflict_id("merge", source.line, target.line))
+
+
+async def merged_at(session: WriteSession, lines: Lines) -> int:
+    """The transaction after which the target has all of the source: the one that brought it, or
+    the last one when it had all of it already, published or not."""
+    return session.txn or await last_txn(session, lines.target, lines.bases)
+
+
+async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
+    """The last transaction on a branch, published or not, that changed one of these collections."""
+    source = source.read_in(session)
+    last = source.version.txn
+    since = Query(states=States.ALL, txn_from=last + 1)
+    for name in names:
+        async for state in source.storage.states(name, since):
+            last = max(last, state.txn)
+    return last
+
+
+def remember(branch: Branch, lines: Lines, txn: int) -> Branch:
+    """The branch with the point up to which it is merged, and without a conflict about it."""
+    epoch, source, target = branch.now, lines.source, lines.target
+    if source.line.name == branch.name:
+        other = target.line.overlay
+        point = MergePoint(source.version.txn, txn).after(epoch.merged_into.get(other))
+        epoch = msgspec.structs.replace(epoch, merged_into=epoch.merged_into | {other: point})
+    else:
+        other = source.line.overlay
+        point = MergePoint(txn, source.version.txn).after(epoch.merged_from.get(other))
+        epoch = msgspec.structs.replace(epoch, merged_from=epoch.merged_from | {other: point})
+    merged = msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch))
+    return without(merged, conflict_id("merge", source.line, target.line))

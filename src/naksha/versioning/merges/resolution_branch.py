@@ -1,0 +1,108 @@
+"""A branch to solve a conflict on: what the merge would come to, with what is contested marked.
+
+It stands on the version that would have been merged into, and is written like any branch. A
+contested feature has the values of the merged branch where both sides differ, and a mark that the
+next write takes away; merging this branch ends the conflict
+(`naksha.versioning.merges.branch_resolution`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from naksha.model.merge import merge3
+from naksha.model.state import CONFLICTING, State
+from naksha.spi.clock import SystemClock
+from naksha.spi.storage import Layer, WriteSession
+from naksha.spi.support.write_merge import content_of
+from naksha.versioning.branch_bases import layers_below, pin_base, unpin_base
+from naksha.versioning.lines import Place
+from naksha.versioning.records import (
+    REF,
+    Branch,
+    Epoch,
+    Signed,
+    Undecided,
+    branch_with,
+    plain,
+    taken,
+)
+from naksha.versioning.state_writer import Plan, Write, feature_of, write_plan
+from naksha.versioning.version_refs import SOLVING
+
+
+class Solving(NamedTuple):
+    """What is written to the branch, and the layers that it has below it."""
+
+    base: Place
+    below: tuple[Layer, ...]
+    planned: Plan
+
+
+def solving_on(base: Place, planned: Plan, open_: Iterable[Undecided]) -> Solving:
+    """A merge with all that is planned, and with what is undecided."""
+    whole = {name: list(writes) for name, writes in planned.items()}
+    for report in open_:
+        whole.setdefault(report.collection, []).append(_marked(report))
+    return Solving(base, layers_below(base), whole)
+
+
+def _marked(report: Undecided) -> Write:
+    """Of what one side deleted, the other side is shown: there is nothing else to look at."""
+    ours, theirs = report.ours, report.theirs
+    head = None if ours is None else State(report.id, msgspec.json.encode(ours))
+    content: Any
+    if ours is None or theirs is None:
+        side = ours or theirs
+        assert side is not None
+        content = content_of(side)
+    else:
+        base = {} if report.base is None else content_of(report.base)
+        content = merge3(base, content_of(ours), content_of(theirs), prefer="theirs").value
+    return Write(report.id, head, {**feature_of(content), CONFLICTING: True})
+
+
+async def branch_for_solving(
+    session: WriteSession, solving: Solving, owner: Branch, conflict: str, signed: Signed
+) -> Branch:
+    """Make the branch and fill it. The session must not have done anything before, and is one of
+    that branch afterwards; the branch is kept by `keep_solving`."""
+    overlay = await session.branch_off(solving.below)
+    message = f"The conflicts of branch {owner.name!r}"
+    await write_plan(session, solving.planned, message)
+    base = solving.base
+    return Branch(
+        name=SOLVING + owner.name,
+        scope=owner.scope,
+        parent=base.line.name,
+        parent_number=base.line.number,
+        epochs=(Epoch(overlay=overlay, below=solving.below, since=base.version.txn),),
+        description=f"To solve the conflicts of branch {owner.name!r}",
+        author=signed.author,
+        app_id=signed.app_id,
+        created_ms=SystemClock().now_ms(),
+        solves=conflict,
+    )
+
+
+async def keep_solving(session: WriteSession, branch: Branch, solving: Solving) -> None:
+    """Let others see the branch."""
+    key = branch.scope.key(branch.name)
+    if await session.kept(REF, key) is not None:
+        raise taken(branch.name)
+    await session.keep(REF, key, plain(branch), expected=0)
+    await pin_base(session, branch.now, branch.scope, solving.base.version)
+
+
+async def drop_solving(session: WriteSession, number: int) -> None:
+    """Remove a branch for solving, with all that was written to it; what is gone is fine."""
+    known = await branch_with(session, number)
+    if known is None or known[0].solves is None:
+        return
+    branch, revision = known
+    await session.forget(REF, branch.scope.key(branch.name), expected=revision)
+    await unpin_base(session, branch.now, branch.scope)
+    await session.drop_overlay(branch.now.overlay)

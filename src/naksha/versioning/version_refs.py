@@ -1,0 +1,149 @@
+"""How a version is said in text: `HEAD`, `17`, `3..9`, `*`, `summer`, `fix:HEAD`, a time, a UUID.
+
+    ref      = [branch ":"] (range | "*" | point)
+    range    = point ".." point                 the first one excluded, the last one included
+    point    = "HEAD" | number | time | uuid | name
+
+A number below 10^15 counts versions (0 is before everything), a larger one is a `txn`. A time is
+ISO 8601 with a `T`; without a zone it is UTC. A name alone is a tag or a branch, `main`
+among them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+import msgspec
+
+from naksha.model.errors import InvalidArgument
+from naksha.model.identity.uuids import is_uuid
+from naksha.model.limits import INT8_MAX
+from naksha.model.version import HEAD, AtTime, VersionSelector, selector_of
+
+MAIN_BRANCH: Final = "main"
+_RESERVED: Final = frozenset({MAIN_BRANCH, "HEAD", "*"})
+SOLVING: Final = "!"
+"""Begins the name of a branch on which the conflicts of another one are solved."""
+_DIGITS: Final = "0123456789"
+_NAME: Final = re.compile(r"!?[^0-9\s:][^\s:]{0,49}")
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_TIME: Final = re.compile(r"[0-9][^\s]*T[^\s]*")
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """A tag, or the head of a branch."""
+
+    name: str
+
+
+class AtUuid(msgspec.Struct, frozen=True, tag="uuid"):
+    """The version that a transaction or a state with this UUID made."""
+
+    uuid: str
+
+
+Point: TypeAlias = VersionSelector | Named | AtUuid
+
+
+class One(msgspec.Struct, frozen=True, tag="one"):
+    """One version of a branch."""
+
+    branch: str
+    point: Point
+
+
+class Range(msgspec.Struct, frozen=True, tag="range"):
+    """What came after `first`, until and with `last`."""
+
+    branch: str
+    first: Point
+    last: Point
+
+
+class Everything(msgspec.Struct, frozen=True, tag="all"):
+    """All versions of a branch."""
+
+    branch: str
+
+
+Ref: TypeAlias = One | Range | Everything
+MAIN_HEAD: Final = One(MAIN_BRANCH, HEAD)
+
+
+def parse_ref(text: str) -> Ref:
+    """The version, the versions or the range that is meant; `main:HEAD` for an empty text."""
+    if not text:
+        return MAIN_HEAD
+    if text == MAIN_BRANCH:
+        return MAIN_HEAD
+    branch, rest = _split_branch(text)
+    if rest == "*":
+        return Everything(branch)
+    first, dots, last = rest.partition("..")
+    if not dots:
+        return One(branch, _point(text, rest))
+    if first == "HEAD":
+        raise _bad(text, "a range cannot start at HEAD")
+    return Range(branch, _point(text, first), _point(text, last))
+
+
+def check_name(name: str) -> str:
+    """A name that a tag or a branch may have."""
+    is_reserved = name.startswith(SOLVING) or name in _RESERVED or is_uuid(name)
+    if not _NAME.fullmatch(name) or ".." in name or is_reserved:
+        raise InvalidArgument(
+            f"{name!r:.64} is no name for a tag or a branch: 1 to 50 characters without spaces, "
+            "colons and '..', not beginning with a digit or '!', and not main, HEAD, * or a UUID",
+            field="name",
+        )
+    return name
+
+
+def _split_branch(text: str) -> tuple[str, str]:
+    branch, colon, rest = text.partition(":")
+    # The colons of a time are no separators, and no branch begins with a digit.
+    if not colon or not branch or branch[0] in _DIGITS:
+        return MAIN_BRANCH, text
+    if branch != MAIN_BRANCH and not _NAME.fullmatch(branch):
+        raise _bad(text, f"{branch!r:.64} is no name of a branch")
+    return branch, rest
+
+
+def _point(text: str, part: str) -> Point:
+    if part == "HEAD":
+        return HEAD
+    if _NUMBER.fullmatch(part):
+        number = int(part)
+        if number > INT8_MAX:
+            raise _bad(text, f"{part} is too large")
+        return selector_of(number)
+    if is_uuid(part):
+        return AtUuid(part.lower())
+    if _TIME.fullmatch(part):
+        return AtTime(_epoch_ms(text, part))
+    if not _NAME.fullmatch(part) or ".." in part or part == "*":
+        raise _bad(text, _KNOWN)
+    return Named(part)
+
+
+def _epoch_ms(text: str, part: str) -> int:
+    try:
+        time = datetime.fromisoformat(part)
+    except ValueError:
+        raise _bad(text, f"{part!r:.64} is no ISO 8601 time") from None
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    whole = aware.replace(microsecond=0)
+    # Not through a float: a whole millisecond must stay one.
+    return int(whole.timestamp()) * 1000 + aware.microsecond // 1000
+
+
+_KNOWN: Final = (
+    "a version is HEAD, a number, a tag, a UUID, or a time such as 2026-01-31T12:00; "
+    "before it there may be a branch and a colon"
+)
+
+
+def _bad(text: str, reason: str) -> InvalidArgument:
+    return InvalidArgument(f"{text!r:.64} is no version reference: {reason}", field="versionRef")

@@ -1,0 +1,357 @@
+"""What a change may do while it is tried, and what becomes of what it wrote."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import pytest
+
+from naksha.catalog.commits import Attempt
+from naksha.catalog.group_commit import CommitStatistics, Committer
+from naksha.catalog.objects import Object, ObjectRef, object_type
+from naksha.catalog.persistence import Persistence
+from naksha.catalog.retry import Retries
+from naksha.memory import MemoryCatalog
+from naksha.model import limits
+from naksha.model.errors import (
+    InvalidArgument,
+    OutcomeUnknown,
+    Retryable,
+    StorageCorrupt,
+    Unavailable,
+)
+from naksha.testing.catalog.faulty import Fault, FaultyCatalog
+from naksha.testing.catalog.suite_commits import (
+    NAME,
+    Note,
+    Tally,
+    committed_by,
+    committer_on,
+    persistence_on,
+)
+
+REALM = "tests"
+
+
+@object_type("test-other-tally")
+class OtherTally(Tally, frozen=True, kw_only=True):
+    """A commit of another type."""
+
+
+Write = Callable[[Attempt[Tally], str], Object[Note]]
+
+
+@pytest.fixture
+async def persistence() -> Persistence:
+    persistence = persistence_on(await MemoryCatalog.open("memory:"), REALM)
+    await persistence.ensure_pointers([NAME])
+    return persistence
+
+
+async def notes_in(persistence: Persistence) -> set[int]:
+    """The ids of all notes in the database."""
+    pages = [page async for page in persistence.backend.scan()]
+    rows = [row for page in pages for row in page]
+    return {row.key.id for row in rows if not hasattr(row, "name") and row.type == "test-note"}
+
+
+class Losing:
+    """A change whose first attempts stand on a head that is not true any more."""
+
+    def __init__(self, persistence: Persistence, write: Write, losses: int) -> None:
+        self.persistence = persistence
+        self.write = write
+        self.losses = losses
+        self.written: list[int] = []
+
+    async def __call__(self, attempt: Attempt[Tally]) -> int:
+        note = self.write(attempt, f"attempt {len(self.written)}")
+        self.written.append(note.id)
+        if len(self.written) <= self.losses:
+            await committed_by(await committer_on(self.persistence.backend, REALM), "other")
+        counts = dict(attempt.head.value.counts) if attempt.head is not None else {}
+        attempt.commit(Tally(counts=counts, writer="me"))
+        return note.id
+
+
+def if_new(attempt: Attempt[Tally], text: str) -> Object[Note]:
+    return attempt.write_if_new("note", Note(text=text))
+
+
+def or_replace(attempt: Attempt[Tally], text: str) -> Object[Note]:
+    return attempt.write_or_replace("note", Note(text=text))
+
+
+@pytest.mark.parametrize("losses", [0, 1, 4])
+@pytest.mark.parametrize(("write", "is_kept"), [(if_new, True), (or_replace, False)])
+async def test_only_what_the_last_attempt_wrote_stays(
+    persistence: Persistence, write: Write, is_kept: bool, losses: int
+) -> None:
+    change = Losing(persistence, write, losses)
+    kept = await Committer(persistence, NAME, Tally).commit(change)
+    assert len(change.written) == losses + 1
+    assert len(set(change.written)) == (1 if is_kept else losses + 1)
+    assert await notes_in(persistence) == {kept}
+
+
+async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistence) -> None:
+    change = Losing(
+        persistence, lambda attempt, text: attempt.write_intent("n", Note(text=text)), 2
+    )
+    kept = await Committer(persistence, NAME, Tally).commit(change)
+    assert await notes_in(persistence) == {kept}
+
+    async def twice(attempt: Attempt[Tally]) -> None:
+        attempt.write_intent("n", Note(text="one"))
+        attempt.write_intent("n", Note(text="two"))
+
+    with pytest.raises(InvalidArgument, match="used already"):
+        await Committer(persistence, NAME, Tally).commit(twice)
+    assert await notes_in(persistence) == {kept}
+
+
+async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) -> None:
+    def write(attempt: Attempt[Tally], text: str) -> Object[Note]:
+        return attempt.write_if_new(text, Note(text=text))  # another key each time
+
+    change = Losing(persistence, write, losses=2)
+    kept = await Committer(persistence, NAME, Tally).commit(change)
+    assert await notes_in(persistence) == {kept}
+
+
+async def test_a_change_sees_what_it_wrote(persistence: Persistence) -> None:
+    async def change(attempt: Attempt[Tally]) -> str:
+        note = attempt.write_intent("note", Note(text="mine"))
+        found = await attempt.fetch(note.ref, Note)
+        assert found is not None
+        attempt.commit(Tally())
+        return found.value.text
+
+    assert await Committer(persistence, NAME, Tally).commit(change) == "mine"
+
+
+async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
+    persistence: Persistence,
+) -> None:
+    refs: list[ObjectRef] = []
+
+    async def first(attempt: Attempt[Tally]) -> None:
+        refs.append(attempt.write_intent("note", Note(text="from the first")).ref)
+        attempt.commit(Tally())
+
+    async def second(attempt: Attempt[Tally]) -> str:
+        found = await attempt.fetch(refs[-1], Note)
+        assert found is not None
+        return found.value.text
+
+    committer = Committer(persistence, NAME, Tally)
+    results = await asyncio.gather(committer.commit(first), committer.commit(second))
+    assert results[1] == "from the first"
+
+
+async def test_a_change_that_commits_nothing_must_not_write(persistence: Persistence) -> None:
+    async def change(attempt: Attempt[Tally]) -> None:
+        attempt.write_intent("note", Note(text="nobody's"))
+
+    with pytest.raises(InvalidArgument, match="must not write"):
+        await Committer(persistence, NAME, Tally).commit(change)
+    assert await notes_in(persistence) == set()
+
+
+async def test_a_change_makes_one_commit(persistence: Persistence) -> None:
+    async def change(attempt: Attempt[Tally]) -> None:
+        attempt.commit(Tally())
+        attempt.commit(Tally())
+
+    with pytest.raises(InvalidArgument, match="one commit"):
+        await Committer(persistence, NAME, Tally).commit(change)
+
+
+async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
+    persistence: Persistence,
+) -> None:
+    seen: list[CommitStatistics] = []
+    committer = Committer(persistence, NAME, Tally, seconds_max=2, observe=seen.append)
+    change = Losing(persistence, or_replace, losses=10**6)
+    with pytest.raises(Retryable, match=r"in \d+ attempts; nothing was written"):
+        await committer.commit(change)
+    assert await notes_in(persistence) == set()
+    assert seen[-1].retries == len(change.written)
+    assert seen[-1].outcomes == {"retryable": 1}
+
+
+async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
+    persistence: Persistence,
+) -> None:
+    committer = Committer(persistence, NAME, Tally, seconds_max=2)
+
+    async def sleep(_: Attempt[Tally]) -> None:
+        await asyncio.sleep(30)
+
+    slow = asyncio.create_task(committer.commit(sleep))
+    await asyncio.sleep(1)
+    assert await committed_by(committer, "a") == 1
+    with pytest.raises(Retryable, match="longer"):
+        await slow
+
+
+async def test_whoever_waits_no_more_is_left_out(persistence: Persistence) -> None:
+    committer = Committer(persistence, NAME, Tally)
+    tasks = [asyncio.create_task(committed_by(committer, "a")) for _ in range(5)]
+    await asyncio.sleep(0)  # all of them are in the line now
+    tasks[3].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert await committed_by(committer, "a") == 5
+
+
+class TestTheLeader:
+    """Whatever happens to one change, those who wait behind it get their turn."""
+
+    async def test_a_change_that_is_cancelled_from_within_ends_alone(
+        self, persistence: Persistence
+    ) -> None:
+        committer = Committer(persistence, NAME, Tally)
+
+        async def awaits_the_cancelled(_: Attempt[Tally]) -> None:
+            inner = asyncio.create_task(asyncio.sleep(30))
+            inner.cancel()
+            await inner
+
+        cancelled = asyncio.create_task(committer.commit(awaits_the_cancelled))
+        others = [asyncio.create_task(committed_by(committer, "a")) for _ in range(3)]
+        assert await asyncio.gather(*others) == [1, 2, 3]
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+    async def test_an_observer_that_fails_stops_nobody(self, persistence: Persistence) -> None:
+        def fail(_: CommitStatistics) -> None:
+            raise RuntimeError("broken")
+
+        committer = Committer(persistence, NAME, Tally, observe=fail)
+        assert await committed_by(committer, "a") == 1
+        assert await committed_by(committer, "a") == 2
+
+    @pytest.mark.parametrize("steps", [0, 1, 3])
+    async def test_one_that_is_cancelled_has_a_successor(
+        self, persistence: Persistence, steps: int
+    ) -> None:
+        committer = Committer(persistence, NAME, Tally)
+        first = asyncio.create_task(committed_by(committer, "a"))
+        await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        leader = committer._leader
+        if leader is not None:
+            leader.cancel()
+        outcome = (await asyncio.gather(first, return_exceptions=True))[0]
+        assert outcome == 1 or isinstance(outcome, OutcomeUnknown)
+        assert await committed_by(committer, "b") == 1
+
+    async def test_each_change_runs_in_the_context_of_its_caller(
+        self, persistence: Persistence
+    ) -> None:
+        who: ContextVar[str] = ContextVar("who")
+        committer = Committer(persistence, NAME, Tally)
+
+        async def say(_: Attempt[Tally]) -> str:
+            return who.get()
+
+        async def caller(name: str) -> str:
+            who.set(name)
+            return await committer.commit(say)
+
+        names = ["ann", "bob", "cy"]
+        assert await asyncio.gather(*(caller(name) for name in names)) == names
+
+    async def test_a_commit_of_another_type_fails_alone(self, persistence: Persistence) -> None:
+        committer = Committer(persistence, NAME, Tally)
+
+        async def wrong(attempt: Attempt[Tally]) -> None:
+            attempt.commit(OtherTally())
+
+        results = await asyncio.gather(
+            committed_by(committer, "a"),
+            committer.commit(wrong),
+            committed_by(committer, "a"),
+            return_exceptions=True,
+        )
+        assert [results[0], results[2]] == [1, 2]
+        assert isinstance(results[1], InvalidArgument)
+
+    async def test_what_could_not_be_read_again_is_not_written(
+        self, persistence: Persistence
+    ) -> None:
+        async def unreadable(attempt: Attempt[Tally]) -> None:
+            attempt.commit(Tally(counts={"a": "text"}))  # type: ignore[dict-item]
+
+        committer = Committer(persistence, NAME, Tally)
+        with pytest.raises(StorageCorrupt):
+            await committer.commit(unreadable)
+        assert await committed_by(committer, "a") == 1
+
+    async def test_a_time_out_of_the_change_is_its_own(self, persistence: Persistence) -> None:
+        async def give_up(_: Attempt[Tally]) -> None:
+            raise TimeoutError("mine")
+
+        with pytest.raises(TimeoutError, match="mine"):
+            await Committer(persistence, NAME, Tally).commit(give_up)
+
+    async def test_statistics_tell_how_each_change_ended(self, persistence: Persistence) -> None:
+        seen: list[CommitStatistics] = []
+        committer = Committer(persistence, NAME, Tally, observe=seen.append)
+
+        async def refuse(_: Attempt[Tally]) -> None:
+            raise InvalidArgument("no")
+
+        await asyncio.gather(
+            committed_by(committer, "a"), committer.commit(refuse), return_exceptions=True
+        )
+        assert seen[0].outcomes == {"done": 1, "error": 1}
+
+    async def test_those_who_did_not_fit_are_not_in_doubt(
+        self, persistence: Persistence, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "COMMIT_GROUP_BYTES_MAX", 10)
+        faulty = FaultyCatalog(persistence.backend, lambda _: None)
+        committer = await committer_on(faulty, REALM, seconds_max=2)
+        failing = [True]
+
+        def plan(name: str) -> Fault | None:
+            if not failing[0]:
+                return None
+            return Fault.LOST_REQUEST if name == "publish" else Fault.REFUSED
+
+        faulty.plan = plan
+        first = asyncio.create_task(committed_by(committer, "a"))
+        await asyncio.sleep(1)
+        late = asyncio.create_task(committed_by(committer, "b"))
+        with pytest.raises((OutcomeUnknown, Unavailable)):
+            await first
+        failing[0] = False
+        assert await late == 1
+
+
+class TestRetries:
+    """Pauses between attempts."""
+
+    async def test_they_grow_count_the_attempt_and_end_at_the_deadline(self) -> None:
+        now, slept = [100.0], []
+
+        async def sleep(seconds: float) -> None:
+            slept.append(round(seconds, 6))
+            now[0] += seconds
+
+        retries = Retries(monotonic=lambda: now[0], sleep=sleep, uniform=lambda _, upper: upper)
+        for _ in range(9):
+            retries.begin()
+            now[0] += 0.001  # what the attempt took
+            await retries.pause(deadline=1_000.0)
+        growing = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.25, 0.25, 0.25]
+        assert slept == [round(pause - 0.001, 6) for pause in growing]
+        assert retries.count == 9
+        retries.begin()
+        await retries.pause(deadline=now[0] + 0.1)
+        assert slept[-1] == 0.1
+        retries.begin()
+        await retries.pause(deadline=now[0])
+        assert len(slept) == 10

@@ -1,0 +1,1 @@
+"""Tests of `naksha.data.written_by_0_1`."""

@@ -1,0 +1,142 @@
+"""Waiting for versions that others publish: plain SQL, other processes, connections that are lost.
+
+Those who wait never look for themselves here, so that only what they are told can wake them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from naksha.psql import PsqlStorage
+from naksha.psql.connection.driver import Direct
+from tests.psql.maintenance import sequencer_process
+from tests.psql.support import Connect, begin, insert, publish, until
+
+FOREVER_S = 3600.0
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+async def deaf(bare: str) -> AsyncIterator[PsqlStorage]:
+    """An open storage in which nobody who waits looks for news."""
+    opened = await PsqlStorage.open(bare, "test", pool_max=2)
+    opened._sequencer.news._look_s = FOREVER_S
+    yield opened
+    await opened.close()
+
+
+async def write(connection: Direct, feature_id: str) -> None:
+    await begin(connection)
+    await insert(connection, "roads", feature_id)
+    await connection.execute("COMMIT")
+
+
+async def is_listening(storage: PsqlStorage, watcher: Direct) -> bool:
+    """Whether its listener has said what it listens to, and asks for nothing now."""
+    listener = storage._sequencer._listener
+    if listener is None or listener.is_closed() or not storage._sequencer._elected:
+        return False
+    state = await watcher.fetchval(
+        "SELECT state FROM pg_stat_activity WHERE pid = $1", listener.get_server_pid()
+    )
+    return bool(state == "idle")
+
+
+async def test_what_plain_sql_writes_is_told(deaf: PsqlStorage, connect: Connect) -> None:
+    writer = await connect()
+    last = await deaf.wait_beyond(-1, 0)
+    for n in range(5):
+        waiting = [asyncio.create_task(deaf.wait_beyond(last, PATIENCE_S)) for _ in range(10)]
+        await write(writer, f"r{n}")
+        assert await asyncio.gather(*waiting) == [last + 1] * 10
+        last += 1
+
+
+async def test_what_plain_sql_publishes_is_told(deaf: PsqlStorage, connect: Connect) -> None:
+    """Published in the transaction that wrote it next, before any sequencer can have a look."""
+    writer, watcher = await connect(), await connect()
+    last = await deaf.wait_beyond(-1, 0)
+    await until(lambda: is_listening(deaf, watcher))
+    waiting = asyncio.create_task(deaf.wait_beyond(last + 1, PATIENCE_S))
+    await write(writer, "a")
+    await write(writer, "b")
+    assert await publish(writer) == last + 2
+    assert await waiting == last + 2
+
+
+async def test_what_another_process_publishes_is_told(
+    bare: str, deaf: PsqlStorage, connect: Connect
+) -> None:
+    writer, watcher = await connect(), await connect()
+    await until(lambda: is_listening(deaf, watcher))
+    last = await deaf.wait_beyond(-1, 0)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        sequencer_process.__file__,
+        bare,
+        "test",
+        "the other one",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        # Ours is not elected any more, as if it had been paused.
+        await deaf._sequencer.close()
+        deaf._sequencer._listener = None
+        await deaf._sequencer._listen()
+        waiting = asyncio.create_task(deaf.wait_beyond(last + 1, PATIENCE_S))
+        await write(writer, "a")
+        await write(writer, "b")
+        assert await waiting == last + 2
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_lost_connection_loses_no_news(deaf: PsqlStorage, connect: Connect) -> None:
+    """While nobody listens a version is published, and nothing comes after it."""
+    writer, watcher = await connect(), await connect()
+    last = await deaf.wait_beyond(-1, 0)
+    for n in range(3):
+        await until(lambda: is_listening(deaf, watcher))
+        listener = deaf._sequencer._listener
+        assert listener is not None
+        waiting = [asyncio.create_task(deaf.wait_beyond(last, PATIENCE_S)) for _ in range(5)]
+        await asyncio.sleep(0)
+        await watcher.execute("SELECT pg_terminate_backend($1, 10000)", listener.get_server_pid())
+        await write(writer, f"r{n}")
+        await publish(writer)
+        assert await asyncio.gather(*waiting) == [last + 1] * 5
+        last += 1
+
+
+async def test_a_connection_that_is_lost_in_silence_delays_news_only(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    writer, watcher = await connect(), await connect()
+    await until(lambda: is_listening(storage, watcher))
+    await storage._sequencer.close()
+    last = await storage.wait_beyond(-1, 0)
+    waiting = [asyncio.create_task(storage.wait_beyond(last, PATIENCE_S)) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    await write(writer, "a")
+    assert await asyncio.gather(*waiting) == [last + 1] * 20
+
+
+async def test_no_connection_is_held_while_waiting(deaf: PsqlStorage, connect: Connect) -> None:
+    """There are two connections, and many more who wait."""
+    writer = await connect()
+    last = await deaf.wait_beyond(-1, 0)
+    waiting = [asyncio.create_task(deaf.wait_beyond(last, PATIENCE_S)) for _ in range(100)]
+    await deaf.collections()
+    await until(lambda: nobody_uses(deaf))
+    await write(writer, "a")
+    assert set(await asyncio.gather(*waiting)) == {last + 1}
+
+
+async def nobody_uses(storage: PsqlStorage) -> bool:
+    return storage.connections()["used"] == 0
