@@ -77,7 +77,7 @@ CONNECTIONS: Final = Gauge(
 )
 CACHE: Final = Gauge(
     "naksha_catalog_cache",
-    "Entries, hits and misses of the catalog cache.",
+    "Counters and size of the catalog cache.",
     ["what"],
     multiprocess_mode="livesum",
 )
