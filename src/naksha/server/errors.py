@@ -153,12 +153,12 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 
 async def _not_valid(request: Request, error: Exception) -> Response:
-    """Handle invalid parameters: `field` names the first, the message lists all."""
+    """Handle invalid parameters: `field` names the first one, the message all of them."""
     assert isinstance(error, RequestValidationError)
     problems = [_problem(found) for found in error.errors()]
     field, message = problems[0]
     others = "".join(f"; {name}: {text}" for name, text in problems[1:])
-    return await _ours(request, InvalidArgument(f"{message}{others}", field=field))
+    return await _ours(request, InvalidArgument(f"{field}: {message}{others}", field=field))
 
 
 def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
@@ -167,7 +167,7 @@ def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
     if found["type"] == "json_invalid":
         return (
             "body",
-            f"The body is not valid JSON: {found['ctx']['error']}, at character {path[0]}",
+            f"not valid JSON: {found['ctx']['error']}, at character {path[0]}",
         )
     more = found.get("ctx", {})
     if "discriminator" in more:
@@ -203,11 +203,11 @@ def _allowed(request: Request) -> str:
 
 
 _SENTENCES: Final = {
-    "missing": "A required value is missing",
-    "extra_forbidden": "Unknown member",
-    "model_attributes_type": "The body must be a JSON object",
+    "missing": "required but missing",
+    "extra_forbidden": "unknown member",
+    "model_attributes_type": "must be a JSON object",
     "union_tag_invalid": "{tag!r:.64} is not one of {expected_tags}",
-    "union_tag_not_found": "A required value is missing",
+    "union_tag_not_found": "required but missing",
     "value_error": "{error}",
 }
 """Messages that replace those of pydantic, by pydantic's error types."""

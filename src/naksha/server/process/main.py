@@ -89,7 +89,7 @@ Try, in another terminal:
   curl{token} -X PUT {url}/hub/spaces/places/features -d '{feature}'
   curl{token} "{url}/hub/spaces/places/search?p.name=Frankfurt"
 
-{url}/openapi.json describes all of it. Ctrl-C stops it.
+{url}/openapi.json describes the API. Ctrl-C stops it.
 
 """
 
@@ -102,7 +102,7 @@ def _minting(settings: Settings) -> str:
 
 def _places(settings: Settings) -> str:
     if not settings.storage and not settings.catalog:
-        return f"  and keeps everything in {settings.data_directory}"
+        return f"  with all data in {settings.data_directory}"
     storage = settings.storage_location if settings.storage else str(settings.data_directory)
     return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
 

@@ -73,7 +73,7 @@ class BranchChange(BranchBody):
 def _choice(value: Any) -> Any:
     if value in ("ours", "theirs") or isinstance(value, dict):
         return value
-    raise ValueError("The choice must be ours, theirs, or the resolved feature")
+    raise ValueError("must be ours, theirs, or the resolved feature")
 
 
 Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
