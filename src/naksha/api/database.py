@@ -118,8 +118,11 @@ class Database:
 
     @property
     def storage(self) -> Storage:
-        """The storage to read and write. For a branch it is looked up again, because the branch may
-        have been rebased since it was opened."""
+        """The storage to read and write.
+
+        For a branch it is looked up again, because the branch may have been rebased since it was
+        opened.
+        """
         if self._branch is None:
             return self.root
         if not self._is_now:
@@ -153,19 +156,21 @@ class Database:
     __getitem__ = collection
 
     def create_collection(self, name: str, **settings: Any) -> Collection:
-        """Create a collection; settings as in `CollectionInfo`: `author`, `max_age`, …"""
+        """Create a collection; settings as in `CollectionInfo`, such as `author` and `max_age`."""
         info = CollectionInfo(id=name, **settings)
         self.run(lambda session: session.create_collection(info))
         return Collection(self, name)
 
     def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
-        """Change settings: `max_age`, `delete_at` (a time or epoch milliseconds; 0 for never), …"""
+        """Change settings such as `max_age` and `delete_at` (a time or epoch ms; 0 for never)."""
         change = change_of(settings)
         return self.run(lambda session: session.change_collection(name, change))
 
     def drop_collection(self, name: str, delete_at: datetime | int | None = None) -> None:
-        """Drop a collection: it is hidden at once. Until `delete_at`, when maintenance deletes it,
-        `restore_collection` can restore it."""
+        """Drop a collection: it is hidden at once.
+
+        Until `delete_at`, when maintenance deletes it, `restore_collection` can restore it.
+        """
         at_ms = None if delete_at is None else epoch_ms(delete_at)
         self.run(lambda session: session.drop_collection(name, at_ms))
 
@@ -222,8 +227,11 @@ class Database:
         return found, place.at
 
     def maintain(self) -> None:
-        """Run the maintenance that is due (expire and merge history, drop collections, refresh
-        statistics), and remove tags without protection whose versions have expired."""
+        """Run the maintenance that is due, and remove tags that have no effect any more.
+
+        Maintenance expires and merges history, drops collections and refreshes statistics. The tags
+        removed are those without protection whose versions have expired.
+        """
         self._background.call(self.storage.maintain())
         self.versions.drop_expired_tags()
 
@@ -307,7 +315,7 @@ class Transaction:
         return Collection(self._database, name, transaction=self)
 
     def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
-        """Change settings: `history_enabled`, `max_age`, `delete_at`, …"""
+        """Change settings such as `history_enabled`, `max_age` and `delete_at`."""
         change = change_of(settings)
         found: CollectionInfo = self.call(lambda session: session.change_collection(name, change))
         return found
@@ -438,8 +446,10 @@ class Collection:
         return self.query(**parts, deleted=True)
 
     def purge(self, ids: Iterable[str] | str) -> list[Outcome]:
-        """Remove deleted features for good; their history stays until it expires. A live feature
-        raises Conflict; a missing or not yet published one has the outcome RETAINED."""
+        """Remove deleted features for good; their history stays until it expires.
+
+        A live feature raises Conflict; a missing or not yet published one has the outcome RETAINED.
+        """
         if self._transaction is None:
             self._database.version()  # publishes pending deletions
         return self._write("purge", [ids] if isinstance(ids, str) else list(ids), {})

@@ -62,8 +62,10 @@ class Versions:
         return f"{name}:{ref}"
 
     def _known(self, collections: str | Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the collections, after checking that they exist: for a misspelt name the result
-        would otherwise be empty."""
+        """Return the names of collections, after checking that they exist.
+
+        For a misspelt name the result would otherwise be empty.
+        """
         if collections is None:
             return None
         names = (collections,) if isinstance(collections, str) else tuple(collections)
@@ -112,9 +114,11 @@ class Versions:
         return self._call(page).changesets
 
     def diff(self, versions: str, collection: str, **query: Any) -> Iterator[Change]:
-        """Iterate over the differences between two versions (`3..7`) or of one version (`7`). With
-        a query: only features that matched it in a state in between and were changed by its authors
-        and in its time range."""
+        """Iterate over the differences between two versions (`3..7`) or of one version (`7`).
+
+        With a query: only features that matched it in a state in between and were changed by its
+        authors and in its time range.
+        """
         self._known(collection)
         ref = self._here(versions)
         old, new = self._call(versioning.range_of(self._database.root, ref))
@@ -127,8 +131,10 @@ class Versions:
         return self._database.iterate(versioning.diff(*places, collection, query_of(**query)))
 
     def history(self, versions: str, collection: str, **query: Any) -> Iterator[Step]:
-        """Iterate over all states of features between two versions (`3..7`, `*` for all), with
-        author, time and action; with a query only over states that match it."""
+        """Iterate over all states of features between two versions (`3..7`, `*` for all).
+
+        Each step has author, time and action. With a query: only states that match it.
+        """
         self._known(collection)
         ref = self._here(versions)
         first, last = self._call(versioning.range_of(self._database.root, ref))
@@ -147,8 +153,11 @@ class Versions:
         dry_run: bool = False,
         **query: Any,
     ) -> Written:
-        """Restore features to their state at a version, in a new transaction. With a query: only
-        features that matched it since then and were changed by its authors in its time range."""
+        """Restore features to their state at a version, in a new transaction.
+
+        With a query: only features that matched it since then and were changed by its authors in
+        its time range.
+        """
         place, asked = self.place(to), query_of(**query)
         return self._call(
             versioning.rollback(
@@ -170,8 +179,10 @@ class Versions:
         dry_run: bool = False,
         **query: Any,
     ) -> Written:
-        """Undo the changes of one version and keep later ones. With a query: only the changes of
-        features that matched it before or after the change."""
+        """Undo the changes of one version and keep later ones.
+
+        With a query: only the changes of features that matched it before or after the change.
+        """
         place, asked = self.place(version), query_of(**query)
         return self._call(
             versioning.revert(
@@ -282,8 +293,10 @@ class Versions:
         return self._database.iterate(versioning.undecided_of(self._database.root, conflict))
 
     def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> Written:
-        """Resolve a conflict with a side (`Policy.OURS`, `Policy.THEIRS`) or a feature for each
-        `(collection, id)`."""
+        """Resolve a conflict with a choice for each `(collection, id)`.
+
+        A choice is a side (`Policy.OURS`, `Policy.THEIRS`) or a feature.
+        """
         signed = self._signed(message)
         return self._call(
             versioning.resolve_conflict(self._database.root, conflict, choices, signed)

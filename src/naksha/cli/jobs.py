@@ -1,5 +1,4 @@
-"""The command `job`: one sub-command per installed job, with an option per field of its
-specification."""
+"""The command `job`, with a sub-command per installed job and an option per field of its spec."""
 
 from __future__ import annotations
 

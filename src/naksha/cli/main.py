@@ -153,8 +153,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
     "list", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def list_storages(context: typer.Context) -> None:
-    """List the storages of a catalog: realm, name, id, number and location, one per line; accepts
-    the flags of `naksha serve`."""
+    """List the storages of a catalog; accepts the flags of `naksha serve`.
+
+    Prints realm, name, id, number and location, one storage per line.
+    """
     from naksha.cli.failures import readable
 
     with readable():
@@ -186,8 +188,11 @@ def fork_storage(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a copied storage its own id and number. Existing states keep their ids, which the
-    storage still accepts. The storage must not be open in any process."""
+    """Give a copied storage its own id and number.
+
+    Existing states keep their ids, which the storage still accepts. The storage must not be open in
+    any process.
+    """
     from naksha.cli.failures import readable
 
     with readable(as_json=as_json):

@@ -25,8 +25,10 @@ class HasViews(Protocol):
 
 
 def storage_lines(arguments: Sequence[str]) -> list[str]:
-    """Return one line per storage of a catalog: realm, name, id, number and location. Id and number
-    are unknown until a hub of this release has opened the storage."""
+    """Return one line per storage of a catalog: realm, name, id, number and location.
+
+    Id and number are unknown until a hub of this release has opened the storage.
+    """
 
     async def look(hub: Hub) -> list[str]:
         found = []

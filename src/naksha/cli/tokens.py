@@ -63,8 +63,11 @@ def _matrix(rights: str | None, roles: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_spelling(matrix: dict[str, Any]) -> None:
-    """Reject unknown sections and actions. A server ignores them, since tokens are for other
-    services too, but in a matrix written by hand they are mistakes."""
+    """Reject unknown sections and actions.
+
+    A server ignores them, since tokens are for other services too, but in a matrix written by hand
+    they are mistakes.
+    """
     if not matrix.keys() & SECTIONS.keys():
         raise InvalidArgument(
             'The rights have neither of the sections "naksha" and "xyz-hub", so they grant '

@@ -57,8 +57,10 @@ class Observing:
 
 
 def _info(visit: Visit) -> bytes:
-    """Return the value of `Stream-Info`: milliseconds until the response began (`STime`), and of
-    these the milliseconds in the queue (`QTime`)."""
+    """Return the value of the header `Stream-Info`, in milliseconds.
+
+    `STime` is the time until the response began, `QTime` the part of it in the queue.
+    """
     taken = (time.perf_counter() - visit.began) * 1000
     return b"STime=%d;QTime=%d" % (taken, visit.seconds_queued * 1000)
 

@@ -86,8 +86,10 @@ class Turns:
         self._running_of[actor] = self._running_of.get(actor, 0) + 1
 
     def _call_next(self) -> None:
-        """Assign all free slots to waiting requests, one per queue; a queue that got a slot moves
-        to the end."""
+        """Assign all free slots to waiting requests, one per queue and round.
+
+        A queue that got a slot moves to the end.
+        """
         for actor in list(self._lines):
             if self.running >= self.limits.parallel:
                 return

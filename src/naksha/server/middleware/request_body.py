@@ -46,8 +46,11 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
 
 
 def _call_it_json(scope: Scope) -> None:
-    """Set the content type to JSON: no endpoint takes anything else, but clients declare all kinds
-    of types (`curl -d` declares a form), and FastAPI parses by the declared one."""
+    """Set the content type to JSON, the only one that endpoints accept.
+
+    Clients declare all kinds of types (`curl -d` declares a form), and FastAPI parses the body
+    according to the declared one.
+    """
     others = (field for field in scope["headers"] if field[0] != _CONTENT_TYPE)
     scope["headers"] = [*others, _JSON]
 
@@ -114,8 +117,11 @@ class _Unpacking:
         return b"".join(pieces)
 
     def _begin_another(self) -> None:
-        """Start the next gzip member. Their number is limited, because an empty member is tiny but
-        costs as much to start as any other."""
+        """Start the next gzip member.
+
+        Their number is limited, because an empty member is tiny but costs as much to start as any
+        other.
+        """
         self._packs_left -= 1
         if self._packs_left < 0:
             raise LimitExceeded(

@@ -278,8 +278,10 @@ _SECURITY: Final = {
 
 
 def complete_document(app: FastAPI, more: Mapping[str, Any], *, needs_token: bool) -> None:
-    """Add schemas and security schemes to the OpenAPI document, and remove FastAPI's 422 responses,
-    which the hub never sends."""
+    """Add schemas and security schemes to the OpenAPI document.
+
+    This also removes FastAPI's 422 responses, which the hub never sends.
+    """
     made = app.openapi
 
     def openapi() -> dict[str, Any]:

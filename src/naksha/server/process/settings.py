@@ -164,8 +164,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def storage_location(self) -> str:
-        """Location of the storage that a new realm gets. A relative path starts at the data
-        directory, so that the directory can be moved."""
+        """Location of the storage that a new realm gets.
+
+        A relative path starts at the data directory, so that the directory can be moved.
+        """
         if not self.storage:
             return f"{FILE}:{{realm}}.naksha"
         if STORAGES.scheme_of(self.storage) == FILE:
@@ -193,8 +195,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def default_storage(self) -> DefaultStorage:
-        """The storage that a new realm gets. In one database every realm has its own schema; the
-        default realm uses the schema of a storage that is opened without the hub."""
+        """The storage that a new realm gets.
+
+        In one database every realm has its own schema; the default realm uses the schema of a
+        storage that is opened without the hub.
+        """
         others = {} if _scheme(self.storage_location) != _PSQL else {"schema": "naksha_{realm}"}
         return DefaultStorage(
             location=self.storage_location, options=self.storage_options, options_of_others=others

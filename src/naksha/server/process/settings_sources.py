@@ -167,8 +167,10 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
 
 
 def _value(setting: Setting, given: Given) -> Any:
-    """Convert a value to the setting's type; strings, the only type of flags and environment
-    variables, are parsed."""
+    """Convert a value to the setting's type.
+
+    Strings, the only type of flags and environment variables, are parsed.
+    """
     value = given.value
     if isinstance(value, str) and isinstance(setting.default, tuple):
         value = [value]

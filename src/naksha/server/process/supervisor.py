@@ -1,5 +1,7 @@
-"""Supervisor of several workers on one socket: replaces workers that die or hang, and forwards
-signals to all of them."""
+"""Supervisor of several workers on one socket.
+
+It replaces workers that die or hang, and forwards signals to all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Worker process: open the hub, serve until a signal, let running requests complete, close the
-hub."""
+"""Worker process: opens the hub and serves until a signal.
+
+Running requests may complete before the hub is closed.
+"""
 
 from __future__ import annotations
 

@@ -46,8 +46,10 @@ def feature_of(body: Any, id: str) -> dict[str, Any]:
 
 
 def modifications_of(body: Any, otherwise: Modification) -> tuple[Modification, ...]:
-    """Return the modifications of a body; `otherwise` has the rules of the query string, for a body
-    without rules of its own."""
+    """Return the modifications of a body.
+
+    `otherwise` has the rules of the query string, for a body without rules of its own.
+    """
     if not isinstance(body, dict) or body.get("type") != LIST:
         return (_with_features(otherwise, features_of(body)),)
     listed = _objects(body.get("modifications", []), "modifications")

@@ -33,8 +33,10 @@ async def json_object(request: Request) -> dict[str, Any]:
 
 
 async def exact_object(request: Request, model: type[BaseModel]) -> dict[str, Any]:
-    """Parse the body, which must be an object with only the members of `model`, so that a misspelt
-    member is rejected."""
+    """Parse the body, which must be an object with only the members of `model`.
+
+    This rejects misspelt members.
+    """
     body = await json_object(request)
     known = {field.alias or name for name, field in model.model_fields.items()}
     for name in body.keys() - known:

@@ -172,8 +172,10 @@ def _endpoint(route: APIRoute) -> _Endpoint:
 
 
 def _declared_by(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """Yield the query parameters of a function, also those of models, and whether each accepts
-    other operators than `=`."""
+    """Yield the query parameters of a function, also those of models.
+
+    The second value says whether the parameter accepts other operators than `=`.
+    """
     for field in dependant.query_params:
         kind: Any = field.field_info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):

@@ -285,8 +285,10 @@ class ChangeFilterParameters(EdgeParameters):
 
 
 class BboxParameters(AreaParameters):
-    """Features of a bounding box; west > east crosses the antimeridian. North and south may be
-    swapped."""
+    """Features of a bounding box; west > east crosses the antimeridian.
+
+    North and south may be swapped.
+    """
 
     west: Longitude
     south: Latitude

@@ -34,7 +34,7 @@ class ServerState:
 
 
 def server_of(request: Request) -> ServerState:
-    """The state of the worker that serves a request."""
+    """Return the state of the worker that serves a request."""
     state: ServerState = request.app.state.server
     return state
 

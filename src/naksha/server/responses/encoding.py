@@ -149,8 +149,10 @@ def notices_header(result: Written) -> dict[str, str]:
 
 
 def written_feature(result: Written) -> Response:
-    """Return the written feature. Notices are in its namespace, so that a client that sends the
-    feature back does not write them."""
+    """Return the written feature.
+
+    Notices are in its namespace, so that a client that sends the feature back does not write them.
+    """
     state = result.states[0]
     content = state.raw
     if result.notices:

@@ -32,8 +32,11 @@ _RETRY: Final = b"retry: %d\n\n" % (limits.FEED_RETRY_SECONDS * 1000)
 
 
 async def event_stream(feed: Feed, asked: ReadChanges) -> Response:
-    """Respond with a stream. Errors of the request get an error response, as usual; expired history
-    is reported by an event, because browsers show nothing else of a stream."""
+    """Respond with a stream.
+
+    Errors of the request get an error response, as usual; expired history is reported by an event,
+    because browsers show nothing else of a stream.
+    """
     known = feed.request.headers.get("Last-Event-ID")
     asked = msgspec.structs.replace(asked, after=known or asked.after, wait_seconds=0.0)
     return _Stream(feed, asked, await _first(feed, asked))
@@ -90,8 +93,11 @@ def _told(page: Changes) -> list[bytes]:
 
 
 def _behind(item: Published) -> str:
-    """Return the position after an item; only a page's last item can be followed by a part of the
-    same version, and its position is the page's."""
+    """Return the position after an item that is not the last one of its page.
+
+    Its version is complete: only a page's last item can be followed by another part of the same
+    version, and its position is that of the page.
+    """
     return str(FeedPosition(item.changeset.version.seq_number))
 
 

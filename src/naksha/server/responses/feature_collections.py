@@ -68,8 +68,11 @@ class Asked:
         return feature_collection(found, shaping)
 
     async def pinned(self, ref: str) -> str:
-        """Resolve a reference to a fixed version, if the space has versions, or all its parts share
-        them; otherwise return it unchanged."""
+        """Resolve a reference to a fixed version, so that it keeps its meaning.
+
+        If the space has no versions, or its parts do not share them, the reference is returned
+        unchanged.
+        """
         try:
             version = await self.send(GetVersion(ref=ref, published=True))
         except NotImplementedHere:

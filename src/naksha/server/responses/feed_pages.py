@@ -30,8 +30,10 @@ class Feed(ABC):
         """Read a page."""
 
     async def page(self, asked: ReadChanges) -> Changes:
-        """Read a page. A request that has to wait releases its admission slot and counts as a
-        long-polling request instead.
+        """Read a page.
+
+        A request that has to wait releases its admission slot and counts as a long-polling request
+        instead.
 
         Raises:
             Busy: Too many requests are waiting.
@@ -63,8 +65,10 @@ class Feed(ABC):
         return await self.read(realm, asked, context)
 
     async def later(self, asked: ReadChanges, position: str) -> Changes:
-        """Read the page after a position; waits at most half of the request timeout, so that the
-        wait itself never times out."""
+        """Read the page after a position.
+
+        It waits at most half of the request timeout, so that the wait itself never times out.
+        """
         seconds = min(asked.wait_seconds, self.server.settings.request_seconds / 2)
         return await self.now(msgspec.structs.replace(asked, after=position, wait_seconds=seconds))
 

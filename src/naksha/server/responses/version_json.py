@@ -180,8 +180,10 @@ _LETTERS: Final = {Action.CREATED: "I", Action.UPDATED: "U", Action.DELETED: "D"
 async def squashed_bytes(
     found: Differences, kind: str, operations: Collection[str] = ()
 ) -> AsyncIterator[bytes]:
-    """Stream a range as one changeset: every feature once, in its final state; optionally only of
-    some operations."""
+    """Stream a range as one changeset: every feature once, in its final state.
+
+    `operations` restricts it to some operations.
+    """
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
     with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
         later = {Action.UPDATED: updated, Action.DELETED: deleted}

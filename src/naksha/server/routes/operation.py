@@ -44,8 +44,11 @@ _TOKEN: Final[Responses] = {
 
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def metrics(request: Request) -> Response:
-    """Return metrics of all realms in the Prometheus text format. Requires the right to manage the
-    storage of the default realm, unless the setting `open_metrics` is on."""
+    """Return metrics of all realms in the Prometheus text format.
+
+    Requires the right to manage the storage of the default realm, unless the setting `open_metrics`
+    is on.
+    """
     settings = server_of(request).settings
     if not settings.open_metrics:
         check_operator((await context_of(request)).actor)

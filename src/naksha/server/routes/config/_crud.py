@@ -1,5 +1,4 @@
-"""Shared CRUD routes of configuration objects: spaces, connectors, storages and roles are listed,
-shown, changed and removed in the same way."""
+"""Shared CRUD routes of configuration objects: spaces, connectors, storages and roles."""
 
 from __future__ import annotations
 

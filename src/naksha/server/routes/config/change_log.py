@@ -44,8 +44,11 @@ async def read_changes(
     ] = False,
     limit: Annotated[int, Query(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
 ) -> Response:
-    """List the changes to spaces, connectors, storages, roles and subscriptions, oldest first, with
-    time and author. Objects that the actor may not see are left out."""
+    """List the commits to the configuration, oldest first, with time and author.
+
+    They cover spaces, connectors, storages, roles and subscriptions. Objects that the actor may not
+    see are left out.
+    """
     log = ConfigLog(asked.realm.opened, asked.actor)
     if since is not None:
         if after is not None or newest_first:

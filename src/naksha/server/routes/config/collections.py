@@ -58,8 +58,10 @@ async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -
     openapi_extra=body_of(CollectionSettings, "The settings to change."),
 )
 async def patch_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
-    """Change settings. `deleteAt` schedules the deletion, and 0 cancels it; the collection stays
-    usable until then."""
+    """Change settings.
+
+    `deleteAt` schedules the deletion, and 0 cancels it; the collection stays usable until then.
+    """
     change = _change_of(await asked.body())
     return await _run(asked, storage_id, lambda s: s.change_collection(collection_id, change))
 

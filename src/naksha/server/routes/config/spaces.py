@@ -141,8 +141,11 @@ async def delete_space(
     keep_collection: KeepCollection = False,
     dry_run: DryRun = False,
 ) -> Response:
-    """Remove a space with its tags and branches. A collection in which no other space is stored is
-    deleted after a grace period; until then a new space that names it restores it."""
+    """Remove a space with its tags and branches.
+
+    A collection in which no other space is stored is deleted after a grace period; until then a new
+    space that names it restores it.
+    """
     gone = await remove_space(
         asked.realm,
         space_id,

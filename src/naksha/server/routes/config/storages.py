@@ -45,8 +45,11 @@ async def get_storage(storage_id: str, asked: AskedDep) -> Response:
 async def put_storage(
     storage_id: str, asked: AskedDep, tags: Tags, check: Check = True
 ) -> Response:
-    """Replace an existing storage. If the location is sent as it was shown, the password and all
-    options that are not sent stay; null removes an option."""
+    """Replace an existing storage.
+
+    If the location is sent as it was shown, the password and all options that are not sent stay;
+    null removes an option.
+    """
     body = await asked.body()
     if body.get("id", storage_id) != storage_id:
         raise InvalidArgument("The id of a storage cannot be changed", field="id")

@@ -180,8 +180,10 @@ async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) 
     openapi_extra=body_of(Reset, "The new position."),
 )
 async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
-    """Continue after another version, to replay or to skip changes. An expired subscription must be
-    reset before it continues."""
+    """Continue after another version, to replay or to skip changes.
+
+    An expired subscription must be reset before it continues.
+    """
     since = (await exact_object(asked.request, Reset)).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
@@ -229,7 +231,7 @@ async def post_to_space(space_id: str, asked: AskedDep) -> Response:
 
 @router.get(ONE_OF_SPACE, **_subscriptions.shows)
 async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> Response:
-    """A subscription to a space."""
+    """Return a subscription to a space."""
     await _check_active(space_id, asked)
     return await _shown(asked, await _found(subscription_id, asked, space_id))
 

@@ -131,10 +131,12 @@ async def copy(
     context: Ctx,
     parameters: Annotated[CopyParameters, Query()],
 ) -> Response:
-    """Copy the features that match a query in this space, at any version, into another space. Ids,
-    tags and geometries are kept; history is not copied. If the copy fails, `copied` in the error
-    has the report up to then. The copy is not limited in time; clients that accept
-    `application/x-ndjson` receive its progress."""
+    """Copy the features that match a query in this space, at any version, into another space.
+
+    Ids, tags and geometries are kept; history is not copied. If the copy fails, `copied` in the
+    error has the report up to then. The copy is not limited in time; clients that accept
+    `application/x-ndjson` receive its progress.
+    """
     body = _order(await json_object(request))
     order = CopyOrder(
         target_space_id=body.target_space_id,

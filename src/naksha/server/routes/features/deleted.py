@@ -43,8 +43,10 @@ _PURGES: Final = {
 async def list_deleted(
     asked: AskedDep, parameters: Annotated[DeletedParameters, Query()]
 ) -> Response:
-    """List deleted features in their last state, ordered by id. A rollback can restore them until
-    they are purged."""
+    """List deleted features in their last state, ordered by id.
+
+    A rollback can restore them until they are purged.
+    """
     once(asked.request, "handle")
     query = query_of(asked.request, limit=parameters.limit, states=States.DELETED)
     query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))

@@ -438,8 +438,11 @@ async def delete_features(
 async def _delete_found(
     asked: Asked, parameters: TargetParameters, query: Wanted, *, empty: bool
 ) -> Response:
-    """Delete the features that match a query. If handlers change what is read, the matching ids are
-    read through the pipeline first and then deleted, as a client would do."""
+    """Delete the features that match a query.
+
+    If handlers change what is read, the matching ids are read through the pipeline first and then
+    deleted, as a client would do.
+    """
     place: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
     if await asked.is_plain():
         return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
@@ -451,8 +454,10 @@ async def _delete_found(
 async def _delete_in_parts(
     asked: Asked, parameters: TargetParameters, ids: Sequence[str]
 ) -> Written:
-    """Delete features in one transaction, or in several if there are too many for one. If one of
-    several fails, the result reports the earlier ones, and the rest is not deleted."""
+    """Delete features in one transaction, or in several if there are too many for one.
+
+    If one of several fails, the result reports the earlier ones, and the rest is not deleted.
+    """
     result = Written()
     for start in range(0, len(ids), limits.WRITE_FEATURES_MAX):
         some = tuple(ids[start : start + limits.WRITE_FEATURES_MAX])

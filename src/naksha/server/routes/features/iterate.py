@@ -39,8 +39,10 @@ router = APIRouter(tags=["features"])
     openapi_extra=PROPERTY_QUERY,
 )
 async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Query()]) -> Response:
-    """Return all features, or those that match a query, ordered by id. All pages read the version
-    of the first one."""
+    """Return all features, or those that match a query, ordered by id.
+
+    All pages read the version of the first one.
+    """
     once(asked.request, "handle", "sort", "part")
     cursor = cursor_of(parameters.handle)
     part = None if parameters.part is None else parse_part(parameters.part)

@@ -53,9 +53,11 @@ class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 async def around_each(
     asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
 ) -> Response:
-    """Find features that intersect each reference feature, or are within a radius of it. The
-    parameters apply to the features found (`limit`: maximum per reference feature), the body
-    selects the reference features."""
+    """Find features that intersect each reference feature, or are within a radius of it.
+
+    The parameters apply to the features found (`limit`: maximum per reference feature), the body
+    selects the reference features.
+    """
     once(asked.request, "radius")
     batch = _batch(await json_object(asked.request))
     ref = await asked.pinned(parameters.ref)

@@ -40,8 +40,11 @@ class Body(BaseModel):
 
 
 class BranchBody(Body):
-    """A branch in a request. Members that the hub sets itself are accepted, so that a branch can be
-    sent back as it was returned, and ignored."""
+    """A branch in a request.
+
+    Members that the hub sets itself are accepted, so that a branch can be sent back as it was
+    returned, and ignored.
+    """
 
     space_id: Ignored = Field(None, alias="spaceId")
     state: Ignored = None
@@ -61,8 +64,10 @@ class NewBranch(BranchBody):
 
 
 class BranchChange(BranchBody):
-    """Changes to a branch: a new name, description or base. With a new base its changes are
-    rebased onto that."""
+    """Changes to a branch: a new name, description or base.
+
+    With a new base its changes are rebased onto that.
+    """
 
     id: str | None = None
     base_ref: str | None = Field(None, alias="baseRef")
@@ -90,8 +95,11 @@ class MergeOperation(Body):
 
 
 class ResolveOperation(Body):
-    """Resolve a pending merge with a choice per feature: `ours` (the state on the target branch),
-    `theirs` (the state on the merged branch), or the resolved feature."""
+    """Resolve a pending merge with a choice per feature.
+
+    A choice is `ours` (the state on the target branch), `theirs` (the state on the merged branch),
+    or the resolved feature.
+    """
 
     type: Literal["Resolve"]
     conflict_id: str = Field(alias="conflictId")

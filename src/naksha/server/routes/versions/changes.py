@@ -110,8 +110,11 @@ _ANSWERS[200]["content"][EVENTS] = {
 
 @router.get(SPACE, response_class=Response, responses=_ANSWERS, openapi_extra=_DOCUMENT)
 async def space_changes(space_id: str, request: Request, parameters: Changed) -> Response:
-    """Return the changes of a space in version order, including deletions. A change is included if
-    the feature matches before or after it. With `Accept: text/event-stream` it is a stream."""
+    """Return the changes of a space in version order, including deletions.
+
+    A change is included if the feature matches before or after it. With `Accept: text/event-stream`
+    it is a stream.
+    """
     return await _answer(SpaceFeed(request, space_id), parameters.request(request))
 
 
@@ -119,8 +122,11 @@ async def space_changes(space_id: str, request: Request, parameters: Changed) ->
 async def storage_changes(
     storage_id: str, request: Request, parameters: ChangedInStorage
 ) -> Response:
-    """Return the changes of a storage as stored, regardless of spaces. Requires the rights to use
-    the storage and to read all features of it, or of the requested collections."""
+    """Return the changes of a storage as stored, regardless of spaces.
+
+    Requires the rights to use the storage and to read all features of it, or of the requested
+    collections.
+    """
     collections = list_of(request, "collection")
     return await _answer(StorageFeed(request, storage_id, collections), parameters.request(request))
 

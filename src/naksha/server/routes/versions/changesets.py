@@ -242,8 +242,11 @@ async def read_changeset(
 async def forget_changesets(
     space_id: str, request: Request, realm: RealmDep, context: Ctx
 ) -> Response:
-    """Remove versions before a given one: `?version<N` or `?version=lt=N`. This space can no longer
-    read them; the collection itself keeps its history according to its `maxAge`."""
+    """Remove versions before a given one: `?version<N` or `?version=lt=N`.
+
+    This space can no longer read them; the collection itself keeps its history according to its
+    `maxAge`.
+    """
     version = _older_than(request.url.query)
     await realm.send(space_id, ForgetVersions(older_than=version), context)
     await realm.registry.change(
@@ -267,8 +270,11 @@ def _older_than(query: str) -> int:
 async def read_history(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
-    """Return changesets, under the deprecated path; the `Accept` header selects changesets or
-    compact changesets, in which every feature occurs once."""
+    """Return changesets, under the deprecated path.
+
+    The `Accept` header selects changesets or a compact changeset, in which every feature occurs
+    once.
+    """
     if COMPACT in request.headers.get("Accept", ""):
         found = await realm.send(space_id, parameters.difference(request), context)
         compact = squashed_bytes(found, "CompactChangeset", parameters.operation)

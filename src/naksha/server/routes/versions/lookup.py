@@ -63,8 +63,10 @@ async def get_state(
         Query(description="The storage to search. Default: all storages of the realm."),
     ] = None,
 ) -> Response:
-    """Return a state of a feature by GUID or UUID, from any storage of the realm. The status is 404
-    for actors who may read no space that shows it."""
+    """Return a state of a feature by GUID or UUID, from any storage of the realm.
+
+    The status is 404 for actors who may read no space that shows it.
+    """
     state = await find_state(realm, state_id, context, storage)
     return whole(request, state.raw, GEO_JSON)
 
@@ -93,7 +95,10 @@ async def get_transaction(
         Query(description="The storage of the transaction. Default: all of the realm."),
     ] = None,
 ) -> Response:
-    """Return a transaction by UUID or number. The status is 404 for actors who may read no space
-    stored in the changed collections; otherwise only the collections they may read are listed."""
+    """Return a transaction by UUID or number.
+
+    The status is 404 for actors who may read no space stored in the changed collections; otherwise
+    only the collections they may read are listed.
+    """
     found = await find_transaction(realm, transaction_id, storage, context)
     return json_answer(request, transaction_json(found))

@@ -29,8 +29,10 @@ router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 
 class Rewriting(BaseModel):
-    """Members common to rollback and revert. Unknown members, such as a misspelt `dryrun`, are
-    rejected."""
+    """Members common to rollback and revert.
+
+    Unknown members, such as a misspelt `dryrun`, are rejected.
+    """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
@@ -150,8 +152,10 @@ async def roll_back(
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:
-    """Restore features to a version, all of them or those of a filter. This writes a new version;
-    no history is lost."""
+    """Restore features to a version, all of them or those of a filter.
+
+    This writes a new version; no history is lost.
+    """
     query = _among(parameters.query(request), body.ids)
     asked = RollBack(
         ref=f"{body.branch}:HEAD",
@@ -172,8 +176,10 @@ async def revert(
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:
-    """Undo the changes of one version, all of them or those of a filter, and keep the changes made
-    since."""
+    """Undo the changes of one version, and keep the changes made since.
+
+    A filter restricts this to some of its changes.
+    """
     asked = Revert(
         ref=f"{body.branch}:HEAD",
         version=str(body.version),

@@ -45,8 +45,11 @@ async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
 async def create_snapshot(
     storage_id: str, snapshot: NewSnapshot, asked: AskedDep
 ) -> dict[str, Any]:
-    """Name a version of the storage. Until the snapshot is deleted, the version does not expire,
-    and none of its collections can be dropped."""
+    """Name a version of the storage.
+
+    Until the snapshot is deleted, the version does not expire, and none of its collections can be
+    dropped.
+    """
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
     ref = "HEAD" if snapshot.version is None else str(snapshot.version)
     signed = signature_of(asked.actor, snapshot.description)

@@ -21,8 +21,11 @@ Description = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_M
 
 
 class TagBody(BaseModel):
-    """A tag in a request. Members that the hub sets itself are accepted and ignored; any other
-    unknown member, such as a misspelt `versionRef`, is rejected."""
+    """A tag in a request.
+
+    Members that the hub sets itself are accepted and ignored; any other unknown member, such as a
+    misspelt `versionRef`, is rejected.
+    """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
