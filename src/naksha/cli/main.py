@@ -89,7 +89,7 @@ def token(
     rights: str | None = typer.Option(
         None,
         help='Rights matrix, such as {"naksha": {"readFeatures": [{}]}}, or @FILE to read it '
-        "from a file. Default: all rights.",
+        "from a file. Default: all rights, unless --role is used.",
     ),
     roles: Annotated[
         list[str] | None,

@@ -50,7 +50,7 @@ def test_a_path_that_nobody_knows(client: httpx.Client) -> None:
 def test_a_method_that_nobody_knows(client: httpx.Client) -> None:
     answer = client.request("PUT", "/health-status")
     said = error(answer, 405, "Forbidden")["errorMessage"]
-    assert "PUT, but: GET" in said
+    assert "Method PUT is not allowed for this resource; allowed: GET" in said
     assert "GET" in answer.headers["Allow"]
 
 

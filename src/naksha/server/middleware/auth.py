@@ -55,7 +55,7 @@ class Doorkeeper:
             )
         why = _why_not_from_here(scope, visit)
         if why is not None:
-            raise Unauthorized(f"A token is needed, because {why}")
+            raise Unauthorized(f"A token is required, because {why}")
         return self._anonymous
 
 
