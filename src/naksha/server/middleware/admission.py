@@ -86,7 +86,7 @@ class Turns:
         self._running_of[actor] = self._running_of.get(actor, 0) + 1
 
     def _call_next(self) -> None:
-        """Assign all free slots to waiting requests, one per queue and round.
+        """Assign free slots to waiting requests, at most one per queue.
 
         A queue that got a slot moves to the end.
         """

@@ -147,7 +147,8 @@ def _is_empty(name: str, value: str) -> bool:
 
 def _unsupported(title: str, what: str, field: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{title} does not support the {what}; without it, it could return or change too much",
+        f"{title} does not support the {what}; remove it, since ignoring it could return or "
+        "change too much",
         field=field,
     )
 
