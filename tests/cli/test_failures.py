@@ -49,7 +49,7 @@ def test_a_server_that_is_down_is_unavailable() -> None:
         code, said = failure(f"postgresql://ann:{SECRET}@127.0.0.1:{taken.getsockname()[1]}/maps")
     assert code == 69
     assert "cannot be reached" in said
-    assert "Is the server running" in said
+    assert "Check that the server is running" in said
 
 
 def test_an_unknown_host_is_unavailable() -> None:

@@ -27,7 +27,7 @@ def test_a_new_hub_has_the_sample_with_its_true_versions(tmp_path: Path) -> None
     flags = ["--data", str(tmp_path)]
     made = command("sample", *flags, seconds_max=SECONDS_MAX)
     assert made.returncode == 0, made.stderr
-    assert "The space 'airports' has the sample" in made.stdout
+    assert "Space 'airports' contains the sample" in made.stdout
     files = {path.name for path in tmp_path.iterdir()}
     assert {"airports.naksha", "airports.sample"} <= files
     assert not [name for name in files if ".part" in name]

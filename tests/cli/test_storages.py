@@ -64,7 +64,7 @@ async def test_a_collection_gets_a_view(tmp_path: Path, database: str) -> None:
     assert "No collection 'none'" in missing.stderr
     await (await PsqlStorage.open(database, "maps")).close()
     refused = naksha("storage", "view", database, "roads")
-    assert "Only files have views" in refused.stderr
+    assert "Views are supported for files only" in refused.stderr
 
 
 async def test_a_copied_schema_is_forked(database: str) -> None:

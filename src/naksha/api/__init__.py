@@ -1,4 +1,4 @@
-"""Naksha for scripts and notebooks: plain calls, plain dictionaries, no `await`."""
+"""Synchronous Python API for scripts and notebooks, with plain dictionaries as features."""
 
 from naksha.api.database import Collection, Database, Transaction, connect
 

@@ -1,4 +1,4 @@
-"""`naksha.connect`: one storage as plain Python objects."""
+"""`naksha.connect`: synchronous access to one storage."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def connect(
     read_only: bool = False,
     **options: Any,
 ) -> Database:
-    """Open a storage: `file:town.naksha` (made when it is not there) or `postgresql://…`.
+    """Open a storage: `file:town.naksha` (created if it is missing) or `postgresql://…`.
 
     Args:
-        location: Where the storage is.
-        app_id: Signs what is written; needed for writing only.
-        author: Signs it, too, when a person is behind it.
-        storage_id: The id of a new storage, by default made from the name of its file, schema or
-            database; an existing storage must have it.
-        read_only: Write nothing, neither features nor what opening else sets up: for a role that
-            may only read, a hot standby, or a file that must not change.
-        options: Go to the storage as they are, for example `schema` of PostgreSQL.
+        location: Location of the storage.
+        app_id: App id of all writes; required for writing only.
+        author: Author of all writes, if a person makes them.
+        storage_id: Id of a new storage, by default derived from the name of its file, schema or
+            database; an existing storage must have this id.
+        read_only: Write nothing, neither features nor the schema that opening a storage creates:
+            for a role with read access only, a hot standby, or a file that must not change.
+        options: Options of the storage, for example `schema` for PostgreSQL.
     """
     if read_only:
         options["read_only"] = True
@@ -68,7 +68,7 @@ def connect(
 
 
 class Database:
-    """An open storage. Use it in a `with` block, or close it."""
+    """An open storage. Use it in a `with` block, or close it explicitly."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Database:
         return f"<naksha.Database {self.storage.id!r}>"
 
     def close(self) -> None:
-        """Close the storage; closing twice is closing once. A branch closes with its database."""
+        """Close the storage. Closing it again has no effect; branches close with their database."""
         if not self._closed and self._branch is None:
             self._closed = True
             try:
@@ -118,8 +118,11 @@ class Database:
 
     @property
     def storage(self) -> Storage:
-        """What is read and written: the storage, or the branch as it is now, for it may have been
-        rebased since it was opened."""
+        """The storage to read and write.
+
+        For a branch it is looked up again, because the branch may have been rebased since it was
+        opened.
+        """
         if self._branch is None:
             return self.root
         if not self._is_now:
@@ -128,11 +131,11 @@ class Database:
 
     @property
     def branch_name(self) -> str | None:
-        """The name of the branch that this is, None for main."""
+        """The name of this branch, None for main."""
         return None if self._branch is None else self._branch.name
 
     def branch(self, name: str) -> Database:
-        """A branch, to be read and written like the database; `versions` makes new ones."""
+        """Open a branch, to read and write it like the database; `versions` creates branches."""
         line = self.call(line_of(self.root, name))
         is_main = line.branch is None
         return Database(
@@ -142,35 +145,37 @@ class Database:
     # ---- Collections -------------------------------------------------------------------------
 
     def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
-        """The collections, in name order; also the dropped ones on request."""
+        """Return the collections in name order, with `dropped` also the dropped ones."""
         return self._background.call(self.storage.collections(dropped=dropped))
 
     def collection(self, name: str) -> Collection:
-        """A collection that is there, else CollectionNotFound."""
+        """Return an existing collection, or raise CollectionNotFound."""
         self._background.call(self.storage.collection(name))
         return Collection(self, name)
 
     __getitem__ = collection
 
     def create_collection(self, name: str, **settings: Any) -> Collection:
-        """A new collection; settings as in `CollectionInfo`: `author`, `max_age`, …"""
+        """Create a collection; settings as in `CollectionInfo`, such as `author` and `max_age`."""
         info = CollectionInfo(id=name, **settings)
         self.run(lambda session: session.create_collection(info))
         return Collection(self, name)
 
     def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
-        """Change settings: `max_age`, `delete_at` (a time or epoch milliseconds; 0 for never), …"""
+        """Change settings such as `max_age` and `delete_at` (a time or epoch ms; 0 for never)."""
         change = change_of(settings)
         return self.run(lambda session: session.change_collection(name, change))
 
     def drop_collection(self, name: str, delete_at: datetime | int | None = None) -> None:
-        """Hide a collection; `restore_collection` brings it back until `delete_at`, when
-        maintenance removes it."""
+        """Drop a collection: it is hidden at once.
+
+        Until `delete_at`, when maintenance deletes it, `restore_collection` can restore it.
+        """
         at_ms = None if delete_at is None else epoch_ms(delete_at)
         self.run(lambda session: session.drop_collection(name, at_ms))
 
     def restore_collection(self, name: str) -> CollectionInfo:
-        """Bring a dropped collection back."""
+        """Restore a dropped collection."""
         return self.run(lambda session: session.restore_collection(name))
 
     # ---- Transactions and versions -----------------------------------------------------------
@@ -182,37 +187,37 @@ class Database:
         app_id: str | None = None,
         author: str | None = None,
     ) -> Transaction:
-        """A transaction: committed when its `with` block ends, undone when that fails."""
+        """Open a transaction: committed at the end of its `with` block, rolled back on an error."""
         context = self.storage.write(self._signed(app_id), author or self._author)
         return Transaction(self, context, message)
 
     def run(self, work: Callable[[WriteSession], Awaitable[T]]) -> T:
-        """Do something as a transaction of its own, repeated when others got in between."""
+        """Run `work` in a transaction, retried on conflicts with concurrent writers."""
         return self._background.call(self.storage.run(work, self._signed(None), self._author))
 
     def signature(self) -> tuple[str, str | None]:
-        """App id and author of what is written."""
+        """Return app id and author of writes."""
         return self._signed(None), self._author
 
     def _signed(self, app_id: str | None) -> str:
         app = app_id or self._app_id
         if app is None:
             raise InvalidArgument(
-                "Writing needs an app id: connect(…, app_id=…) or transaction(app_id=…)",
+                "Writing requires an app id: pass app_id to connect() or to transaction()",
                 field="app_id",
             )
         return app
 
     def version(self, at: At = None) -> Version:
-        """The last published version, or the one that is meant."""
+        """Return the last published version, or the given one."""
         return self._background.call(self.storage.resolve(selector(at)))
 
     def log(self, after: int = 0, limit: int = 1000) -> list[LogEntry]:
-        """Published transactions after a version, in order."""
+        """Return the published transactions after a version, in order."""
         return self._background.call(self.storage.transactions(after, limit))
 
     def at(self, ref: str) -> tuple[Database, VersionSelector]:
-        """The database, or the branch, that a version is on, and the version."""
+        """Resolve a version reference to the database or branch, and the version on it."""
         place = self.versions.place(ref)
         is_main = place.line.overlay == MAIN
         line = None if is_main else place.line
@@ -222,37 +227,42 @@ class Database:
         return found, place.at
 
     def maintain(self) -> None:
-        """Expire, merge, drop and refresh what is due, and the tags that protect nothing when
-        their versions are gone."""
+        """Run the maintenance that is due, and remove tags that have no effect any more.
+
+        Maintenance expires and merges history, drops collections and refreshes statistics. The tags
+        removed are those without protection whose versions have expired.
+        """
         self._background.call(self.storage.maintain())
         self.versions.drop_expired_tags()
 
-    # ---- For collections and versions ----------------------------------------------------------
+    # ---- Used by Collection and Versions -------------------------------------------------------
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something asynchronous."""
+        """Run a coroutine and wait for its result."""
         return self._background.call(work)
 
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
-        """What something asynchronous gives, as it comes."""
+        """Iterate over an asynchronous iterator."""
         return self._background.iterate(source)
 
     def states(self, name: str, query: Query, at: VersionSelector) -> Iterator[State]:
-        """The states of a query, streamed."""
+        """Stream the states that match a query."""
         return self._background.iterate(self.storage.states(name, query, at))
 
     def count(self, name: str, query: Query, at: VersionSelector) -> int:
-        """How many states a query gives."""
+        """Count the states that match a query."""
         return self._background.call(self.storage.count(name, query, at))
 
     def hold(self, context: AbstractAsyncContextManager[WriteSession]) -> Held[WriteSession]:
-        """Enter a session."""
+        """Enter the context of a session."""
         return self._background.hold(context)
 
 
 class Transaction:
-    """All of it or nothing. Inside, `transaction["places"]` reads and writes a collection as the
-    transaction sees it."""
+    """A transaction: all of it is committed, or nothing.
+
+    Inside it, `transaction["places"]` reads and writes a collection, including its own changes.
+    """
 
     def __init__(
         self,
@@ -286,42 +296,44 @@ class Transaction:
         held.leave()
 
     def call(self, work: Any) -> Any:
-        """Do something with the session."""
+        """Run `work` with the session."""
         if self._held is None:
-            raise InvalidArgument("The transaction is not open", field="transaction")
+            raise InvalidArgument(
+                "The transaction is not open: use it in a `with` block", field="transaction"
+            )
         return self._held.call(work)
 
     @property
     def txn(self) -> int | None:
-        """The number of the transaction; None until something was changed."""
+        """The number of the transaction; None until it has changed something."""
         return None if self._held is None else self._held.inside.txn
 
     def create_collection(self, name: str, **settings: Any) -> Collection:
-        """A new collection; settings as in `CollectionInfo`."""
+        """Create a collection; settings as in `CollectionInfo`."""
         info = CollectionInfo(id=name, **settings)
         self.call(lambda session: session.create_collection(info))
         return Collection(self._database, name, transaction=self)
 
     def change_collection(self, name: str, **settings: Any) -> CollectionInfo:
-        """Change settings: `history_enabled`, `max_age`, `delete_at`, …"""
+        """Change settings such as `history_enabled`, `max_age` and `delete_at`."""
         change = change_of(settings)
         found: CollectionInfo = self.call(lambda session: session.change_collection(name, change))
         return found
 
     def restore_collection(self, name: str) -> CollectionInfo:
-        """Bring a dropped collection back."""
+        """Restore a dropped collection."""
         found: CollectionInfo = self.call(lambda session: session.restore_collection(name))
         return found
 
     def collection(self, name: str) -> Collection:
-        """A collection as the transaction sees it."""
+        """Return a collection as seen by the transaction."""
         self.call(lambda session: session.collection(name))
         return Collection(self._database, name, transaction=self)
 
     __getitem__ = collection
 
     def message(self, id: str, text: str | None = None, *, json: Any = None) -> None:
-        """Add a message to the log."""
+        """Add a message to the transaction log."""
         self.call(lambda session: session.message(id, text, json=json))
 
 
@@ -347,24 +359,27 @@ class Collection:
     # ---- Reading -----------------------------------------------------------------------------
 
     def at(self, version: At | str) -> Collection:
-        """The collection as it was; a text may also name a tag, a branch, or a version of one."""
+        """Return the collection at a version; a string can name a tag, a branch or a version."""
         if not isinstance(version, str):
             return Collection(self._database, self.name, at=version, transaction=self._transaction)
         if self._transaction is not None:
-            raise InvalidArgument("Inside a transaction a version is a number", field="at")
+            raise InvalidArgument(
+                "Inside a transaction, `at` accepts a number, a time or a Version, not a string",
+                field="at",
+            )
         database, at = self._database.at(version)
         return Collection(database, self.name, at=at)
 
     def query(self, **parts: Any) -> Iterator[dict[str, Any]]:
-        """The features that a query gives; for its parts see `naksha.api.queries.query_of`."""
+        """Return the features that match a query; see `naksha.api.queries.query_of`."""
         return (state.feature for state in self._states(query_of(**parts)))
 
     def get(self, feature_id: str) -> dict[str, Any] | None:
-        """One feature, or None."""
+        """Return a feature, or None."""
         return next(self.query(ids=feature_id), None)
 
     def count(self, **parts: Any) -> int:
-        """How many features a query gives."""
+        """Count the features that match a query."""
         query, at = query_of(**parts), selector(self._at)
         if self._transaction is not None:
             number: int = self._transaction.call(lambda s: s.count(self.name, query, at))
@@ -372,7 +387,7 @@ class Collection:
         return self._database.count(self.name, query, at)
 
     def history(self, feature_id: str) -> list[dict[str, Any]]:
-        """All states of a feature that there are, the oldest first."""
+        """Return all retained states of a feature, oldest first."""
         found = self._states(query_of(ids=feature_id, all_states=True))
         return [state.feature for state in sorted(found, key=lambda state: state.txn)]
 
@@ -386,23 +401,22 @@ class Collection:
 
         return iter(self._transaction.call(gather))
 
-    # ---- Beside the collection ---------------------------------------------------------------
+    # ---- Meta features -----------------------------------------------------------------------
 
     def meta(self, id: str) -> dict[str, Any] | None:
-        """A meta feature: something noted beside the collection, without versions. None if there
-        is none of that id."""
+        """Return a meta feature (kept with the collection, without versions), or None."""
         return self._database.call(self._database.storage.meta(self.name, id))
 
     def all_meta(self) -> list[dict[str, Any]]:
-        """All meta features, in the order of their ids."""
+        """Return all meta features, ordered by id."""
         return self._database.call(self._database.storage.all_meta(self.name))
 
     def put_meta(self, feature: Feature) -> None:
-        """Write a meta feature at once, in the place of one with the same id."""
+        """Create or replace a meta feature, outside of any transaction."""
         self._database.call(self._database.storage.put_meta(self.name, feature))
 
     def remove_meta(self, id: str) -> bool:
-        """Remove a meta feature; whether there was one."""
+        """Remove a meta feature; return whether it existed."""
         return self._database.call(self._database.storage.remove_meta(self.name, id))
 
     # ---- Writing -----------------------------------------------------------------------------
@@ -412,7 +426,7 @@ class Collection:
         return self._write("create", _many(features), options)
 
     def update(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
-        """Replace features; `merge=True` merges with what others did meanwhile."""
+        """Replace features; `merge=True` merges with concurrent changes."""
         return self._write("update", _many(features), options)
 
     def upsert(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
@@ -424,23 +438,27 @@ class Collection:
         return self._write("delete", [ids] if isinstance(ids, str) else list(ids), {})
 
     def restore(self, ids: Iterable[str] | str) -> list[Outcome]:
-        """Bring deleted features back."""
+        """Restore deleted features."""
         return self._write("restore", [ids] if isinstance(ids, str) else list(ids), {})
 
     def deleted(self, **parts: Any) -> Iterator[dict[str, Any]]:
-        """Deleted features as they were last; parts of a query as in `query`."""
+        """Return deleted features in their last state; parameters as for `query`."""
         return self.query(**parts, deleted=True)
 
     def purge(self, ids: Iterable[str] | str) -> list[Outcome]:
-        """Remove deleted features for good; their history stays until it expires. A live feature
-        raises Conflict; one that is not there, or is not published yet, is RETAINED."""
+        """Remove deleted features for good; their history stays until it expires.
+
+        A live feature raises Conflict; a missing or not yet published one has the outcome RETAINED.
+        """
         if self._transaction is None:
-            self._database.version()  # publishes what was deleted a moment ago
+            self._database.version()  # publishes pending deletions
         return self._write("purge", [ids] if isinstance(ids, str) else list(ids), {})
 
     def _write(self, how: str, what: Sequence[Any], options: dict[str, Any]) -> list[Outcome]:
         if self._at is not None:
-            raise InvalidArgument("The past cannot be changed", field="at")
+            raise InvalidArgument(
+                "A past version is read-only; write to the collection without at()", field="at"
+            )
 
         async def work(session: WriteSession) -> list[Outcome]:
             done: list[Outcome] = await getattr(session, how)(self.name, what, **options)

@@ -1,4 +1,4 @@
-"""Queries and versions as a script says them."""
+"""Build queries and version selectors from plain Python values."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from naksha.model.tags import normalise_tags
 from naksha.model.version import HEAD, AtTime, Version, VersionSelector, selector_of
 
 At: TypeAlias = int | datetime | Version | VersionSelector | None
-"""A version: its number or txn, a time, or None for HEAD."""
+"""A version: a number or txn, a time, or None for HEAD."""
 
 
 def selector(at: At) -> VersionSelector:
-    """The version that is meant. A time without zone is UTC."""
+    """Return the selector of a version. A time without time zone is UTC."""
     if at is None:
         return HEAD
     if isinstance(at, bool):
-        raise InvalidArgument("A version is a number, a time or None", field="at")
+        raise InvalidArgument("A version must be a number, a time or None, not a bool", field="at")
     if isinstance(at, int):
         return selector_of(at)
     if isinstance(at, Version):
@@ -48,7 +48,7 @@ def selector(at: At) -> VersionSelector:
 
 
 def epoch_ms(time: datetime | int) -> int:
-    """A time in milliseconds since 1970; one without zone is UTC."""
+    """Convert a time to epoch milliseconds; one without time zone is UTC."""
     if isinstance(time, int):
         return time
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
@@ -56,7 +56,7 @@ def epoch_ms(time: datetime | int) -> int:
 
 
 def change_of(settings: Mapping[str, Any]) -> CollectionChange:
-    """A change of a collection's settings; `delete_at` may be a time."""
+    """Build a change of collection settings; `delete_at` may be a datetime."""
     given = dict(settings)
     if isinstance(given.get("delete_at"), datetime):
         given["delete_at"] = epoch_ms(given["delete_at"])
@@ -77,18 +77,19 @@ def query_of(
     limit: int | None = None,
     **others: Any,
 ) -> Query:
-    """A query from plain values.
+    """Build a query from plain values.
 
     Args:
-        ids: Features with these ids.
-        bbox: West, south, east, north; west > east crosses the date line.
-        tile: A cell of the quadtree.
-        intersects: A GeoJSON geometry, or one of shapely's, to be met within `radius` metres.
-        tags: Any of these; a list inside means all of them.
-        where: A predicate of `naksha.model.query`, or properties and the values they must have.
+        ids: Feature ids.
+        bbox: West, south, east, north; west > east crosses the antimeridian.
+        tile: A quad key.
+        intersects: A GeoJSON or shapely geometry that features intersect, or are within `radius`
+            metres of.
+        tags: Any of these tags; a nested list requires all of its tags.
+        where: A predicate of `naksha.model.query`, or a mapping of properties to required values.
         deleted: Deleted features instead of live ones.
-        all_states: Every state that there is, live, deleted and past.
-        limit: At most so many, ordered by id.
+        all_states: All states: live, deleted and past.
+        limit: Maximum number of features, ordered by id.
         others: `authors`, `app_ids`, `actions`, `updated_from`, `mrid_prefix` and so on, as in
             `Query`.
     """
@@ -103,7 +104,7 @@ def query_of(
     }
     for name, value in others.items():
         if name not in Query.__struct_fields__ or name in given:
-            raise InvalidArgument(f"A query has no part {name!r}", field=name)
+            raise InvalidArgument(f"{name!r} is not a parameter of a query", field=name)
         given[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
         if isinstance(given[name], list):
             given[name] = tuple(given[name])
@@ -117,10 +118,12 @@ def _spatial(
     radius: float,
 ) -> Spatial | None:
     if sum(part is not None for part in (bbox, tile, intersects)) > 1:
-        raise InvalidArgument("Only one of bbox, tile and intersects can be given", field="bbox")
+        raise InvalidArgument("bbox, tile and intersects cannot be combined", field="bbox")
     if bbox is not None:
         if len(bbox) != 4:
-            raise InvalidArgument("A bbox is west, south, east, north", field="bbox")
+            raise InvalidArgument(
+                "bbox must have four numbers: west, south, east, north", field="bbox"
+            )
         return Bbox(*map(float, bbox))
     if tile is not None:
         return Tile(tile)

@@ -1,4 +1,4 @@
-"""Versions for scripts: log, differences, rollback, tags, branches and merges, without `await`."""
+"""Versioning for scripts: log, diffs, rollback, tags, branches and merges, synchronously."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class Versions:
-    """What can be done with the versions of a database, or of one of its branches.
+    """Version operations of a database, or of one of its branches.
 
-    A version is said as text: a number, a transaction, `HEAD`, a tag, a time (`2026-01-31T12:00`),
-    a UUID, each after `branch:` when it is on a branch; `3..7` is a range.
+    A version reference is a string: a number, a transaction, `HEAD`, a tag, a time
+    (`2026-01-31T12:00`) or a UUID, prefixed by `branch:` for a branch; `3..7` is a range.
     """
 
     def __init__(self, database: Database) -> None:
@@ -51,18 +51,21 @@ class Versions:
         return self._call(versioning.line_of(database.root, database.branch_name or MAIN_BRANCH))
 
     def place(self, ref: str) -> Place:
-        """Where a version is."""
+        """Resolve a version reference."""
         return self._call(versioning.place_of(self._database.root, self._here(ref)))
 
     def _here(self, ref: str) -> str:
-        """A reference without a branch is about the branch that this is."""
+        """Add this branch to a reference that names none."""
         name = self._database.branch_name
         if name is None or (":" in ref and not ref[:1].isdigit()):
             return ref
         return f"{name}:{ref}"
 
     def _known(self, collections: str | Sequence[str] | None) -> tuple[str, ...] | None:
-        """Of a name that is spelled wrong nothing has changed; that must not be the answer."""
+        """Return the names of collections, after checking that they exist.
+
+        For a misspelt name the result would otherwise be empty.
+        """
         if collections is None:
             return None
         names = (collections,) if isinstance(collections, str) else tuple(collections)
@@ -70,7 +73,7 @@ class Versions:
             self._call(self._database.root.collection(name))
         return names
 
-    # ---- Looking -----------------------------------------------------------------------------
+    # ---- Reading -----------------------------------------------------------------------------
 
     def log(
         self,
@@ -81,14 +84,14 @@ class Versions:
         newest_first: bool = True,
         **filters: Any,
     ) -> list[Changeset]:
-        """List changesets: who, when, what and why.
+        """List changesets, with author, time, message and counts.
 
         Args:
-            area: Where a feature was changed, as it was or as it became; a box or any spatial
-                test.
-            after: Go on after this version.
-            limit: At most so many.
-            newest_first: Or the oldest first.
+            area: Only changesets that changed a feature here, before or after the change; a box or
+                any spatial condition.
+            after: Position: continue after this version.
+            limit: Maximum number of changesets.
+            newest_first: False lists the oldest first.
             filters: On changesets: `collections`, `authors`, `app_ids`, `from_ms`, `to_ms` (of the
                 publication), `text`. On the changed features, before or after the change: the
                 parts of a query (`naksha.api.queries.query_of`), such as `where`, `tags`, `ids`
@@ -111,23 +114,27 @@ class Versions:
         return self._call(page).changesets
 
     def diff(self, versions: str, collection: str, **query: Any) -> Iterator[Change]:
-        """What differs between two versions (`3..7`), or what one version changed (`7`); with a
-        query only what matched it in some state between, and was changed by its authors and in
-        its time."""
+        """Iterate over the differences between two versions (`3..7`) or of one version (`7`).
+
+        With a query: only features that matched it in a state in between and were changed by its
+        authors and in its time range.
+        """
         self._known(collection)
         ref = self._here(versions)
         old, new = self._call(versioning.range_of(self._database.root, ref))
         return self._database.iterate(versioning.diff(old, new, collection, query_of(**query)))
 
     def compare(self, old: str, new: str, collection: str, **query: Any) -> Iterator[Change]:
-        """What differs between any two versions, also of different branches."""
+        """Iterate over the differences between any two versions, also of different branches."""
         self._known(collection)
         places = self.place(old), self.place(new)
         return self._database.iterate(versioning.diff(*places, collection, query_of(**query)))
 
     def history(self, versions: str, collection: str, **query: Any) -> Iterator[Step]:
-        """Every state of features between two versions (`3..7`, `*` for all), with who, when and
-        what; with a query only states that match it."""
+        """Iterate over all states of features between two versions (`3..7`, `*` for all).
+
+        Each step has author, time and action. With a query: only states that match it.
+        """
         self._known(collection)
         ref = self._here(versions)
         first, last = self._call(versioning.range_of(self._database.root, ref))
@@ -135,7 +142,7 @@ class Versions:
             versioning.history(first, last, collection, query_of(**query))
         )
 
-    # ---- Going back --------------------------------------------------------------------------
+    # ---- Rollback and revert -----------------------------------------------------------------
 
     def rollback(
         self,
@@ -146,8 +153,11 @@ class Versions:
         dry_run: bool = False,
         **query: Any,
     ) -> Written:
-        """Make features again what they were at a version, as a new transaction. With a query only
-        features that matched it since then, and were changed by its authors and in its time."""
+        """Restore features to their state at a version, in a new transaction.
+
+        With a query: only features that matched it since then and were changed by its authors in
+        its time range.
+        """
         place, asked = self.place(to), query_of(**query)
         return self._call(
             versioning.rollback(
@@ -169,8 +179,10 @@ class Versions:
         dry_run: bool = False,
         **query: Any,
     ) -> Written:
-        """Take back what one version changed, and leave what others did since. With a query only
-        the changes of features that matched it before or after the change."""
+        """Undo the changes of one version and keep later ones.
+
+        With a query: only the changes of features that matched it before or after the change.
+        """
         place, asked = self.place(version), query_of(**query)
         return self._call(
             versioning.revert(
@@ -186,44 +198,44 @@ class Versions:
     # ---- Tags --------------------------------------------------------------------------------
 
     def tag(self, name: str, version: str = "HEAD", **options: Any) -> Tag:
-        """Give a version a name; see `naksha.versioning.create_tag` for the options."""
+        """Create a tag on a version; see `naksha.versioning.create_tag` for the options."""
         signed = self._signed(options.pop("message", None))
         ref = self._here(version)
         return self._call(versioning.create_tag(self._database.root, name, signed, ref, **options))
 
     def tags(self) -> list[Tag]:
-        """All tags."""
+        """Return all tags."""
         return self._call(versioning.tags(self._database.root))
 
     def untag(self, name: str) -> None:
-        """Take a name away."""
+        """Delete a tag."""
         self._call(versioning.delete_tag(self._database.root, name, self._signed(None)))
 
     def drop_expired_tags(self) -> int:
-        """Remove the tags that protect nothing and whose version is gone; how many there were."""
-        # No log tells of tags, so it does not matter who takes them away.
+        """Remove unprotecting tags whose version has expired; return their number."""
+        # No log records tags, so the app id does not matter.
         by = Signed("naksha")
         return self._call(versioning.drop_expired_tags(self._database.root, by))
 
     # ---- Branches ----------------------------------------------------------------------------
 
     def branches(self) -> list[Branch]:
-        """All branches but main."""
+        """Return all branches except main."""
         return self._call(versioning.branches(self._database.root))
 
     def create_branch(self, name: str, base: str = "HEAD", message: str | None = None) -> Database:
-        """A new branch, to be read and written like the database."""
+        """Create a branch, to read and write it like the database."""
         ref, signed = self._here(base), self._signed(message)
         self._call(versioning.create_branch(self._database.root, name, signed, ref))
         return self._database.branch(name)
 
     def rename_branch(self, name: str, new_name: str) -> None:
-        """Give a branch another name."""
+        """Rename a branch."""
         signed = self._signed(None)
         self._call(versioning.rename_branch(self._database.root, name, new_name, signed))
 
     def delete_branch(self, name: str) -> None:
-        """Remove a branch and what was written on it."""
+        """Remove a branch and all its changes."""
         self._call(versioning.delete_branch(self._database.root, name, self._signed(None)))
 
     def merge(
@@ -236,7 +248,7 @@ class Versions:
         message: str | None = None,
         dry_run: bool = False,
     ) -> Written:
-        """Bring what was changed on a branch to another one."""
+        """Merge the changes of a branch into another one."""
         return self._call(
             versioning.merge(
                 self._database.root,
@@ -259,7 +271,7 @@ class Versions:
         message: str | None = None,
         dry_run: bool = False,
     ) -> Written:
-        """Put a branch onto a newer version of what it was made from."""
+        """Rebase a branch onto a newer version of its base."""
         return self._call(
             versioning.rebase(
                 self._database.root,
@@ -273,22 +285,24 @@ class Versions:
         )
 
     def conflicts(self) -> list[StoredConflict]:
-        """Merges that wait for a decision."""
+        """Return the pending merges."""
         return self._call(versioning.conflicts(self._database.root))
 
     def undecided(self, conflict: str) -> Iterator[Undecided]:
-        """The features that a conflict is about: base, ours and theirs, and where they differ."""
+        """Iterate over the features of a conflict: base, ours, theirs, and the differing paths."""
         return self._database.iterate(versioning.undecided_of(self._database.root, conflict))
 
     def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> Written:
-        """End a conflict: a side (`Policy.OURS`, `Policy.THEIRS`) or a feature for each
-        `(collection, id)`."""
+        """Resolve a conflict with a choice for each `(collection, id)`.
+
+        A choice is a side (`Policy.OURS`, `Policy.THEIRS`) or a feature.
+        """
         signed = self._signed(message)
         return self._call(
             versioning.resolve_conflict(self._database.root, conflict, choices, signed)
         )
 
     def give_up(self, conflict: str) -> None:
-        """Forget a conflict; neither side is changed."""
+        """Abandon a conflict; neither side is changed."""
         signed = self._signed(None)
         self._call(versioning.give_up_conflict(self._database.root, conflict, signed))

@@ -1,1 +1,1 @@
-"""The `naksha` command: it reads configuration, assembles the parts and runs them."""
+"""The `naksha` command: reads the configuration, assembles the parts and runs them."""

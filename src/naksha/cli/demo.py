@@ -1,4 +1,4 @@
-"""`naksha demo`: sets up a storage, edits a small town in it, and shows what Naksha keeps of it."""
+"""`naksha demo`: create a storage, edit a small town in it, and show its history."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def demo(storage: str, schema: str, as_json: bool) -> None:
     show(story, console)
     if in_schema is None:
         console.print(
-            f"\nAll of it is in one file, [bold]{path_of(storage)}[/]; remove it any time."
+            f"\nEverything is in one file, [bold]{path_of(storage)}[/]; delete it at any time."
         )
         return
     console.print(
-        f"\nAll of it is in the schema {schema} of that database: "
-        f"[bold]DROP SCHEMA {schema} CASCADE[/] removes it, a throw-away server takes it along."
+        f"\nEverything is in the schema {schema} of that database; "
+        f"[bold]DROP SCHEMA {schema} CASCADE[/] removes it."
     )
 
 

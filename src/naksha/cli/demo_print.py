@@ -1,4 +1,4 @@
-"""The demonstration for the eyes: maps, tables and a few words between them."""
+"""Print the demonstration on a terminal: maps, tables and explanations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def show(story: Story, console: Console) -> None:
     console.print(
         f"Storage [bold]{story.storage}[/] in {place}, collection [bold]{story.collection}[/].\n"
     )
-    _heading(console, 1, "The change log", "Every edit is a transaction, with who and why.")
+    _heading(
+        console, 1, "The change log", "Every edit is a transaction, with author, app and message."
+    )
     console.print(_log(story))
     _heading(
         console,
@@ -43,21 +45,21 @@ def show(story: Story, console: Console) -> None:
     console.print(Columns([_map(story.then, "then"), _map(story.now, "now")], padding=(0, 1)))
     console.print(_legend())
     _heading(
-        console, 3, f"One feature through time: {WATCHED}", "Each state says when it was valid."
+        console, 3, f"One feature through time: {WATCHED}", "Each state has its period of validity."
     )
     console.print(_history(story.history))
     _heading(
         console,
         4,
         "A conflict",
-        "ben edits the state that he read a while ago; nothing is written, and he gets HEAD.",
+        "ben edits an outdated state: nothing is written, and the error contains HEAD.",
     )
     console.print(_clash(story.clash))
-    _heading(console, 5, "Plain SQL", "Triggers keep history and log for those who use a shell.")
+    _heading(console, 5, "Plain SQL", "Triggers write history and log for edits from an SQL shell.")
     console.print(Syntax(story.plain_edit.script.strip(), "sql", background_color="default"))
     if story.plain_edit.skipped:
-        console.print(f"[yellow]Left out: {story.plain_edit.skipped}.[/]")
-    _heading(console, 6, "Timings", "One client, one after the other, commit included.")
+        console.print(f"[yellow]Skipped: {story.plain_edit.skipped}.[/]")
+    _heading(console, 6, "Timings", "One client, one step after the other, including commits.")
     console.print(_timings(story))
 
 

@@ -1,4 +1,4 @@
-"""What the demonstration does and finds: a small town, edited by four people."""
+"""Steps of the demonstration, and their results: a small town, edited by four people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HISTORY_MAX: Final = 100
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A line of the change log."""
+    """An entry of the change log."""
 
     version: int | None
     txn: str
@@ -47,7 +47,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Clash(msgspec.Struct, frozen=True):
-    """A conflict: what was said, the state that was sent, and the state that is there."""
+    """A conflict: the error, the state that was sent, and the current state."""
 
     code: str
     message: str
@@ -56,14 +56,14 @@ class Clash(msgspec.Struct, frozen=True):
 
 
 class PlainEdit(msgspec.Struct, frozen=True):
-    """The edit through the database's shell; `skipped` says why there was none."""
+    """The edit through the database's shell; `skipped` says why it was not possible."""
 
     script: str
     skipped: str | None = None
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How long a step took; `count` features were written or read."""
+    """Duration of a step; `count` is the number of features written or read."""
 
     step: str
     count: int
@@ -71,7 +71,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, kw_only=True):
-    """All that the demonstration has to show."""
+    """All results of the demonstration."""
 
     storage: str
     location: str
@@ -87,7 +87,7 @@ class Story(msgspec.Struct, kw_only=True):
 
 
 class Teller:
-    """Goes through the demonstration step by step, with a watch in hand."""
+    """Runs the demonstration step by step and measures each step."""
 
     def __init__(self, storage: Storage, location: str, schema: str | None) -> None:
         self._storage = storage
@@ -122,7 +122,7 @@ class Teller:
         )
 
     async def _free_name(self) -> str:
-        """A collection of our own, also when the demonstration was here before."""
+        """Return a collection name that is free, also if the demonstration has run before."""
         taken = {info.id for info in await self._storage.collections(dropped=True)}
         names = (COLLECTION, *(f"{COLLECTION}_{n}" for n in range(2, len(taken) + 3)))
         return next(name for name in names if name not in taken)
@@ -141,7 +141,7 @@ class Teller:
         count: int,
         work: Callable[[WriteSession], Awaitable[Any]],
     ) -> int:
-        """One transaction; its number."""
+        """Run one transaction and return its number."""
 
         async def all_of_it(session: WriteSession) -> int:
             await work(session)
@@ -153,7 +153,7 @@ class Teller:
         return await self._timed(step, count, self._storage.run(all_of_it, app_id, author))
 
     async def _found_town(self) -> int:
-        """The first three transactions; the version after them."""
+        """Write the first three transactions; return the version after them."""
         name = self._collection
         firsts = [*town.streets(), *town.houses(), town.town_hall()]
 
@@ -188,13 +188,13 @@ class Teller:
             open_shops,
         )
         published = await self._timed(
-            "wait until the last transaction is a version", 0, self._storage.wait_published(txn)
+            "wait until the last transaction is published", 0, self._storage.wait_published(txn)
         )
         assert published is not None
         return published.seq_number
 
     async def _edit_town(self, first: int) -> State:
-        """Deletes, restores and moves; gives the watched feature as it is before the last edit."""
+        """Delete, restore and move features; return the watched one as of the version `first`."""
         name = self._collection
         felled = [*(tree["id"] for tree in town.trees()), "house-1", "house-2"]
         moved = town.place("shop-4", "shop", "Flowers", town.WIDTH - 4, 8)
@@ -204,7 +204,7 @@ class Teller:
             await session.delete(name, felled)
 
         await self._write(
-            "create a road, delete what is in its way",
+            "create a road, delete the features in its way",
             ("editor", "anna"),
             "New Road: the avenue and two houses go",
             len(felled) + 1,
@@ -231,13 +231,13 @@ class Teller:
         script = plain_sql.script(self._location, "plain_edit", variables)
         try:
             work = plain_sql.run(self._location, script)
-            await self._timed(f"edit through {script.shell}, process and all", 2, work)
+            await self._timed(f"edit through {script.shell}, including process start", 2, work)
         except NotSupported as error:
             return PlainEdit(script.text, error.message)
         return PlainEdit(script.text)
 
     async def _clash(self, base: State) -> Clash:
-        """Somebody writes on the base of a state that is not HEAD any more."""
+        """Write a state that is based on an outdated one, which must fail."""
         if await self._head_is(base):
             newer = town.place(WATCHED, "hall", "Fire Station", town.LANE_X + 2, 2)
             await self._write(
@@ -284,7 +284,7 @@ class Teller:
 
 
 def change_of(transaction: Transaction) -> Change:
-    """A transaction as a line of the change log."""
+    """Convert a transaction to an entry of the change log."""
     signals: Sequence[Any] = transaction.signals
     texts = [signal.text for signal in signals if signal.action == "MESSAGE" and signal.text]
     return Change(

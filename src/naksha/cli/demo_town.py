@@ -9,7 +9,7 @@ HEIGHT: Final = 10
 WEST: Final = 11.0
 NORTH: Final = 48.0
 CELL: Final = 0.001
-"""Degrees of one cell of the grid, both ways."""
+"""Size of a grid cell in degrees, in both directions."""
 
 LANE_X: Final = 17
 MAIN_STREET_Y: Final = 4
@@ -19,12 +19,12 @@ Feature = dict[str, Any]
 
 
 def place(id: str, kind: str, name: str, x: int, y: int) -> Feature:
-    """A point at a cell."""
+    """Return a point feature in a cell."""
     return _feature(id, kind, name, {"type": "Point", "coordinates": _at(x, y)})
 
 
 def street(id: str, name: str, start: tuple[int, int], end: tuple[int, int]) -> Feature:
-    """A straight line between two cells."""
+    """Return a line feature between two cells."""
     return _feature(
         id, "street", name, {"type": "LineString", "coordinates": [_at(*start), _at(*end)]}
     )
@@ -42,7 +42,7 @@ def new_road() -> Feature:
 
 
 def houses() -> list[Feature]:
-    """Two rows along Main Street."""
+    """Return two rows of houses along Main Street."""
     cells = [(x, y) for y in (3, 5) for x in range(1, WIDTH, 3) if abs(x - LANE_X) > 2]
     return [place(f"house-{n}", "house", f"No. {n}", x, y) for n, (x, y) in enumerate(cells, 1)]
 
@@ -52,7 +52,7 @@ def town_hall() -> Feature:
 
 
 def trees() -> list[Feature]:
-    """An avenue, where a road will want to be."""
+    """Return an avenue of trees, in the way of the new road."""
     cells = [x for x in range(2, WIDTH, 3) if abs(x - LANE_X) > 1]
     return [place(f"tree-{n}", "tree", "Lime", x, 8) for n, x in enumerate(cells, 1)]
 
@@ -63,7 +63,7 @@ def shops() -> list[Feature]:
 
 
 def cells_of(feature: Feature) -> list[tuple[int, int]]:
-    """The cells that a feature covers, column and row."""
+    """Return the cells that a feature covers, as (column, row)."""
     geometry = feature["geometry"]
     if geometry["type"] == "Point":
         return [_cell(geometry["coordinates"])]

@@ -1,4 +1,4 @@
-"""Errors as a person reads them: one sentence, a way out, and an exit code of the one table."""
+"""Report errors on the command line: one sentence, a hint, and an exit code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from naksha.model.errors import NakshaError, NotSupported
 from naksha.model.status_codes import EXIT_INTERRUPTED, outward
 
 WAYS_OUT: Final = {
-    "not_yet_published": "Ask again in a moment.",
+    "not_yet_published": "Retry in a moment.",
     "retryable": "Nothing was written; run the command again.",
-    "unavailable": "Is the server running, and are host, port, user and database right?",
+    "unavailable": "Check that the server is running, and host, port, user and database.",
     "storage_corrupt": "Please report this, with the message above.",
 }
-"""By code; an error without one says itself what to do."""
+"""Hints by error code, for errors whose message does not include one."""
 LINES_MAX: Final = 1000
-"""Of asyncio's log, held back until the end."""
+"""Capacity of the buffer for asyncio's log messages."""
 NO_POSTGIS: Final = (
     "Install PostGIS on the server (Debian: postgresql-postgis), "
     "then run CREATE EXTENSION postgis in the database as its superuser."
@@ -31,8 +31,10 @@ NO_POSTGIS: Final = (
 
 @contextmanager
 def readable(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
-    """Run a command; what Naksha raises on purpose ends it with a sentence, not a traceback. One
-    that does not end soon has its own log."""
+    """Run a command; a NakshaError ends it with a sentence and an exit code, not a traceback.
+
+    Long-running commands (`ends_soon=False`) have their own logging.
+    """
     with _held_back() if ends_soon else nullcontext(_nothing()) as said:
         try:
             yield
@@ -40,7 +42,7 @@ def readable(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]
             _tell(error, as_json)
             raise typer.Exit(outward(error).exit_code) from error
         except KeyboardInterrupt as error:
-            # What interrupted tasks leave unread is no news on the way out.
+            # asyncio's messages about interrupted tasks do not matter to the user.
             said.buffer.clear()
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             typer.echo("Interrupted.", err=True)
@@ -53,7 +55,7 @@ def _nothing() -> MemoryHandler:
 
 @contextmanager
 def _held_back() -> Iterator[MemoryHandler]:
-    """What asyncio has to say is told at the end, when it is known whether it matters."""
+    """Buffer asyncio's log messages until the end of the command, when they may be dropped."""
     handler = MemoryHandler(LINES_MAX, logging.CRITICAL + 1, logging.StreamHandler())
     logger = logging.getLogger("asyncio")
     logger.addHandler(handler)
@@ -67,10 +69,10 @@ def _held_back() -> Iterator[MemoryHandler]:
 
 
 def way_out(error: NakshaError) -> str | None:
-    """What to do about it, where the message does not say."""
+    """Return a hint on what to do, if the message does not include one."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
-    if error.field in ("port", "data"):  # of our own server, and the message says what to do
+    if error.field in ("port", "data"):  # of the server, whose messages say what to do
         return None
     return WAYS_OUT.get(error.code)
 

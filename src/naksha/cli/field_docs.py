@@ -1,5 +1,4 @@
-"""What the texts below the fields of a class say: they are for who reads the code, and for who asks
-for help."""
+"""Read the docstrings of class fields, which serve as help texts of options."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from itertools import pairwise
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """The texts by field, those of parents included; none where there is no source."""
+    """Return docstrings by field, including inherited ones; empty if there is no source code."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__[:-1]):
         try:

@@ -1,4 +1,4 @@
-"""What the commands `serve` and `realm` do."""
+"""Implementation of the commands `serve` and `realm`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 def run_server(arguments: Sequence[str]) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped by a signal."""
     serve(arguments, program="naksha serve")
 
 
 def make_realm(id: str, arguments: Sequence[str]) -> str:
-    """Make a realm; what to say about it."""
+    """Create a realm, and return the message to print."""
 
     async def make(hub: Hub) -> str:
         check_realm_id(id)
         known = {realm.id for realm in await hub.catalog.realms.list()}
         realm = await hub.set_up_realm(id)
-        await realm.storage(DEFAULT_STORAGE)  # a mistake in its location shows now
-        return f"The realm {id!r} {'was there already' if id in known else 'was made'}."
+        await realm.storage(DEFAULT_STORAGE)  # fails now if its location is wrong
+        return f"Realm {id!r} {'already exists' if id in known else 'created'}."
 
     return with_hub(arguments, make, "naksha realm create")
 
 
 def realm_lines(arguments: Sequence[str]) -> list[str]:
-    """All realms with their states."""
+    """Return one line per realm, with its status."""
 
     async def look(hub: Hub) -> list[str]:
         return [f"{realm.id}\t{realm.status}" for realm in await hub.catalog.realms.list()]
@@ -47,7 +47,7 @@ def realm_lines(arguments: Sequence[str]) -> list[str]:
 def with_hub(
     arguments: Sequence[str], work: Callable[[Hub], Coroutine[Any, Any, T]], program: str
 ) -> T:
-    """Do something with the hub that the settings describe."""
+    """Run `work` with the hub that the settings describe."""
     settings = read_settings(arguments, os.environ, program=program)
     make_data_directory(settings)
 

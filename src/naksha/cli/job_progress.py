@@ -1,4 +1,4 @@
-"""How far a job is, for the eyes or for a program."""
+"""Progress of a job, shown as bars, plain lines or JSON lines."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from naksha.spi.jobs.messages import Done, Line, Moved, Phase, Said
 
 
 class Shown:
-    """Who sees how it goes: nobody."""
+    """Progress display; this base class shows nothing."""
 
     def show(self, line: Line) -> None:
-        """Show a line that a job has told."""
+        """Show a message of the job."""
 
     def close(self) -> None:
-        """Nothing more will be shown."""
+        """End the display."""
 
     def __enter__(self) -> Self:
         return self
@@ -44,14 +44,14 @@ class Shown:
 
 
 def shown(*, as_json: bool = False) -> Shown:
-    """As it is fit for whoever has called the command."""
+    """Return the display that fits standard error, or JSON lines."""
     if as_json:
         return _Lines()
     return _Bars() if sys.stderr.isatty() else _Plain()
 
 
 class _Lines(Shown):
-    """A program."""
+    """Display for programs: JSON lines on standard output."""
 
     def show(self, line: Line) -> None:
         sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
@@ -59,7 +59,7 @@ class _Lines(Shown):
 
 
 class _Plain(Shown):
-    """A file, or a pipe: what is new, line by line."""
+    """Display for files and pipes: one line per phase or message."""
 
     def __init__(self) -> None:
         self._phase: str | None = None
@@ -75,7 +75,7 @@ class _Plain(Shown):
 
 
 class _Bars(Shown):
-    """A person at a terminal: a bar for each phase, the one that is going on at the bottom."""
+    """Display for terminals: one bar per phase, the current one at the bottom."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -107,7 +107,7 @@ class _Bars(Shown):
             self._finish()
 
     def _begin(self, line: Phase) -> None:
-        """A phase that is told again knows more of what is to be done."""
+        """Begin a phase, or update the total of the current one if it is reported again."""
         known = None if self._task is None else self._progress.tasks[self._task]
         if self._task is not None and known is not None and known.description == line.name:
             self._progress.update(self._task, total=line.total)
@@ -116,7 +116,7 @@ class _Bars(Shown):
         self._task = self._progress.add_task(line.name, total=line.total, count="")
 
     def _finish(self) -> None:
-        """What is over is full, however much there was."""
+        """Complete the bar of the current phase, whatever its count."""
         if self._task is not None:
             task = self._progress.tasks[self._task]
             total = task.total if task.total is not None else task.completed

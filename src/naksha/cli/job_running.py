@@ -1,4 +1,4 @@
-"""A job in a process of its own, as a command runs it."""
+"""Run a job in a separate process, for a command."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def run_job(
     settings: Mapping[str, str] | None = None,
     as_json: bool = False,
 ) -> Done:
-    """Run a job to its end, which is shown on the way. Ctrl-C cancels it.
+    """Run a job to its end and show its progress. Ctrl-C cancels it.
 
     Raises:
-        NakshaError: It did not end well.
+        NakshaError: The job failed.
     """
     with shown(as_json=as_json) as watching:
         end = asyncio.run(_run(spec, master, settings or {}, watching))
@@ -37,7 +37,7 @@ def run_job(
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """For a person."""
+    """Print the report of a job for people."""
     for field, value in report.items():
         typer.echo(f"{field.replace('_', ' ')}: {_readable(value)}")
 
@@ -54,7 +54,7 @@ async def _run(
             process.cancel()
             end = await _listened(process, watching)
             if isinstance(end, Done):
-                return end  # it was too late for that
+                return end  # the job completed before it could be cancelled
             raise
     finally:
         await process.close()
@@ -67,7 +67,7 @@ async def _listened(process: JobProcess, watching: Shown) -> Done | Failed:
             if isinstance(line, Failed) and line.code == NakshaError.code:
                 sys.stderr.write("".join(f"{text}\n" for text in process.errors))
             return line
-    raise AssertionError("the last line says how it ended")
+    raise AssertionError("the job process ended without a final message")
 
 
 def _readable(value: Any) -> str:

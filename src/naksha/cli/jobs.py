@@ -1,5 +1,4 @@
-"""The command `job`: one sub-command for each job that is installed, with an option for each field
-of its specification."""
+"""The command `job`, with a sub-command per installed job and an option per field of its spec."""
 
 from __future__ import annotations
 
@@ -20,24 +19,24 @@ from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.feature_problems import invalid_struct
 
 APP_ID: Final = "naksha"
-"""In whose name a job writes, unless told otherwise."""
+"""Default app id of jobs."""
 _COMMON: Final = {
     "storage": Annotated[
         str,
-        typer.Option(envvar="NAKSHA_STORAGE", help="A file, or for example postgresql:///maps."),
+        typer.Option(envvar="NAKSHA_STORAGE", help="File or URL, such as postgresql:///maps."),
     ],
-    "schema": Annotated[str | None, typer.Option(help="The schema, in PostgreSQL.")],
+    "schema": Annotated[str | None, typer.Option(help="PostgreSQL schema.")],
     "master": Annotated[
-        str, typer.Option(help="Where Spark runs: local[*], or spark://host:7077.")
+        str, typer.Option(help="Spark master: local[*], or for example spark://host:7077.")
     ],
     "spark": Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Spark property; repeatable.")
     ],
     "as_json": Annotated[
-        bool, typer.Option("--json", help="Print lines of JSON; the last one has the report.")
+        bool, typer.Option("--json", help="Print JSON lines; the last one has the report.")
     ],
 }
-"""The options that every job has."""
+"""Options of all jobs."""
 _DEFAULTS: Final = {
     "storage": inspect.Parameter.empty,
     "schema": None,
@@ -54,16 +53,16 @@ _SCALARS: Final[dict[type[types.Type], type]] = {
 
 
 class JobGroup(TyperGroup):
-    """The jobs, which are looked for only when one is asked for: Spark takes its time to load."""
+    """The group of job commands, loaded on demand because importing Spark is slow."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All that are installed, whole or not."""
+        """List all installed jobs, including those that cannot be imported."""
         with readable():
             names: list[str] = _registry().job_names()
         return names
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a job; none for one that is not there, or not whole."""
+        """Return the command of a job; None if it does not exist or cannot be imported."""
         known = self.commands.get(cmd_name)
         if known is None:
             with readable():
@@ -89,7 +88,7 @@ def _registry() -> Any:
         from naksha.spark.jobs import registry
     except ImportError as error:
         raise NotSupported(
-            f"Jobs need Spark, which is not installed ({error}): pip install naksha[spark]",
+            f"Jobs need Spark, which is not installed ({error}); run: pip install naksha[spark]",
             field="job",
         ) from error
     return registry
@@ -99,7 +98,7 @@ def _registry() -> Any:
 
 
 def _function(job: Any) -> Any:
-    """What typer makes a command of: it looks at the signature."""
+    """Build a function whose signature typer turns into a command."""
     fields = _fields(job.spec)
     docs = field_docs(job.spec)
 
@@ -138,7 +137,7 @@ def _is_needed(field: types.Field) -> bool:
 
 
 def _option(field: types.Field, doc: str) -> Any:
-    """The option of a field. What is not given is not told to the job, which has its defaults."""
+    """Build the option of a field. Options that are not passed are left to the job's defaults."""
     kind, metavar = _python_type(field.type)
     default: Any = False
     if not field.required and field.default not in (msgspec.NODEFAULT, None, (), ""):
@@ -152,7 +151,7 @@ def _option(field: types.Field, doc: str) -> Any:
 
 
 def _python_type(kind: types.Type) -> tuple[Any, str | None]:
-    """What typer is told of a type, and how its values are written if that is not clear."""
+    """Return the Python type for typer, and a metavar if the notation is not obvious."""
     kind = _plain(kind)
     if isinstance(kind, types.EnumType):
         return kind.cls, None
@@ -167,7 +166,7 @@ def _python_type(kind: types.Type) -> tuple[Any, str | None]:
 
 
 def _plain(kind: types.Type) -> types.Type:
-    """Without what is said about it, and without None."""
+    """Strip metadata and None from a type."""
     if isinstance(kind, types.Metadata):
         return _plain(kind.type)
     if isinstance(kind, types.UnionType):
@@ -217,13 +216,13 @@ def _value(field: types.Field, value: Any) -> Any:
     if isinstance(kind, types.DictType):
         return dict(_pair(text, field.name) for text in value)
     if _is_file(field.type) and "://" not in value:
-        return str(Path(value).absolute())  # executors may be elsewhere
+        return str(Path(value).absolute())  # executors may have another working directory
     if type(kind) in _SCALARS or isinstance(kind, types.EnumType | types.LiteralType):
         return msgspec.to_builtins(value)
     try:
         return msgspec.json.decode(value)
     except msgspec.DecodeError:
-        return value  # a text may be one of the things that it can be
+        return value  # for a union that includes strings
 
 
 def _is_file(kind: types.Type) -> bool:
@@ -237,5 +236,5 @@ def _is_file(kind: types.Type) -> bool:
 def _pair(text: str, field: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise InvalidArgument(f"It is written as name=value, not {text!r:.80}", field=field)
+        raise InvalidArgument(f"Expected NAME=VALUE, not {text!r:.80}", field=field)
     return name, value

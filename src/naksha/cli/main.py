@@ -1,4 +1,4 @@
-"""The root of the `naksha` command; every sub-command is one function."""
+"""Root of the `naksha` command; every sub-command is one function."""
 
 import json
 from typing import Annotated
@@ -13,7 +13,7 @@ app = typer.Typer(
     help="A versioned geospatial feature store and hub.",
     no_args_is_help=True,
     add_completion=False,
-    # A traceback with the values of variables would show passwords.
+    # Local variables in a traceback could include passwords.
     pretty_exceptions_show_locals=False,
 )
 
@@ -44,23 +44,23 @@ def demo(
     storage: str = typer.Option(
         "file:demo.naksha",
         envvar="NAKSHA_STORAGE",
-        help="Where to: a file, or for example postgresql:///maps.",
+        help="Storage to write to: a file, or a URL such as postgresql:///maps.",
     ),
-    schema: str = typer.Option("naksha_demo", help="The schema, in PostgreSQL."),
+    schema: str = typer.Option("naksha_demo", help="PostgreSQL schema."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document instead."),
 ) -> None:
-    """Edit a small town and show what Naksha keeps of it."""
+    """Edit a small town and show its history."""
     from naksha.cli.demo import demo as run_demo
 
     run_demo(storage, schema, as_json)
 
 
 @app.command(
-    add_help_option=False,  # the server knows its flags, and says them
+    add_help_option=False,  # the server handles --help itself
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def serve(context: typer.Context) -> None:
-    """Serve the hub; `naksha serve --help` names the settings."""
+    """Start the hub server; `naksha serve --help` lists the settings."""
     from naksha.cli.failures import readable
 
     with readable(ends_soon=False):
@@ -71,7 +71,7 @@ def serve(context: typer.Context) -> None:
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def sample(context: typer.Context) -> None:
-    """Load a real edit history into the space `airports`; flags are those of `naksha serve`."""
+    """Load a real edit history into the space `airports`; accepts the flags of `naksha serve`."""
     from naksha.cli.failures import readable
 
     with readable():
@@ -82,23 +82,23 @@ def sample(context: typer.Context) -> None:
 
 @app.command()
 def token(
-    app_id: str = typer.Argument(help="The application that the token is for."),
-    key: str = typer.Option(help="What it is signed with: secret:FILE, or pem:FILE."),
-    author: str | None = typer.Option(None, help="The person that the application acts for."),
-    realm: str = typer.Option("default", help="The realm in which it is good."),
+    app_id: str = typer.Argument(help="Application that the token identifies."),
+    key: str = typer.Option(help="Signing key: secret:FILE or pem:FILE."),
+    author: str | None = typer.Option(None, help="User on whose behalf the application acts."),
+    realm: str = typer.Option("default", help="Realm that the token gives access to."),
     rights: str | None = typer.Option(
         None,
-        help='A rights matrix, as {"naksha": {"readFeatures": [{}]}}, or @FILE that has one. '
-        "Unless given: everything.",
+        help='Rights matrix, such as {"naksha": {"readFeatures": [{}]}}, or @FILE to read it '
+        "from a file. Default: all rights, unless --role is used.",
     ),
     roles: Annotated[
         list[str] | None,
-        typer.Option("--role", help="The name of a role of the realm; may be repeated."),
+        typer.Option("--role", help="Name of a role of the realm; repeatable."),
     ] = None,
-    hours: float = typer.Option(1.0, min=0.001, help="How long it is good."),
-    key_id: str | None = typer.Option(None, help="The `kid` of the key."),
+    hours: float = typer.Option(1.0, min=0.001, help="Validity in hours."),
+    key_id: str | None = typer.Option(None, help="Key id (`kid`)."),
 ) -> None:
-    """Print a token for a server that has the key."""
+    """Print a token, signed with a key that the server has."""
     from naksha.cli.failures import readable
 
     with readable():
@@ -107,7 +107,7 @@ def token(
         typer.echo(minted(app_id, key, author, realm, rights, roles or (), hours, key_id))
 
 
-realms = typer.Typer(help="The realms of a hub, each with its own spaces, storages and rights.")
+realms = typer.Typer(help="Realms of a hub, each with its own spaces, storages and rights.")
 app.add_typer(realms, name="realm", no_args_is_help=True)
 
 
@@ -116,9 +116,9 @@ app.add_typer(realms, name="realm", no_args_is_help=True)
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def create_realm(
-    context: typer.Context, id: str = typer.Argument(help="Letters, digits, _ and -.")
+    context: typer.Context, id: str = typer.Argument(help="Realm id: letters, digits, _ and -.")
 ) -> None:
-    """Make a realm; flags are those of `naksha serve`, above all --data, --catalog, --storage."""
+    """Create a realm; accepts the flags of `naksha serve`, e.g. --data, --catalog, --storage."""
     from naksha.cli.failures import readable
 
     with readable():
@@ -129,7 +129,7 @@ def create_realm(
 
 @realms.command("list", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def list_realms(context: typer.Context) -> None:
-    """Name the realms and their states; flags are those of `naksha serve`."""
+    """List the realms with their status; accepts the flags of `naksha serve`."""
     from naksha.cli.failures import readable
 
     with readable():
@@ -139,13 +139,13 @@ def list_realms(context: typer.Context) -> None:
             typer.echo(line)
 
 
-storages = typer.Typer(help="Storages: their ids and numbers, by which state ids name them.")
+storages = typer.Typer(help="Storages, and their ids and numbers in state ids.")
 app.add_typer(storages, name="storage", no_args_is_help=True)
 Location = Annotated[
     str,
-    typer.Argument(help="For example file:town.naksha or postgresql:///maps.", metavar="LOCATION"),
+    typer.Argument(help="Such as file:town.naksha or postgresql:///maps.", metavar="LOCATION"),
 ]
-Schema = Annotated[str | None, typer.Option(help="The schema, in PostgreSQL.")]
+Schema = Annotated[str | None, typer.Option(help="PostgreSQL schema.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
 
@@ -153,8 +153,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
     "list", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def list_storages(context: typer.Context) -> None:
-    """Print the storages of a catalog: realm, name, id, number and location, one line each; flags
-    are those of `naksha serve`."""
+    """List the storages of a catalog; accepts the flags of `naksha serve`.
+
+    Prints realm, name, id, number and location, one storage per line.
+    """
     from naksha.cli.failures import readable
 
     with readable():
@@ -166,7 +168,7 @@ def list_storages(context: typer.Context) -> None:
 
 @storages.command("show")
 def show_storage(location: Location, schema: Schema = None, as_json: AsJson = False) -> None:
-    """Print the id, the number and the former ids of the storage at a location."""
+    """Print the id, the number and the former ids of a storage."""
     from naksha.cli.failures import readable
 
     with readable(as_json=as_json):
@@ -182,12 +184,15 @@ def fork_storage(
     schema: Schema = None,
     id: Annotated[
         str | None,
-        typer.Option(help="The new id; by default the name of the file, schema or database."),
+        typer.Option(help="New id. Default: derived from the file, schema or database name."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a copied storage an id and a number of its own. States written before keep their ids,
-    and the storage still answers to them. The storage must not be open anywhere."""
+    """Give a copied storage its own id and number.
+
+    Existing states keep their ids, which the storage still accepts. The storage must not be open in
+    any process.
+    """
     from naksha.cli.failures import readable
 
     with readable(as_json=as_json):
@@ -199,7 +204,7 @@ def fork_storage(
 
 @storages.command("view")
 def view_collection(location: Location, collection: str) -> None:
-    """Add a view to a file that is named like a collection, to edit it in the program sqlite3."""
+    """Add a view named like a collection to a file, to edit the collection with sqlite3."""
     from naksha.cli.failures import readable
 
     with readable():
@@ -210,7 +215,7 @@ def view_collection(location: Location, collection: str) -> None:
 
 app.add_typer(
     typer.Typer(
-        cls=JobGroup, help="Jobs on Spark: each runs in a process of its own; Ctrl-C cancels it."
+        cls=JobGroup, help="Spark jobs; each runs in a separate process, Ctrl-C cancels it."
     ),
     name="job",
     no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""A script in `cli/sql`, run by the database's own shell as a person would run it."""
+"""Run a script of `cli/sql` in the database's own shell, as a user would."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from naksha.spi.locations import FILE, path_of
 
 
 class Script(NamedTuple):
-    """What is typed into the shell of a storage, with its blanks filled in."""
+    """A script for the shell of a storage, with its variables filled in."""
 
     shell: str
     text: str
 
 
 def script(location: str, name: str, variables: Mapping[str, str]) -> Script:
-    """The script of a name, as it is for the storage at a location."""
+    """Load a script by name, for the shell of the storage at a location."""
     shell = "sqlite3" if location.startswith(f"{FILE}:") else "psql"
     folder = resources.files("naksha.cli") / "sql"
     text = (folder / f"{name}_{shell}.sql").read_text("utf-8")
@@ -35,19 +35,19 @@ async def run(location: str, asked: Script) -> None:
     """Run a script.
 
     Raises:
-        NotSupported: The storage has no shell here.
-        Unavailable: The shell failed; with what it said.
+        NotSupported: The storage has no shell, or the shell is not installed.
+        Unavailable: The shell failed; the message includes its output.
     """
     program = shutil.which(asked.shell)
     known = (f"{FILE}:", "postgres://", "postgresql://")
     if program is None or not location.startswith(known):
-        raise NotSupported(f"Plain SQL needs the program {asked.shell} on the PATH")
+        raise NotSupported(f"Plain SQL requires the program {asked.shell} on the PATH")
     environment, arguments = dict(os.environ), ["-batch", "-bail", str(path_of(location))]
     if asked.shell == "psql":
         address, password = _without_password(location)
         arguments = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", address, "-f", "-"]
         if password is not None:
-            # Everybody on the machine can read arguments.
+            # Command-line arguments are visible to all users of the machine.
             environment["PGPASSWORD"] = password
     process = await asyncio.create_subprocess_exec(
         program,

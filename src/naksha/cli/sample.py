@@ -1,4 +1,4 @@
-"""The sample of a new hub: a real edit history, which the pipeline loads into its own storage."""
+"""Sample data of a new hub: a real edit history, loaded into a storage of its own."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from naksha.spi.locations import FILE
 from naksha.spi.opening import open_storage
 
 NAME: Final = "airports"
-"""Of the file, the storage, the space and the collection."""
+"""Name of the file, the storage, the space and the collection."""
 TITLE: Final = "Airports of Germany, Austria and Switzerland, 2020 to 2025"
 
 
 def load_sample(arguments: Sequence[str]) -> str:
-    """Load the sample, unless it is there; what to say about it. Flags are those of the server."""
+    """Load the sample unless it was loaded before; return the message to print."""
     program = "naksha sample"
     settings = read_settings(arguments, os.environ, program=program)
     make_data_directory(settings)
@@ -39,12 +39,12 @@ def load_sample(arguments: Sequence[str]) -> str:
         if not path.exists():
             _make(path)
         with_hub(arguments, lambda hub: _register(hub, path), program)
-        done.touch()  # Whoever does not want it any more deletes the space, and keeps this.
-    return f"The space {NAME!r} has the sample: {TITLE}."
+        done.touch()  # stays when the space is deleted, so that the sample is not loaded again
+    return f"Space {NAME!r} contains the sample: {TITLE}."
 
 
 def _make(path: Path) -> None:
-    """Whoever dies on the way leaves nothing that looks like a whole sample."""
+    """Build the file under a temporary name, so that an interrupted load leaves no partial one."""
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
         asyncio.run(_create(unfinished))
@@ -57,17 +57,20 @@ def _make(path: Path) -> None:
 
 
 def _check_whole(path: Path) -> None:
-    """A process that was killed after it was done leaves some of it in a file beside, which would
-    lose its name: who opens the storage and is the last to close it brings that in."""
+    """Check that no data is left in a WAL file, which would lose its database by the renaming.
+
+    A load process that was killed after it finished leaves a WAL; opening and closing the storage
+    merges it, if no other process has the file open.
+    """
     beside = path.with_name(f"{path.name}-wal")
     if beside.exists():
         asyncio.run(_open_and_close(path))
     if beside.exists():
-        raise Unavailable(f"The file {path} is still in use; try again later")
+        raise Unavailable(f"File {path} is still in use by another process; retry later")
 
 
 async def _create(path: Path) -> None:
-    """An empty storage with the id of the sample, not one made from the name of the file."""
+    """Create an empty storage with the id of the sample, not one derived from the file name."""
     async with open_storage(_location(path), new_id=NAME):
         pass
 
@@ -82,8 +85,10 @@ def _location(path: Path) -> str:
 
 
 def sample_spec(location: str) -> dict[str, Any]:
-    """The load of the sample into a storage of its own, which must be fresh: it is dated. Plain
-    data, so that only its own process loads Spark and what is about it."""
+    """Return the specification of the load job, as plain data: only its own process loads Spark.
+
+    The target storage must be new, because the history is imported with its own dates.
+    """
     return {
         "job": "load",
         "place": {"location": location},
@@ -96,7 +101,7 @@ def sample_spec(location: str) -> dict[str, Any]:
 
 
 async def _register(hub: Hub, path: Path) -> None:
-    """Let the default realm know of it."""
+    """Register the storage and the space in the default realm."""
     actor = anonymous()
     await hub.set_up_realm(DEFAULT_REALM)
     realm = await hub.realm(DEFAULT_REALM)

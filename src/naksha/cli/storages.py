@@ -1,4 +1,4 @@
-"""The commands `storage list`, `storage show`, `storage fork` and `storage view`."""
+"""Implementation of the commands `storage list`, `show`, `fork` and `view`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ _UNKNOWN = "-"
 
 @runtime_checkable
 class HasViews(Protocol):
-    """A storage with views for writers without the library."""
+    """A storage with views for editors that do not use the library."""
 
     async def add_view(self, collection: str) -> None:
-        """Make a view that is named like a collection."""
+        """Create a view named like a collection."""
 
 
 def storage_lines(arguments: Sequence[str]) -> list[str]:
-    """All storages of a catalog: realm, name, id, number and location. Id and number of a storage
-    that no hub of this release has opened are not known."""
+    """Return one line per storage of a catalog: realm, name, id, number and location.
+
+    Id and number are unknown until a hub of this release has opened the storage.
+    """
 
     async def look(hub: Hub) -> list[str]:
         found = []
@@ -41,7 +43,7 @@ def storage_lines(arguments: Sequence[str]) -> list[str]:
 
 
 def shown_storage(location: str, schema: str | None) -> dict[str, Any]:
-    """Id, number and former ids of the storage at a location."""
+    """Return id, number and former ids of the storage at a location."""
 
     async def look() -> StorageIdentity:
         async with open_storage(location, must_exist=True, **_options(schema)) as storage:
@@ -51,24 +53,26 @@ def shown_storage(location: str, schema: str | None) -> dict[str, Any]:
 
 
 def forked_storage(location: str, schema: str | None, id: str | None) -> dict[str, Any]:
-    """The same of a storage that has been given an id and a number of its own."""
+    """Give a storage its own id and number, and return them with the former ids."""
     return _to_json(asyncio.run(fork_storage(location, id, **_options(schema))))
 
 
 def add_view(location: str, collection: str) -> None:
-    """Add a view that is named like a collection."""
+    """Add a view named like a collection."""
 
     async def add() -> None:
         async with open_storage(location, must_exist=True) as storage:
             if not isinstance(storage, HasViews):
-                raise NotSupported("Only files have views; PostgreSQL has a table of that name")
+                raise NotSupported(
+                    "Views are supported for files only; in PostgreSQL, edit the collection's table"
+                )
             await storage.add_view(collection)
 
     asyncio.run(add())
 
 
 def lines_of(storage: dict[str, Any]) -> list[str]:
-    """A storage as a person reads it."""
+    """Format a storage for people."""
     former = [f"former id: {each['id']} (number {each['number']})" for each in storage["former"]]
     return [f"id: {storage['id']}", f"number: {storage['number']}", *former]
 

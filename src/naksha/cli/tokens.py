@@ -1,4 +1,4 @@
-"""What the command `token` does."""
+"""Implementation of the command `token`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def minted(
     hours: float,
     key_id: str | None,
 ) -> str:
-    """A token, if a server would understand it."""
+    """Return a signed token, after checking that a server would accept its claims."""
     check_realm_id(realm)
     matrix = _matrix(rights, roles)
     claims = {"appId": app_id, "userId": author, "realm": realm, "urm": matrix}
@@ -47,12 +47,14 @@ def _matrix(rights: str | None, roles: Sequence[str]) -> dict[str, Any]:
             text = Path(rights[1:]).read_text()
         except OSError as error:
             raise InvalidArgument(
-                f"The file {rights[1:]!r} cannot be read: {error.strerror}", field="rights"
+                f"Rights file {rights[1:]!r} cannot be read: {error.strerror}", field="rights"
             ) from error
     try:
         matrix = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f"The rights are no JSON object: {error}", field="rights") from None
+        raise InvalidArgument(
+            f"The rights are not a valid JSON object: {error}", field="rights"
+        ) from None
     _check_spelling(matrix)
     if roles:
         section = matrix.setdefault("naksha", {})
@@ -61,17 +63,20 @@ def _matrix(rights: str | None, roles: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_spelling(matrix: dict[str, Any]) -> None:
-    """A server leaves out what it does not know, since tokens are for other services too; who
-    writes a matrix by hand wants to hear of it."""
+    """Reject unknown sections and actions.
+
+    A server ignores them, since tokens are for other services too, but in a matrix written by hand
+    they are mistakes.
+    """
     if not matrix.keys() & SECTIONS.keys():
         raise InvalidArgument(
-            'The rights have none of the sections "naksha" and "xyz-hub", so they grant nothing; '
-            'write them as {"naksha": {"readFeatures": [{}]}}',
+            'The rights have neither of the sections "naksha" and "xyz-hub", so they grant '
+            'nothing; write them as {"naksha": {"readFeatures": [{}]}}',
             field="rights",
         )
     section = matrix.get("naksha")
     for action in section if isinstance(section, dict) else ():
         if action != "roles" and action not in ACTIONS:
             near = difflib.get_close_matches(action, ACTIONS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ACTIONS)}"
-            raise InvalidArgument(f"{action!r:.64} is no action; {hint}", field="rights")
+            hint = f"did you mean {near[0]}?" if near else f"actions: {', '.join(ACTIONS)}"
+            raise InvalidArgument(f"{action!r:.64} is not an action; {hint}", field="rights")

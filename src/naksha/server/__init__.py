@@ -4,4 +4,4 @@ from importlib.metadata import version
 from typing import Final
 
 VERSION: Final = version("naksha")
-"""Of the distribution; `naksha` itself stands above the server."""
+"""Version of the distribution; read here because `naksha` is above the server in the layers."""

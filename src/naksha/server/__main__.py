@@ -1,4 +1,4 @@
-"""`python -m naksha.server`: the hub as a process."""
+"""Entry point of `python -m naksha.server`: run the hub as a process."""
 
 from __future__ import annotations
 

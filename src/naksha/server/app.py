@@ -1,9 +1,9 @@
-"""The ASGI application: what requests run through, from the outside to the routes.
+"""ASGI application and its middleware stack, from the outermost layer to the routes.
 
-Observing    stream id, log, metrics, and that pages of any origin may ask
-GZip         answers, when the client likes
-Gate         who asks, his turn, his time, the size of what he sends
-Shortcuts    past the framework, for what is asked often
+Observing    stream id, access log, metrics, CORS
+GZip         response compression
+Gate         authentication, admission, timeout, body limits
+Shortcuts    fast path around the framework for frequent requests
 routes
 """
 
@@ -40,15 +40,15 @@ from naksha.server.routes.shortcuts import Shortcuts
 from naksha.server.routes.table import ROUTES
 
 _GZIP_LEVEL: Final = 4
-"""Half the time of the usual level for nearly the same size."""
+"""Takes half the time of the default level for nearly the same size."""
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application of one worker; `serving` gives it its hub."""
+    """Create the application of one worker; `serving` opens its hub."""
     app = FastAPI(
         title="Naksha",
         version=VERSION,
-        docs_url=None,  # its page would come from elsewhere
+        docs_url=None,  # the page would load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -85,7 +85,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def serving(app: FastAPI) -> AsyncIterator[ServerState]:
-    """Open the hub that an application answers from, for the block."""
+    """Open the hub of an application for the block, with its jobs and subscriptions."""
     settings: Settings = app.state.settings
     hub = await open_hub(settings, observe=count_event)
     try:

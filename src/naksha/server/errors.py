@@ -1,4 +1,4 @@
-"""Errors as clients know them: one envelope, whoever found the fault."""
+"""Error responses: one envelope for all errors, whichever layer raised them."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _NAMES: Final = {
     502: "BadGateway",
     504: "Timeout",
 }
-"""What a status is called in the envelope; clients know these names only."""
+"""Names of statuses in the envelope; XYZ clients know only these."""
 UNKNOWN_PATH: Final = "The requested resource does not exist."
-"""In these very words, and with the type `error`: xyzspaces compares both."""
+"""Do not change this text, nor the type `error`: xyzspaces compares both literally."""
 _TEXTS: Final = {
     404: UNKNOWN_PATH,
-    405: "This resource does not know the method {method}, but: {allowed}.",
+    405: "Method {method} is not allowed for this resource; allowed: {allowed}.",
 }
-"""What is said when nothing answers at a path."""
+"""Messages for requests that match no route."""
 
 
 def envelope(status: int, stream_id: str, message: str, code: str, **more: Any) -> dict[str, Any]:
-    """The body of an error; what is None is left out."""
+    """Build the body of an error response; members that are None are left out."""
     body: dict[str, Any] = {
         "type": "ErrorResponse",
         "streamId": stream_id,
@@ -66,7 +66,7 @@ def envelope(status: int, stream_id: str, message: str, code: str, **more: Any) 
 
 
 def error_json(error: NakshaError, stream_id: str) -> tuple[int, dict[str, Any]]:
-    """Status and body of an error of ours."""
+    """Return the status and body of a NakshaError."""
     status = outward(error).http_status
     return status, envelope(
         status,
@@ -84,7 +84,7 @@ def error_json(error: NakshaError, stream_id: str) -> tuple[int, dict[str, Any]]
 
 
 def _particulars(error: NakshaError) -> dict[str, Any]:
-    """What one kind of error knows more than others."""
+    """Return the members that only this class of error has."""
     if isinstance(error, Forbidden):
         return {"right": error.right, "resource": error.resource}
     if isinstance(error, Expired):
@@ -97,7 +97,7 @@ def _particulars(error: NakshaError) -> dict[str, Any]:
 
 
 def error_response(error: NakshaError, stream_id: str) -> Response:
-    """The answer to who caused an error of ours; one of the hub itself is told to the log."""
+    """Build the response to a NakshaError; internal errors (500) are logged as well."""
     status, body = error_json(error, stream_id)
     if status == 500:
         log_failure(error, stream_id)
@@ -107,7 +107,7 @@ def error_response(error: NakshaError, stream_id: str) -> Response:
 def envelope_response(
     status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An envelope on its way, with the fields that its status asks for."""
+    """Build a response from an envelope, with the headers that its status requires."""
     more = dict(headers or {})
     if status == 401:
         more["WWW-Authenticate"] = "Bearer"
@@ -117,31 +117,31 @@ def envelope_response(
 
 
 def unexpected_response(stream_id: str) -> Response:
-    """The answer when our code broke: nothing of it is shown, the log has it."""
-    message = f"Something went wrong here, not with the request; the log has it as {stream_id}"
+    """Build the response to an unexpected exception; its details are only in the log."""
+    message = f"Internal server error; the server's log has the details under {stream_id}"
     return envelope_response(500, envelope(500, stream_id, message, NakshaError.code))
 
 
 def unknown_path_response(stream_id: str) -> Response:
-    """The response of a path that no endpoint has."""
+    """Build the 404 response for a path that no endpoint has."""
     body = envelope(404, stream_id, UNKNOWN_PATH, _CODES[404])
     return envelope_response(404, body | {"type": "error"})
 
 
 def is_known_path(scope: Scope) -> bool:
-    """Whether an endpoint has this path, with whatever method."""
-    app = scope["app"]  # whose own list has routers, not what is in them
+    """Return whether an endpoint has this path, with any method."""
+    app = scope["app"]  # its own list has the routers, not their routes
     routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
     return any(route.matches(scope)[0] is not Match.NONE for route in routes)
 
 
 def log_failure(error: BaseException, stream_id: str) -> None:
-    """Tell the log of what the client is not told of."""
-    _log.error("The request %s failed", stream_id, exc_info=error)
+    """Log the details of a failure that the response does not show."""
+    _log.error("Request %s failed", stream_id, exc_info=error)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Every error that gets out of a route becomes an envelope."""
+    """Register the handlers that turn every error of a route into an envelope."""
     app.add_exception_handler(NakshaError, _ours)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(HTTPException, _of_the_framework)
@@ -153,19 +153,22 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 
 async def _not_valid(request: Request, error: Exception) -> Response:
-    """Parameters that are not what they should be; the first is named, all are told."""
+    """Handle invalid parameters: `field` names the first one, the message all of them."""
     assert isinstance(error, RequestValidationError)
     problems = [_problem(found) for found in error.errors()]
     field, message = problems[0]
     others = "".join(f"; {name}: {text}" for name, text in problems[1:])
-    return await _ours(request, InvalidArgument(f"{message}{others}", field=field))
+    return await _ours(request, InvalidArgument(f"{field}: {message}{others}", field=field))
 
 
 def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Field and sentence."""
+    """Return field and message."""
     kind, *path = [str(step) for step in found["loc"]]
     if found["type"] == "json_invalid":
-        return "body", f"The body is no JSON: {found['ctx']['error']}, at character {path[0]}"
+        return (
+            "body",
+            f"not valid JSON: {found['ctx']['error']}, at character {path[0]}",
+        )
     more = found.get("ctx", {})
     if "discriminator" in more:
         path.append(more["discriminator"].strip("'"))
@@ -176,7 +179,7 @@ def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
 async def _of_the_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, NakshaError):
-        # Raised while the body was read, which the framework takes for a fault of the body.
+        # Raised while FastAPI read the body, which it reports as an error of the body.
         return await _ours(request, error.__cause__)
     visit, status = visit_of(request), error.status_code
     allowed = _allowed(request) if status == 405 else ""
@@ -191,8 +194,8 @@ async def _of_the_framework(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """The methods that a path knows; the framework tells those of one of its routes only."""
-    app = request.app  # whose own list has routers, not what is in them
+    """List the methods of a path; the framework reports those of one of its routes only."""
+    app = request.app  # its own list has the routers, not their routes
     routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
     matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in matching for method in route.methods or ()}
@@ -200,12 +203,12 @@ def _allowed(request: Request) -> str:
 
 
 _SENTENCES: Final = {
-    "missing": "It is missing",
-    "extra_forbidden": "There is no such key here",
-    "model_attributes_type": "The body must be a JSON object",
-    "union_tag_invalid": "{tag!r:.64} is none of {expected_tags}",
-    "union_tag_not_found": "It is missing",
+    "missing": "required but missing",
+    "extra_forbidden": "unknown member",
+    "model_attributes_type": "must be a JSON object",
+    "union_tag_invalid": "{tag!r:.64} is not one of {expected_tags}",
+    "union_tag_not_found": "required but missing",
     "value_error": "{error}",
 }
-"""What the framework says in words of its inside, by its names for them."""
+"""Messages that replace those of pydantic, by pydantic's error types."""
 _CODES: Final = {404: "not_found", 405: "not_supported"}

@@ -1,5 +1,8 @@
-"""What Prometheus is told. With several workers each writes its own files, and whichever is asked
-answers for all; `PROMETHEUS_MULTIPROC_DIR` is set before this module is loaded then."""
+"""Prometheus metrics.
+
+With several workers each writes its own files, and the worker that is scraped merges those of all;
+`PROMETHEUS_MULTIPROC_DIR` is then set before this module is imported.
+"""
 
 from __future__ import annotations
 
@@ -40,59 +43,55 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-REQUESTS: Final = Counter(
-    "naksha_requests", "Requests that are over.", ["method", "route", "status"]
-)
+REQUESTS: Final = Counter("naksha_requests", "Completed requests.", ["method", "route", "status"])
 SECONDS: Final = Histogram(
     "naksha_request_seconds",
-    "From the head of a request to the end of its answer.",
+    "From the request head to the end of the response.",
     ["method", "route"],
     buckets=_BUCKETS,
 )
-BYTES_OUT: Final = Counter("naksha_response_bytes", "Bytes of answers, as sent.", ["route"])
+BYTES_OUT: Final = Counter("naksha_response_bytes", "Bytes of response bodies sent.", ["route"])
 RUNNING: Final = Gauge(
-    "naksha_requests_running", "Requests being served.", multiprocess_mode="livesum"
+    "naksha_requests_running", "Requests in progress.", multiprocess_mode="livesum"
 )
 WAITING: Final = Gauge(
-    "naksha_requests_waiting", "Requests that wait for their turn.", multiprocess_mode="livesum"
+    "naksha_requests_waiting", "Requests queued for a slot.", multiprocess_mode="livesum"
 )
 WATCHERS: Final = Gauge(
     "naksha_watchers",
-    "Streams of changes, and requests that wait for some.",
+    "Open change streams and long-polling requests.",
     multiprocess_mode="livesum",
 )
-EVENTS: Final = Counter(
-    "naksha_events", "Events that a handler has processed.", ["handler", "outcome"]
-)
+EVENTS: Final = Counter("naksha_events", "Events processed by handlers.", ["handler", "outcome"])
 UNPUBLISHED: Final = Gauge(
     "naksha_unpublished_transactions",
-    "Committed transactions that are no version yet.",
+    "Committed transactions that are not published yet.",
     ["storage"],
     multiprocess_mode="livemax",
 )
 CONNECTIONS: Final = Gauge(
     "naksha_storage_connections",
-    "Connections of a storage's pool.",
+    "Connections in a storage's pool.",
     ["storage", "state"],
     multiprocess_mode="livesum",
 )
 CACHE: Final = Gauge(
     "naksha_catalog_cache",
-    "What the cache of the catalog has and did.",
+    "Counters and size of the catalog cache.",
     ["what"],
     multiprocess_mode="livesum",
 )
 
 
 def count_request(line: RequestLine) -> None:
-    """Count a request that is over."""
+    """Count a completed request."""
     requests, seconds, bytes_out = _counters(line.method, line.route, line.status)
     requests.inc()
     seconds.observe(line.ms / 1000)
     bytes_out.inc(line.bytes_out)
 
 
-@cache  # there are only so many routes
+@cache  # the number of routes is bounded
 def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram, Counter]:
     return (
         REQUESTS.labels(method, route, str(status)),
@@ -102,7 +101,7 @@ def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram,
 
 
 def count_event(handler: str, has_failed: bool) -> None:
-    """Count an event that a handler is done with."""
+    """Count an event that a handler has processed."""
     _of_events(handler, has_failed).inc()
 
 
@@ -112,7 +111,7 @@ def _of_events(handler: str, has_failed: bool) -> Counter:
 
 
 def exposition(is_one_of_many: bool) -> bytes:
-    """All of it, in the text format."""
+    """Return all metrics in the Prometheus text format."""
     registry = REGISTRY
     if is_one_of_many:
         registry = CollectorRegistry()
@@ -121,12 +120,12 @@ def exposition(is_one_of_many: bool) -> bytes:
 
 
 def forget_worker(process_id: int) -> None:
-    """A worker has ended: what it had open does not count any more."""
+    """Drop the gauges of a worker that has ended."""
     mark_process_dead(process_id)  # type: ignore[no-untyped-call]
 
 
 async def keep_measuring(hub: Hub, turns: Turns) -> None:
-    """Measure what is not counted as it happens, again and again."""
+    """Sample the gauges periodically."""
     while True:
         RUNNING.set(turns.running)
         WAITING.set(turns.waiting)
@@ -141,7 +140,7 @@ async def _measure_storages(hub: Hub) -> None:
         try:
             status = await storage.publication()
         except NakshaError as error:
-            _log.warning("The storage %s cannot be measured: %s", name, error)
+            _log.warning("Storage %s cannot be measured: %s", name, error)
             continue
         UNPUBLISHED.labels(name).set(status.unpublished)
         usage = getattr(storage, "connections", None)

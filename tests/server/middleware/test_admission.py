@@ -89,7 +89,7 @@ async def test_a_full_line_turns_away_at_once() -> None:
     for actor in "aab":
         await visitors.come(actor)
     refused = await visitors.come("a")
-    with pytest.raises(Busy, match="come again"):
+    with pytest.raises(Busy, match="Too many parallel requests"):
         await refused
     assert visitors.turns.waiting == 2
     await visitors.all_go()

@@ -188,7 +188,7 @@ def test_at_this_machine_nobody_needs_a_token(open_hub: HubServer) -> None:
 def test_who_only_seems_to_be_here_needs_one(open_hub: HubServer, headers: dict[str, str]) -> None:
     answer = httpx.get(f"{open_hub.url}/hub/spaces", headers=headers)
     assert answer.status_code == 401
-    assert "token is needed, because" in answer.json()["errorMessage"]
+    assert "token is required, because" in answer.json()["errorMessage"]
 
 
 def test_a_token_counts_also_where_none_is_needed(open_hub: HubServer) -> None:

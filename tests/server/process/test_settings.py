@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named_with_its_place(
     [
         ("prot = 1", ["prot", "did you mean port?"]),
         ('port = "x"', ["port in file"]),
-        ("port = yes", ["is no TOML"]),
+        ("port = yes", ["is not valid TOML"]),
         ("[server]\nport = 1", ["server"]),
     ],
 )

@@ -363,7 +363,7 @@ def test_who_does_not_read_is_cut(own_hub: HubServer, own_client: httpx.Client) 
     path = f"/hub{space}/changes?since=0&limit=1"
     with connected(own_hub.port) as connection:
         connection.sendall(get_line(own_hub.port, path, "Accept: text/event-stream"))
-        wait_until(lambda: "was cut short" in own_hub.log(), 30)
+        wait_until(lambda: "was cut off" in own_hub.log(), 30)
         assert not rest(connection).endswith(b"0\r\n\r\n")
 
 

@@ -284,18 +284,18 @@ def test_a_conflict_waits_for_a_decision(client: httpx.Client, space: str) -> No
 @pytest.mark.parametrize(
     ("path", "body", "field", "words"),
     [
-        ("rollback", {"versionRef": "1", "dryrun": True}, "dryrun", "There is no such key here"),
-        ("revert", {"version": 1, "dryRn": True}, "dryRn", "There is no such key here"),
-        ("rollback", {}, "versionRef", "It is missing"),
-        ("tags", [], "body", "The body must be a JSON object"),
-        ("branches/fix", {"type": "Merge", "to": "x"}, "Merge.to", "There is no such key here"),
-        ("branches/fix", {"type": "Mrge"}, "type", "'Mrge' is none of 'Merge', 'Resolve'"),
-        ("branches/fix", {}, "type", "It is missing"),
+        ("rollback", {"versionRef": "1", "dryrun": True}, "dryrun", "dryrun: unknown member"),
+        ("revert", {"version": 1, "dryRn": True}, "dryRn", "dryRn: unknown member"),
+        ("rollback", {}, "versionRef", "versionRef: required but missing"),
+        ("tags", [], "body", "body: must be a JSON object"),
+        ("branches/fix", {"type": "Merge", "to": "x"}, "Merge.to", "Merge.to: unknown member"),
+        ("branches/fix", {"type": "Mrge"}, "type", "type: 'Mrge' is not one of 'Merge', 'Resolve'"),
+        ("branches/fix", {}, "type", "type: required but missing"),
         (
             "branches/fix",
             {"type": "Resolve", "conflictId": "x", "choices": {"a": "mine"}},
             "Resolve.choices.a",
-            "It is ours, theirs, or the feature as it shall be",
+            "Resolve.choices.a: must be ours, theirs, or the resolved feature",
         ),
     ],
 )

@@ -1,4 +1,4 @@
 """The layers around the application: access log, CORS, authentication, admission, timeouts, bodies.
 
-What holds for every request, whatever its route, belongs here.
+Code that applies to every request, whatever its route, belongs here.
 """

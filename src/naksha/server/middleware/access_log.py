@@ -1,5 +1,7 @@
-"""The outermost layer: every request gets its stream id, its line in the log, and is counted; every
-answer says how long it took, and that pages of any origin may read it."""
+"""Access-log middleware, the outermost layer: stream id, one log line per request, metrics, CORS.
+
+Every response gets the headers `Stream-Id` and `Stream-Info` (elapsed time) and the CORS headers.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Vis
 from naksha.server.process.logs import RequestLine, log_request
 
 CLIENT_GONE: Final = 499
-"""What is noted when nobody waited for the answer; never sent."""
+"""The status that is logged when the client disconnected before the response; never sent."""
 _STREAM_ID: Final = STREAM_ID.lower().encode()
 _STREAM_INFO: Final = STREAM_INFO.lower().encode()
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Others are counted as one, since anybody can think of any number."""
+"""Other methods are counted as `OTHER`: a client can invent any number of them."""
 
 
 class Observing:
-    """Middleware."""
+    """Middleware that logs and counts each request and adds the common response headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -33,7 +35,7 @@ class Observing:
             return
         visit = Visit.begin(scope)
         is_head = scope["method"] == "HEAD"
-        # The same answer without its body, which the server leaves out by itself.
+        # HEAD runs as GET; the HTTP server omits the body.
         asked = {**scope, "method": "GET"} if is_head else scope
         fields = [*ALLOWED, (_STREAM_ID, visit.stream_id.encode())]
 
@@ -55,8 +57,10 @@ class Observing:
 
 
 def _info(visit: Visit) -> bytes:
-    """How long it took until the answer began, and how long of that the request waited for its
-    turn, in milliseconds."""
+    """Return the value of the header `Stream-Info`, in milliseconds.
+
+    `STime` is the time until the response began, `QTime` the part of it in the queue.
+    """
     taken = (time.perf_counter() - visit.began) * 1000
     return b"STime=%d;QTime=%d" % (taken, visit.seconds_queued * 1000)
 

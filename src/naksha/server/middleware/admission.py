@@ -1,7 +1,7 @@
-"""Who is served when: so many requests at once, and of each actor only some of them.
+"""Admission control: limits on parallel requests, in total and per actor.
 
-What is over a limit waits in the line of its actor. When a place gets free the lines take turns, so
-that one actor with a thousand requests holds up nobody but himself.
+A request over a limit waits in the queue of its actor. Free slots are assigned to the queues in
+round-robin order, so that an actor with a thousand requests delays no other actor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from naksha.model.errors import Busy
 
 
 class TurnLimits(NamedTuple):
-    """How many at once, and how many wait for how long."""
+    """Limits on parallel requests, on the queue of each actor, and on the time in the queue."""
 
     parallel: int
     actor_parallel: int
@@ -24,7 +24,7 @@ class TurnLimits(NamedTuple):
 
 
 class Turn:
-    """The place of one request. It may be left before the request ends, and is left once."""
+    """The slot of one request. It can be released before the request ends, and only once."""
 
     def __init__(self, turns: Turns, actor: Hashable) -> None:
         self._turns = turns
@@ -32,33 +32,33 @@ class Turn:
         self._is_in = False
 
     async def enter(self) -> None:
-        """See `Turns.enter`."""
+        """Acquire the slot; see `Turns.enter`."""
         await self._turns.enter(self._actor)
         self._is_in = True
 
     def leave(self) -> None:
-        """What is done from now on takes nobody's place: it only waits, or is counted otherwise."""
+        """Release the slot early: from now on the request only waits, or is limited otherwise."""
         if self._is_in:
             self._is_in = False
             self._turns.leave(self._actor)
 
 
 class Turns:
-    """For one event loop."""
+    """Admission controller of one event loop."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self.limits: Final = limits
         self.running = 0
         self.waiting = 0
         self._running_of: dict[Hashable, int] = {}
-        # The next one to be served stands first.
+        # In round-robin order: the queue to be served next is the first.
         self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def enter(self, actor: Hashable) -> None:
-        """Wait for a place; whoever got one has to leave it.
+        """Wait for a slot; the caller must release it with `leave`.
 
         Raises:
-            Busy: Too many wait already, or it took too long.
+            Busy: The actor's queue is full, or the request waited too long.
         """
         if self._has_place(actor) and actor not in self._lines:
             self._take(actor)
@@ -66,7 +66,7 @@ class Turns:
             await self._wait(actor)
 
     def leave(self, actor: Hashable) -> None:
-        """Give the place to the next one."""
+        """Release the slot and pass it to the next request."""
         self.running -= 1
         left = self._running_of[actor] - 1
         if left:
@@ -86,8 +86,10 @@ class Turns:
         self._running_of[actor] = self._running_of.get(actor, 0) + 1
 
     def _call_next(self) -> None:
-        """Serve as many of those who wait as there are places, one of each line; a line that had
-        its turn goes to the end."""
+        """Assign free slots to waiting requests, at most one per queue.
+
+        A queue that got a slot moves to the end.
+        """
         for actor in list(self._lines):
             if self.running >= self.limits.parallel:
                 return
@@ -97,7 +99,7 @@ class Turns:
             while line:
                 place = line.popleft()
                 self.waiting -= 1
-                if not place.done():  # else whoever waited has gone
+                if not place.done():  # else its request was cancelled while it waited
                     place.set_result(None)
                     self._take(actor)
                     break
@@ -109,8 +111,8 @@ class Turns:
         if len(line) >= self.limits.actor_queue:
             self._forget_empty(actor)
             raise Busy(
-                f"{self.limits.actor_parallel} of your requests are being served and {len(line)} "
-                "wait; come again when some of them are done"
+                f"Too many parallel requests: {self.limits.actor_parallel} of this client are "
+                f"running and {len(line)} are queued; retry when some of them have ended"
             )
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.append(place)
@@ -122,13 +124,13 @@ class Turns:
             self._give_up(actor, place)
             if isinstance(error, TimeoutError):
                 raise Busy(
-                    f"It was not your turn within {self.limits.queue_seconds:g} seconds; "
-                    "come again later"
+                    f"Server is busy: the request waited {self.limits.queue_seconds:g} seconds "
+                    "for a slot; retry later"
                 ) from None
             raise
 
     def _give_up(self, actor: Hashable, place: asyncio.Future[None]) -> None:
-        """Leave the line; or the place, if it was given in the same moment."""
+        """Leave the queue, or release the slot if it was assigned at the same moment."""
         if place.done() and not place.cancelled():
             self.leave(actor)
             return

@@ -1,9 +1,9 @@
-"""Who asks. A token says so; without one somebody is let in only from the machine itself.
+"""Authentication: bearer tokens, and anonymous access from the server's own machine only.
 
-Without keys the server listens on loopback only, and whoever reaches it is the anonymous actor.
-With keys a token is needed, unless the operator has said `anonymous` and the peer is on loopback.
-Either way a request that only seems to come from here is not anonymous: one that a proxy has passed
-on, or that a page of another origin sends from a browser on this machine.
+Without keys the server listens on loopback only, and every client is the anonymous actor. With keys
+a token is required, unless the setting `anonymous` is on and the peer is on loopback. In both cases
+a request that only seems to be local is not anonymous: one that a proxy forwarded, or that a page
+of another origin sends from a browser on this machine.
 """
 
 from __future__ import annotations
@@ -23,43 +23,44 @@ from naksha.server.process.settings import Settings, is_loopback
 
 ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
 _PASSED_ON: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
-"""What proxies add."""
+"""Headers that proxies add."""
 
 
 class Doorkeeper:
-    """Decides who a request is from."""
+    """Authenticator: determines the actor of a request."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises InvalidArgument when keys cannot be used."""
+        """Load the keys; raises InvalidArgument when they cannot be used."""
         self.tokens: Final = _tokens(settings)
         self.lets_in_anonymous: Final = self.tokens is None or settings.anonymous
         self._anonymous: Final = anonymous()
 
     def actor(self, scope: Scope, visit: Visit) -> Actor:
-        """Who asks, else Unauthorized."""
+        """Return the actor of a request, or raise Unauthorized."""
         token = token_of(scope, visit)
         if token is None:
             return self._without_token(scope, visit)
         if self.tokens is None:
             raise Unauthorized(
-                "This server has no keys, so it knows no tokens; come without, or start it "
-                "with --keys"
+                "This server has no keys and accepts no tokens; send the request without a token, "
+                "or start the server with --keys"
             )
         return self.tokens.actor(token)
 
     def _without_token(self, scope: Scope, visit: Visit) -> Actor:
         if not self.lets_in_anonymous:
             raise Unauthorized(
-                "A token is needed: Authorization: Bearer …, or the parameter access_token"
+                'Missing token: send the header "Authorization: Bearer <token>" or the parameter '
+                '"access_token"'
             )
         why = _why_not_from_here(scope, visit)
         if why is not None:
-            raise Unauthorized(f"A token is needed, because {why}")
+            raise Unauthorized(f"A token is required, because {why}")
         return self._anonymous
 
 
 def token_of(scope: Scope, visit: Visit) -> str | None:
-    """The token that comes with a request; the header field counts before the parameter."""
+    """Return the token of a request; the header takes precedence over the parameter."""
     given = visit.field(b"authorization")
     if given is not None:
         scheme, _, token = given.partition(" ")
@@ -85,22 +86,22 @@ def _tokens(settings: Settings) -> Tokens | None:
 
 
 def _why_not_from_here(scope: Scope, visit: Visit) -> str | None:
-    """Why a request is not one from the machine itself; None if it is."""
+    """Return why a request is not local to this machine; None if it is."""
     client = scope.get("client")
     if client is None or not is_loopback(client[0]):
-        return "you come from another machine"
+        return "the request comes from another machine"
     passed_on = _PASSED_ON & visit.fields.keys()
     if passed_on:
-        return f"a proxy has passed the request on (it has the field {min(passed_on).decode()})"
+        return f"a proxy forwarded the request (it has the header {min(passed_on).decode()})"
     host, origin = visit.field(b"host"), visit.field(b"origin")
     if host is not None and not _is_here(f"//{host}"):
-        return f"the server is called {host!r}, which is not a name of this machine alone"
+        return f"the Host header is {host!r}, which is not a name of the loopback interface"
     if origin is not None and not _is_here(origin):
-        return f"a page of {origin!r} asks, not somebody at this machine"
+        return f"the request comes from a web page of another origin, {origin!r}"
     return None
 
 
-@lru_cache(maxsize=1024)  # who asks often calls the server by the same name
+@lru_cache(maxsize=1024)  # a client usually sends the same host in all its requests
 def _is_here(url: str) -> bool:
     try:
         return is_loopback(urlsplit(url).hostname or "")

@@ -1,5 +1,7 @@
-"""Pages of any origin may ask, so browsers are told (CORS). What they may do is up to their token;
-the cookies of a browser mean nothing here."""
+"""CORS headers and preflight responses.
+
+Every origin is allowed, because access depends on the token alone; cookies are never used.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ ALLOWED: Final = [
         f"ETag, {FAILED}, Retry-After, {STREAM_ID}, {STREAM_INFO}".encode(),
     ),
 ]
-"""Fields of every answer."""
+"""Headers of every response."""
 
 
 def preflight(scope: Scope, visit: Visit) -> Response | None:
-    """The answer to a browser that asks whether it may ask; None for other requests."""
+    """Return the response to a CORS preflight request; None for other requests."""
     if scope["method"] != "OPTIONS" or b"access-control-request-method" not in visit.fields:
         return None
     headers = {

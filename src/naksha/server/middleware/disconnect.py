@@ -1,4 +1,4 @@
-"""A client that goes away ends the work that is done for it, and what it has borrowed goes back."""
+"""Cancel the work for a request when its client disconnects, so that its resources are released."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from starlette.types import Message, Receive, Scope
 from naksha.model import limits
 from naksha.server.middleware.request_context import has_body, visit_of
 
-_GONE: Final = "the client has gone"
+_GONE: Final = "the client disconnected"
 _NO_BODY: Final = {"type": "http.request", "body": b"", "more_body": False}
 
 
 class Presence:
-    """Cancels its own block when the client goes. Who has read the body has nothing more to
-    receive, so from then on it is watched here, and only when the answer takes a while."""
+    """Context manager that cancels its block when the client disconnects.
+
+    Once the body is read the application receives nothing more, so this object then waits for the
+    disconnect itself, and only for a response that takes a while.
+    """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         self._comes = has_body(visit_of(scope))
-        """Whether a part of the body is still to come."""
+        """Whether a part of the request body has not been received yet."""
         self._is_read = False
         self._is_gone = False
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
-        # No response need watch it too; one that follows 2.3 would.
+        # Responses that follow ASGI 2.3 watch for a disconnect themselves; 2.4 turns that off.
         scope["asgi"] = {**scope["asgi"], "spec_version": "2.4"}
 
     def __enter__(self) -> Self:
@@ -48,7 +51,7 @@ class Presence:
         return kind is not None and issubclass(kind, asyncio.CancelledError | ClientDisconnect)
 
     async def receive(self) -> Message:
-        """What the application gets."""
+        """Receive the next message for the application."""
         if self._comes:
             message = await self._receive()
             self._is_gone = message["type"] == "http.disconnect"
@@ -60,8 +63,8 @@ class Presence:
         if not self._is_read:
             self._is_read = True
             return dict(_NO_BODY)
-        await asyncio.Event().wait()  # until it is cancelled
-        raise AssertionError("nobody sets the event")
+        await asyncio.Event().wait()  # blocks until cancelled
+        raise AssertionError("unreachable: this event is never set")
 
     def _watch_soon(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(

@@ -1,7 +1,7 @@
-"""The way into the application: who asks, whether it is his turn, and how long he may stay.
+"""Entry middleware: authentication, admission, request body limits and the request timeout.
 
-Whatever is refused or breaks here, and whatever the application lets through, becomes an envelope;
-if an answer has begun already, the connection is cut, so that nobody takes it for the whole.
+Every error, raised here or in the application, becomes an error envelope. If the response has
+already begun, the connection is closed, so that the client does not take it for complete.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from naksha.server.process.settings import Settings
 
 _log: Final = logging.getLogger(__name__)
 OPEN: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
-"""Paths that say nothing about anybody; they are always answered, whoever asks."""
+"""Public paths: always served, with or without a token, and outside the admission limits."""
 TOKEN_API: Final = "/token-api/"  # noqa: S105 - a path
 METRICS: Final = "/metrics"
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gate:
-    """Middleware."""
+    """Middleware that authenticates, admits, limits and times out requests."""
 
     def __init__(
         self, app: ASGIApp, settings: Settings, doorkeeper: Doorkeeper, turns: Turns
@@ -61,16 +61,16 @@ class Gate:
         except NakshaError as error:
             await _answer(error, scope, receive, send)
         except asyncio.CancelledError:
-            # The server ends; whoever waits is told so, as far as he can be.
-            await _answer(Busy("The server is being stopped"), scope, receive, send)
-        except Exception as error:  # noqa: BLE001 - the last one who can answer
+            # The server shuts down; the client gets a 503 if its response has not begun.
+            await _answer(Busy("The server is shutting down; retry later"), scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - the outermost error handler
             log_failure(error, visit.stream_id)
             if not visit.status:
                 await unexpected_response(visit.stream_id)(scope, receive, send)
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
         if _head_bytes(scope) > limits.REQUEST_HEAD_BYTES_MAX:
-            message = f"Line and fields have more than {limits.REQUEST_HEAD_BYTES_MAX:,} bytes"
+            message = f"Request line and headers exceed {limits.REQUEST_HEAD_BYTES_MAX:,} bytes"
             body = envelope(431, visit.stream_id, message, "limit_exceeded", field="headers")
             await envelope_response(431, body)(scope, receive, send)
             return
@@ -104,7 +104,7 @@ class Gate:
         return path in OPEN or path.startswith(TOKEN_API)
 
     def _note_actor(self, scope: Scope, visit: Visit) -> None:
-        """Open paths are for everybody, but may tell those more who are known."""
+        """Set the actor, if known: a public path may return more to an authenticated client."""
         try:
             visit.actor = self._doorkeeper.actor(scope, visit)
         except Unauthorized:
@@ -116,7 +116,7 @@ class Gate:
         time_left = asyncio.timeout(seconds)
 
         def prolong() -> None:
-            if not time_left.expired():  # else it is being given up
+            if not time_left.expired():  # else the request is already being cancelled
                 time_left.reschedule(loop.time() + seconds)
 
         visit_of(scope).prolong = prolong
@@ -138,7 +138,7 @@ class Gate:
 async def _answer(error: NakshaError, scope: Scope, receive: Receive, send: Send) -> None:
     visit = visit_of(scope)
     if visit.status:
-        _log.warning("The answer to %s was cut short: %s", visit.stream_id, error)
+        _log.warning("Response to request %s was cut off: %s", visit.stream_id, error)
     else:
         await error_response(error, visit.stream_id)(scope, receive, send)
 
@@ -146,17 +146,17 @@ async def _answer(error: NakshaError, scope: Scope, receive: Receive, send: Send
 def _too_slow(method: str, seconds: float) -> NakshaError:
     if method in READING:
         return TimedOut(
-            f"There was no answer within {seconds:g} seconds, so the work was given up; "
-            "ask for less at once"
+            f"Request timed out: no response within {seconds:g} seconds, so it was cancelled; "
+            "request less data at once"
         )
     return OutcomeUnknown(
-        f"There was no answer within {seconds:g} seconds; look whether it was done before you "
-        "repeat it, and send less at once"
+        f"Request timed out: no response within {seconds:g} seconds. The write may have been "
+        "committed: check before you retry, and send less data at once"
     )
 
 
 def line_of(visit: Visit) -> tuple[str, str, str | None] | None:
-    """Who waits in the same line."""
+    """Return the admission queue of a request: one per realm, app id and author."""
     actor = visit.actor
     return None if actor is None else (actor.realm, actor.app_id, actor.author)
 
@@ -167,7 +167,10 @@ def _head_bytes(scope: Scope) -> int:
 
 
 def _without_last_slash(scope: Scope) -> None:
-    """`/hub/spaces/` is `/hub/spaces`; an encoded slash is a part of a name."""
+    """Strip one trailing slash: `/hub/spaces/` is `/hub/spaces`.
+
+    An encoded slash is a part of a name and stays.
+    """
     path: str = scope["path"]
     raw_path: bytes = scope["raw_path"]
     if raw_path.endswith(b"/") and len(raw_path) > 1:

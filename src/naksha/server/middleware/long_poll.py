@@ -1,5 +1,7 @@
-"""Requests that wait for something to happen: counted by themselves, since they take no turns, and
-ended when the server is."""
+"""Limits on long-polling requests and event streams.
+
+They hold no admission slot, so they are counted here, and they end when the server shuts down.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ T = TypeVar("T")
 
 
 class Watchers:
-    """Those of one worker."""
+    """Long-polling requests and streams of one worker."""
 
     def __init__(
         self,
@@ -31,25 +33,29 @@ class Watchers:
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """The number of waiting requests."""
         return self._of.total()
 
     @property
     def is_ending(self) -> bool:
-        """Whether nobody should wait any more."""
+        """Whether the server is shutting down, so that no request should wait any more."""
         return self._end.is_set()
 
     def end(self) -> None:
-        """The server stops: whoever waits is told so."""
+        """Wake all waiting requests: the server is shutting down."""
         self._end.set()
 
     def _enter(self, actor: Hashable) -> None:
         if self._of[actor] >= self._most_of_actor:
             raise Busy(
-                f"You have {self._of[actor]} streams and requests that wait; end some of them"
+                f"This client has {self._of[actor]} open streams and long-polling requests, the "
+                "maximum; close some of them"
             )
         if self.number >= self._most:
-            raise Busy(f"{self._most} streams and requests wait already; come again later")
+            raise Busy(
+                f"The server has {self._most} open streams and long-polling requests, the "
+                "maximum; retry later"
+            )
         self._of[actor] += 1
         WATCHERS.inc()
 
@@ -61,10 +67,10 @@ class Watchers:
 
     @contextmanager
     def place(self, actor: Hashable) -> Iterator[None]:
-        """One more for the block.
+        """Count one waiting request for the block.
 
         Raises:
-            Busy: They are too many.
+            Busy: The limit of the actor or of the worker is reached.
         """
         self._enter(actor)
         try:
@@ -73,7 +79,7 @@ class Watchers:
             self._leave(actor)
 
     async def unless_ending(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What somebody waits for; None when the server stops before."""
+        """Return the result of `work`, or None if the server shuts down first."""
         waiting = asyncio.ensure_future(work)
         ending = asyncio.ensure_future(self._end.wait())
         try:

@@ -1,4 +1,4 @@
-"""Bodies of requests: unpacked when they are packed, never larger than is allowed, always JSON."""
+"""Request bodies: decompress gzip, enforce the size limit, declare the content type as JSON."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from naksha.server.middleware.request_context import Visit, has_body, visit_of
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
-"""Fields that are not true of what was unpacked."""
+"""Headers that do not apply to the decompressed body."""
 _CONTENT_TYPE: Final = b"content-type"
 _JSON: Final = (_CONTENT_TYPE, b"application/json")
 
 
 def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
-    """How the application gets the body of a request.
+    """Return a `receive` that yields the request body, decompressed and limited in size.
 
     Raises:
-        LimitExceeded: It says itself that it is too large.
-        InvalidArgument: It is packed as nobody here can unpack it.
+        LimitExceeded: `Content-Length` exceeds the limit.
+        InvalidArgument: The content encoding is not supported.
     """
     visit = visit_of(scope)
     if not has_body(visit):
@@ -38,21 +38,25 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
         return _Unpacking(visit, receive, bytes_max).receive
     if encoding != "identity":
         raise InvalidArgument(
-            f"The body is packed as {encoding[:40]!r}; send it as it is, or with gzip",
+            f"Content-Encoding {encoding[:40]!r} is not supported; send the body uncompressed "
+            "or with gzip",
             field="Content-Encoding",
         )
     return _Counting(visit, receive, bytes_max).receive
 
 
 def _call_it_json(scope: Scope) -> None:
-    """Nobody takes anything else, and clients call it all kinds of things: `curl -d` a form. The
-    framework, which reads some bodies itself, goes by the name."""
+    """Set the content type to JSON, the only one that endpoints accept.
+
+    Clients declare all kinds of types (`curl -d` declares a form), and FastAPI parses the body
+    according to the declared one.
+    """
     others = (field for field in scope["headers"] if field[0] != _CONTENT_TYPE)
     scope["headers"] = [*others, _JSON]
 
 
 class _Counting:
-    """A body that comes as it is."""
+    """Receiver of an uncompressed body."""
 
     def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
         self._visit = visit
@@ -69,7 +73,7 @@ class _Counting:
 
 
 class _Unpacking:
-    """A body that is packed with gzip; no more of it is unpacked than is allowed."""
+    """Receiver of a gzip body; never decompresses more than the limit."""
 
     def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
         self._visit = visit
@@ -90,17 +94,19 @@ class _Unpacking:
         more_body = message.get("more_body", False)
         body = self._unpacked(packed)
         if not more_body and not self._unpacker.eof and self._visit.bytes_in:
-            raise InvalidArgument("The body ends in the middle of its gzip", field="body")
+            raise InvalidArgument("The gzip body is truncated", field="body")
         return {**message, "body": body}
 
     def _unpacked(self, packed: bytes) -> bytes:
-        """Also of several packs one after the other, which is one body."""
+        """Decompress a chunk; gzip members that follow each other form one body."""
         pieces = []
         while packed:
             try:
                 piece = self._unpacker.decompress(packed, self._left + 1)
             except zlib.error as error:
-                raise InvalidArgument(f"The body is no gzip: {error}", field="body") from None
+                raise InvalidArgument(
+                    f"The body is not valid gzip: {error}", field="body"
+                ) from None
             self._left -= len(piece)
             if self._left < 0:
                 raise _too_large(self._bytes_max)
@@ -111,11 +117,15 @@ class _Unpacking:
         return b"".join(pieces)
 
     def _begin_another(self) -> None:
-        """Packs of nothing are small, and take as long to begin as others."""
+        """Start the next gzip member.
+
+        Their number is limited, because an empty member is tiny but costs as much to start as any
+        other.
+        """
         self._packs_left -= 1
         if self._packs_left < 0:
             raise LimitExceeded(
-                f"The body has more than {limits.GZIP_PACKS_MAX:,} packs of gzip; pack it as one",
+                f"The body has more than {limits.GZIP_PACKS_MAX:,} gzip members; send it as one",
                 field="body",
             )
         self._unpacker = zlib.decompressobj(_GZIP)
@@ -123,6 +133,6 @@ class _Unpacking:
 
 def _too_large(bytes_max: int) -> LimitExceeded:
     return LimitExceeded(
-        f"The body of the request is larger than {bytes_max:,} bytes; send less at once",
+        f"The request body exceeds {bytes_max:,} bytes; send less data per request",
         field="body",
     )

@@ -1,4 +1,4 @@
-"""One request as every layer of the server sees it, from its first byte to its line in the log."""
+"""Per-request context that every layer of the server shares, from first byte to log line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STREAM_ID: Final = re.compile(rf"[A-Za-z0-9_.:/+=-]{{1,{limits.STREAM_ID_LENGTH
 
 
 class Visit:
-    """What is known of a request besides what it asks for."""
+    """Context of one request: actor, stream id, timing, byte counts and response status."""
 
     __slots__ = (
         "actor",
@@ -39,51 +39,51 @@ class Visit:
 
     def __init__(self, fields: Mapping[bytes, bytes]) -> None:
         self.fields = fields
-        """Header fields of the request, by their names in small letters."""
+        """Request headers by lower-case name."""
         self.stream_id = _stream_id(fields)
         self.began = time.perf_counter()
         self.actor: Actor | None = None
-        """None as long as nobody has asked who it is."""
+        """None until the request is authenticated."""
         self.seconds_queued = 0.0
         self.status = 0
-        """0 until an answer has begun."""
+        """0 until the response has begun."""
         self.prolong: Callable[[], None] = _nothing
-        """Gives the request its time anew; for who can show that it gets on."""
+        """Restarts the request timeout; called by work that makes progress."""
         self.turn: Turn | None = None
-        """The place that it takes among those that are served."""
+        """The admission slot that the request holds."""
         self.bytes_in = 0
         self.bytes_out = 0
 
     @classmethod
     def begin(cls, scope: Scope) -> Visit:
-        """The visit that begins with a request; it keeps the stream id that it came with."""
+        """Create the context of a request; a valid stream id of the client is kept."""
         visit = scope[_KEY] = cls(dict(scope["headers"]))
         return visit
 
     def field(self, name: bytes) -> str | None:
-        """A header field of the request."""
+        """Return a request header."""
         value = self.fields.get(name)
         return None if value is None else value.decode("latin-1")
 
 
 def _nothing() -> None:
-    """A request whose time has not begun."""
+    """Do nothing: the request timeout has not started."""
 
 
 def visit_of(where: Scope | HTTPConnection) -> Visit:
-    """The visit that a request belongs to."""
+    """Return the context of a request."""
     scope = where.scope if isinstance(where, HTTPConnection) else where
     visit: Visit = scope[_KEY]
     return visit
 
 
 def has_body(visit: Visit) -> bool:
-    """Whether something comes after the head of a request."""
+    """Return whether the request has a body."""
     fields = visit.fields
     return b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"
 
 
 def _stream_id(fields: Mapping[bytes, bytes]) -> str:
-    """The client's, if it is fit to be repeated in headers and logs, else a new one."""
+    """Return the client's stream id if it is safe in headers and logs, else a new one."""
     given = fields.get(b"stream-id", b"").decode("latin-1")
     return given if _STREAM_ID.fullmatch(given) is not None else secrets.token_urlsafe(9)

@@ -1,10 +1,9 @@
-"""Answers for who reads slowly: what is left of them goes to a temporary file, so that the database
-is not kept waiting.
+"""Spool responses to disk for slow clients, so that they do not hold a database connection.
 
-Whoever streams from a storage has one of its connections until the last feature is read, and there
-are few. So the time that an answer waits for its reader is counted. When it was too long, the rest
-is read at the pace of the database, and given out from the file at that of the reader. The common
-answer, whose reader keeps up, does not notice.
+A response that is streamed from a storage holds a database connection until its last feature is
+read, and there are few connections. So the time that a response waits for its client is added up.
+Once it exceeds a limit, the rest of the response is read from the database at full speed into a
+temporary file, and sent from there at the client's pace. A client that keeps up causes no file.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from naksha.model.errors import LimitExceeded
 
 T = TypeVar("T")
 _disk: Final = ThreadPoolExecutor(1, "naksha-spool")
-"""One thread, so that a file is closed after what was begun before with it."""
+"""One thread, so that a file is closed only after the operations submitted before."""
 
 
 class SpoolRoom:
-    """How much the answers of one process may have in files, each and together."""
+    """Disk budget for the spooled responses of one process, per response and in total."""
 
     def __init__(self, answer_bytes_max: int, bytes_max: int) -> None:
         self._answer_bytes_max = answer_bytes_max
@@ -34,11 +33,11 @@ class SpoolRoom:
         self.bytes_used = 0
 
     def take(self, size: int, has: int) -> None:
-        """Room for a further part of an answer, else LimitExceeded."""
+        """Reserve space for another chunk of a response, or raise LimitExceeded."""
         if has + size > self._answer_bytes_max or self.bytes_used + size > self._bytes_max:
             raise LimitExceeded(
-                f"The client reads so slowly that more than {has} bytes wait for it, and there is "
-                "no room for more; it should ask for less at once, or by pages"
+                f"The client reads too slowly: more than {has} bytes are waiting for it and the "
+                "spool is full; request less data at once, or use pages"
             )
         self.bytes_used += size
 
@@ -51,12 +50,13 @@ async def unhurried(
     patience_seconds: float = limits.READER_SECONDS_MAX,
     room: SpoolRoom = ROOM,
 ) -> AsyncGenerator[bytes, None]:
-    """The same bytes, for a reader who may take his time."""
+    """Yield the same bytes; the rest of the body is spooled once the client proves slow."""
     loop = asyncio.get_running_loop()
     rest: list[_Spool] = []
     waited = 0.0
     try:
-        # Only one of the two reads on at a time: the spool does while this one waits at `yield`.
+        # Only one of the two reads `body` at a time: the spool reads while this generator is
+        # suspended at `yield`.
         async for part in body:
             began = loop.time()
             timer = loop.call_later(
@@ -80,7 +80,7 @@ async def unhurried(
 
 
 class _Spool:
-    """What is left of an answer, in a file without a name."""
+    """The remaining body of a response, in an anonymous temporary file."""
 
     def __init__(self, body: AsyncIterator[bytes], room: SpoolRoom) -> None:
         self._body = body
@@ -93,7 +93,7 @@ class _Spool:
         self._filling.add_done_callback(lambda _: self._news.set())
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """All of it; waits for what is still to come, and ends with its error."""
+        """Yield all chunks, waiting for those still to be written; raises the error of the body."""
         given = 0
         while True:
             is_over = self._filling.done()
@@ -109,11 +109,11 @@ class _Spool:
             await self._news.wait()
 
     async def close(self) -> None:
-        """Nobody reads on."""
+        """Stop reading the body and close the file."""
         self._filling.cancel()
         await asyncio.wait([self._filling])
         if not self._filling.cancelled():
-            self._filling.exception()  # whoever read until there was told
+            self._filling.exception()  # mark as retrieved; `parts` has raised it to its reader
         self._room.bytes_used -= self._taken
         _disk.submit(self._file.close)
 

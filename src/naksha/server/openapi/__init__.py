@@ -1,4 +1,4 @@
-"""The parts of the OpenAPI document that are not derived from the routes.
+"""OpenAPI descriptions, schemas and examples that are not derived from the routes.
 
-Schemas, descriptions and examples belong here.
+Response declarations that several routes share belong here, too.
 """

@@ -1,31 +1,30 @@
-"""What the OpenAPI document says for people: an introduction, what groups of endpoints are about,
-what parameters mean that say nothing of it themselves, and bodies that can be sent as they are."""
+"""Descriptions in the OpenAPI document: introduction, tags, parameters and example bodies."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 INTRODUCTION: Final = """
-A hub for versioned features. Clients speak to *spaces*; every write to one is a version that can be
-read, compared, tagged, branched, merged and restored.
+A hub for versioned features. Clients access *spaces*; every write to a space creates a version that
+can be read, compared, tagged, branched, merged and restored.
 
-Bodies are JSON, whatever their `Content-Type`. An error is an `ErrorResponse`: `errorMessage` says
-what is wrong and what to do, `field` where, and `streamId` finds it in the log. Parameters that an
-endpoint does not know are ignored.
+Bodies are JSON, whatever their `Content-Type`. An error is an `ErrorResponse`: `errorMessage`
+describes the problem and the remedy, `field` names the parameter or member, and `streamId`
+identifies the request in the server's log. Unknown parameters are ignored.
 """
 TAGS: Final = {
-    "operation": "Whether the hub is well.",
-    "spaces": "Public names, each with features behind it.",
-    "connectors": "Configurations of event handlers, the parts of the pipeline of a space.",
-    "storages": "Where collections of features are kept.",
-    "configuration": "Who changed the configuration, and when.",
-    "subscriptions": "Changes that are brought to somebody, in order and at least once.",
-    "jobs": "Whole collections on Spark: submitted, watched, cancelled and removed.",
-    "roles": "Rights matrices with names, for tokens to use.",
-    "lookup": "States and transactions by their ids, in whatever storage they are.",
-    "features": "Reading, searching and writing.",
-    "changes": "What happens, as it happens: pages that can be waited for, or a stream of events.",
-    "versions": "Changesets, tags, branches, merges, differences, and going back.",
+    "operation": "Health, metrics and instances of the hub.",
+    "spaces": "Public names of feature collections, each with a pipeline.",
+    "connectors": "Configurations of event handlers, the stages of a space's pipeline.",
+    "storages": "Databases and files that hold collections of features.",
+    "configuration": "Change log of the configuration.",
+    "subscriptions": "Ordered at-least-once delivery of changes to connectors.",
+    "jobs": "Spark jobs on whole collections.",
+    "roles": "Named rights matrices that tokens refer to.",
+    "lookup": "States and transactions by id, in any storage.",
+    "features": "Read, search and write features.",
+    "changes": "Change feeds: pages with long polling, or event streams.",
+    "versions": "Changesets, tags, branches, merges, diffs, rollback and revert.",
 }
 PARAMETERS: Final = {
     "space_id": "The id of the space.",
@@ -43,29 +42,29 @@ PARAMETERS: Final = {
     "state_id": "The GUID (`uuid` of the feature's namespace) or UUID of the state.",
     "transaction_id": "The number (`txn`) or UUID of the transaction.",
     "token": "The token.",
-    "type": "How the tile is named: `web` (`8_134_86`), `tms`, `quadkey` (`12020321`) or `here`.",
+    "type": "Tile scheme: `web` (`8_134_86`), `tms`, `quadkey` (`12020321`) or `here`.",
     "version": "The number of the version.",
     "versionRef": "A version, or a range such as `3..9`; `*` means all.",
-    "includeSystemTags": "Also those that programs have given for themselves.",
-    "context": "Of a space that extends another one: where to write; `super` cannot be written.",
+    "includeSystemTags": "Include tags that programs created for their own use.",
+    "context": "Layer of a space that extends another one to write to; `super` is read-only.",
     "startVersion": "The first version.",
     "endVersion": "The last version.",
-    "startTime": "Not before this time (epoch milliseconds).",
-    "endTime": "Not after this time (epoch milliseconds).",
-    "pageToken": "The `nextPageToken` of the page before.",
-    "limit": "How many are answered at most.",
-    "west": "The western edge, in degrees; east of `east`, the box reaches over the date line.",
-    "south": "The southern edge, in degrees.",
-    "east": "The eastern edge, in degrees.",
-    "north": "The northern edge, in degrees.",
-    "lat": "The latitude of a point; goes with `lon`.",
-    "lon": "The longitude of a point; goes with `lat`.",
-    "refSpaceId": "The space of the feature around which is searched.",
-    "refFeatureId": "The feature around which is searched; goes with `refSpaceId`.",
-    "h3Index": "The hexagon (H3) in which is searched.",
-    "tweaks.strength": "How much smaller: 1 to 100, or low, lowmed, med, medhigh, high.",
+    "startTime": "Earliest time (epoch milliseconds), inclusive.",
+    "endTime": "Latest time (epoch milliseconds), inclusive.",
+    "pageToken": "The `nextPageToken` of the previous page.",
+    "limit": "Maximum number of items to return.",
+    "west": "Western edge in degrees; a box with `west` > `east` crosses the antimeridian.",
+    "south": "Southern edge in degrees.",
+    "east": "Eastern edge in degrees.",
+    "north": "Northern edge in degrees.",
+    "lat": "Latitude of a point; requires `lon`.",
+    "lon": "Longitude of a point; requires `lat`.",
+    "refSpaceId": "Space of the feature to search around; requires `refFeatureId`.",
+    "refFeatureId": "Id of the feature to search around; requires `refSpaceId`.",
+    "h3Index": "H3 cell to search in.",
+    "tweaks.strength": "Degree of the reduction: 1 to 100, or low, lowmed, med, medhigh, high.",
 }
-"""By name, for those without a description of their own."""
+"""Descriptions of parameters that have none of their own, by name."""
 
 _SPACE: Final = "/hub/spaces/{space_id}"
 _FEATURE: Final = {
@@ -104,7 +103,7 @@ EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("put", "/hub/storages/{storage_id}"): _STORAGE,
     ("post", "/hub/roles"): _ROLE,
     ("put", "/hub/roles/{role_id}"): _ROLE,
-    ("patch", "/hub/roles/{role_id}"): {"description": "Whoever edits the map."},
+    ("patch", "/hub/roles/{role_id}"): {"description": "Editors of the map."},
     ("post", "/hub/jobs"): {"job": "partition", "spaceId": "roads"},
     ("post", "/hub/subscriptions"): _SUBSCRIPTION,
     ("put", _ONE): _SUBSCRIPTION,
@@ -131,11 +130,11 @@ EXAMPLES: Final[dict[tuple[str, str], Any]] = {
     ("post", f"{_SPACE}/rollback"): {"versionRef": "summer", "dryRun": True},
     ("post", f"{_SPACE}/revert"): {"version": 7, "dryRun": True},
 }
-"""Bodies, by method and path."""
+"""Example bodies, by method and path."""
 
 
 def describe(document: dict[str, Any]) -> None:
-    """Add to the document what people need to understand it."""
+    """Add the descriptions and examples to the document."""
     document["info"]["description"] = INTRODUCTION.strip()
     document["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
     for path, operations in document["paths"].items():

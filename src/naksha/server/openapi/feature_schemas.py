@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of bodies and answers of the endpoints about features."""
+"""OpenAPI schemas and responses for the feature endpoints."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 class ErrorResponse(BaseModel):
-    """What went wrong."""
+    """An error."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str
-    streamId: str  # noqa: N815 - as clients know it
+    streamId: str  # noqa: N815 - name in the API
     error: str
     errorMessage: str  # noqa: N815
     code: str | None = None
@@ -34,62 +34,65 @@ class ErrorResponse(BaseModel):
 
 
 _ERRORS: Final = {
-    400: "The request is wrong; `field` says where.",
-    401: "Who asks did not say who they are.",
-    403: "Who asks may not do this.",
-    404: "The space, the feature or the version is not there.",
-    410: "The version was there; its history is gone.",
-    413: "It is too much at once.",
-    500: "The hub, or a handler of the space, failed.",
-    501: "No handler of the space answers this.",
+    400: "The request is invalid; `field` names the parameter or member.",
+    401: "Missing or invalid token.",
+    403: "The actor does not have the required right.",
+    404: "The space, the feature or the version does not exist.",
+    410: "The history of the version has expired.",
+    413: "The request or its result is too large.",
+    500: "Internal error of the hub, or of a handler of the space.",
+    501: "No handler of the space supports this request.",
     502: "A remote handler failed.",
-    503: "Busy; try again after `Retry-After` seconds.",
-    504: "It took too long.",
+    503: "The hub is busy; retry after `Retry-After` seconds.",
+    504: "The request timed out.",
 }
-_WRITE_ERRORS: Final = {405: "The space is read-only.", 409: "Somebody else was first."}
+_WRITE_ERRORS: Final = {
+    405: "The space is read-only.",
+    409: "The write conflicts with another one.",
+}
 
 
 def reference(name: str) -> dict[str, str]:
-    """A schema of the document."""
+    """Return a reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def failures(described: Mapping[int, str]) -> Responses:
-    """Answers that are an `ErrorResponse`, by their status."""
-    # Not as a `model`: FastAPI would make a validator of each, a thousand in every process.
+    """Build responses with an `ErrorResponse`, by status."""
+    # Not as `model`: FastAPI would build a validator for each, a thousand in every process.
     content = {"application/json": {"schema": reference(ErrorResponse.__name__)}}
     return {status: {"description": text, "content": content} for status, text in described.items()}
 
 
 def errors(more: dict[int, str] | None = None) -> Responses:
-    """What goes wrong where features are read."""
+    """Return the error responses of an endpoint that reads features."""
     return failures({**_ERRORS, **(more or {})})
 
 
 def some_errors(*statuses: int) -> Responses:
-    """Only these."""
+    """Return only the error responses with these statuses."""
     return {status: answer for status, answer in errors().items() if status in statuses}
 
 
 def write_errors() -> Responses:
-    """What goes wrong where something is changed."""
+    """Return the error responses of an endpoint that writes."""
     return errors(_WRITE_ERRORS)
 
 
 def reads(description: str, *schemas: tuple[str, dict[str, Any]]) -> Responses:
-    """What an endpoint answers that reads."""
+    """Return the responses of an endpoint that reads."""
     content = {media: {"schema": schema} for media, schema in schemas}
     return {
         200: {"description": description, "content": content},
-        304: {"description": "The client has this answer already."},
+        304: {"description": "The client's copy is current."},
         **errors(),
     }
 
 
 def writes(description: str, schema: dict[str, Any]) -> Responses:
-    """What an endpoint answers that changes features."""
+    """Return the responses of an endpoint that writes features."""
     failed = {
-        "description": "How many features were not written; absent if all were.",
+        "description": "Number of features that were not written; absent if all were.",
         "schema": {"type": "integer"},
     }
     return {
@@ -98,22 +101,22 @@ def writes(description: str, schema: dict[str, Any]) -> Responses:
             "content": {GEO_JSON: {"schema": schema}},
             "headers": {FAILED: failed},
         },
-        204: {"description": "Done, and nothing failed."},
+        204: {"description": "All features were written."},
         **write_errors(),
     }
 
 
 def deletes() -> Responses:
-    """What an endpoint answers that deletes one thing."""
+    """Return the responses of an endpoint that deletes one object."""
     return {204: {"description": "Deleted."}, **errors(_WRITE_ERRORS)}
 
 
-NOT_MATCHED: Final = failures({412: "The feature is not the one that `If-Match` names."})
-"""The response of endpoints that take `If-Match`."""
+NOT_MATCHED: Final = failures({412: "The feature has changed since the `If-Match` state."})
+"""Additional responses of endpoints that accept `If-Match`."""
 
 
 def takes(*schemas: tuple[str, dict[str, Any]], description: str) -> dict[str, Any]:
-    """The body of a request."""
+    """Describe the body of a request."""
     content = {media: {"schema": schema} for media, schema in schemas}
     return {"requestBody": {"required": True, "description": description, "content": content}}
 
@@ -134,7 +137,7 @@ _REPORT: Final = {
     "type": "object",
     "properties": {
         "id": {"type": ["string", "null"]},
-        "position": {"type": ["integer", "null"], "description": "The place in the request."},
+        "position": {"type": ["integer", "null"], "description": "Index in the request."},
         "message": {"type": "string"},
         "code": {"type": "string"},
         "field": {"type": "string"},
@@ -143,22 +146,22 @@ _REPORT: Final = {
 }
 _PAGE: Final = {
     "handle": {"type": "string", "pattern": "^[0-9]+$"},
-    "nextPageToken": {"type": "string", "description": "The same as `handle`."},
+    "nextPageToken": {"type": "string", "description": "Same as `handle`."},
 }
 
 
 def object_of(*required: str, **properties: Any) -> dict[str, Any]:
-    """The schema of an object."""
+    """Build the schema of an object."""
     return {"type": "object", "properties": properties, "required": [*required]}
 
 
 def listed(items: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an array."""
+    """Build the schema of an array."""
     return {"type": "array", "items": items}
 
 
 def typed(name: str) -> dict[str, Any]:
-    """The schema of what an object is called."""
+    """Build the schema of a `type` member."""
     return {"type": "string", "const": name}
 
 
@@ -197,7 +200,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         inserted=TEXTS,
         updated=TEXTS,
         deleted=TEXTS,
-        deletedCount={**INTEGER, "description": "How many, when not all of them are listed."},
+        deletedCount={**INTEGER, "description": "Number of deletions, if not all are listed."},
         failed=listed(_REPORT),
         failedCount=INTEGER,
         notices=listed(_REPORT),
@@ -244,14 +247,14 @@ SCHEMAS: Final[dict[str, Any]] = {
     "SpatialBatch": object_of(
         "refSpaceId",
         refSpaceId={"type": "string", "description": "The space of the reference features."},
-        refVersionRef={"type": "string", "description": "Its version; default is the present."},
-        ids={**TEXTS, "description": "Only the reference features with these ids."},
+        refVersionRef={"type": "string", "description": "Its version. Default: current."},
+        ids={**TEXTS, "description": "Only reference features with these ids."},
         query={
             "type": "string",
-            "description": "Only those of this query string, such as `p.kind=park&tags=a,b+c`.",
+            "description": "Only those that match this query, such as `p.kind=park&tags=a,b+c`.",
         },
-        limit={**INTEGER, "description": "How many of them, in the order of their ids."},
-        handle={"type": "string", "description": "Where the answer before this one ended."},
+        limit={**INTEGER, "description": "Maximum number of reference features, ordered by id."},
+        handle={"type": "string", "description": "The `handle` of the previous page."},
     ),
     "SpatialBatchResponse": object_of(
         *("type", "results"),
@@ -275,8 +278,10 @@ _SECURITY: Final = {
 
 
 def complete_document(app: FastAPI, more: Mapping[str, Any], *, needs_token: bool) -> None:
-    """Add our schemas, and how to say who one is, to the OpenAPI document, and take out of it what
-    we never answer."""
+    """Add schemas and security schemes to the OpenAPI document.
+
+    This also removes FastAPI's 422 responses, which the hub never sends.
+    """
     made = app.openapi
 
     def openapi() -> dict[str, Any]:

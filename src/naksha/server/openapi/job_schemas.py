@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of jobs."""
+"""OpenAPI schemas for jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from naksha.server.openapi.config_schemas import ConfiguredDocument
 
 
 class JobErrorDocument(BaseModel):
-    """Why a job did not end well."""
+    """The reason why a job failed."""
 
     code: str = Field(description="The code of the error, or `lost`.")
     message: str
@@ -21,67 +21,67 @@ class JobErrorDocument(BaseModel):
 
 
 class JobStatusDocument(BaseModel):
-    """How it goes with a job; times are epoch milliseconds."""
+    """Status of a job; times are epoch milliseconds."""
 
     state: Literal["submitted", "running", "done", "failed", "cancelled", "lost"]
     submittedAt: int  # noqa: N815
     startedAt: int | None = None  # noqa: N815
     endedAt: int | None = None  # noqa: N815
     attempt: int = Field(
-        0, description="How often it was begun: again, when its instance has died."
+        0, description="Number of starts; a job is restarted if its instance dies."
     )
-    instance: str | None = Field(None, description="Who runs it, or ran it last.")
-    phase: str | None = Field(None, description="What it does now, or did last.")
-    done: int | None = Field(None, description="So many things of the phase are done.")
-    total: int | None = Field(None, description="Of so many, if that is known.")
+    instance: str | None = Field(None, description="The instance that runs it, or ran it last.")
+    phase: str | None = Field(None, description="The current or last phase.")
+    done: int | None = Field(None, description="Completed items of the phase.")
+    total: int | None = Field(None, description="Total items of the phase, if known.")
     cancelledBy: str | None = Field(  # noqa: N815
-        None, description="Who wishes it to end, or did."
+        None, description="The actor who requested the cancellation."
     )
-    report: dict[str, Any] | None = Field(None, description="What came of it.")
-    error: JobErrorDocument | None = Field(None, description="Why nothing did.")
+    report: dict[str, Any] | None = Field(None, description="The result.")
+    error: JobErrorDocument | None = Field(None, description="The error of a failed job.")
 
 
 class JobDocument(ConfiguredDocument):
     """A job of the data pipeline."""
 
     type: str = "Job"
-    job: str = Field("", description="Which one; `/hub/job-kinds` names them.")
+    job: str = Field("", description="Kind of the job; see `/hub/job-kinds`.")
     spaceId: str | None = Field(  # noqa: N815
-        None, description="The space that it is about, which must be nothing but a collection."
+        None, description="The space to process; its pipeline must have no other handlers."
     )
     storageId: str | None = Field(  # noqa: N815
-        None, description="Or the storage."
+        None, description="The storage to process, instead of a space."
     )
     collection: str | None = Field(None, description="The collection of the storage.")
     spec: dict[str, Any] = Field(
         {},
-        description="What else it is told, see `/hub/job-kinds`. Files are named from the "
+        description="Further parameters; see `/hub/job-kinds`. File names are relative to the "
         "directory of the realm.",
     )
     status: JobStatusDocument | None = Field(None, description="Read only.")
 
 
 class JobKindDocument(BaseModel):
-    """A job that can be run."""
+    """A kind of job."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     name: str
-    about: str = Field(description="What it is for.")
+    about: str = Field(description="Purpose of the job.")
     access: Literal["read", "write", "manage"] = Field(
-        description="What it does with the features that it is about, hence the rights that it "
-        "takes."
+        description="Access to the features that the job processes, which determines the required "
+        "rights."
     )
     isRepeatable: bool = Field(  # noqa: N815
-        description="Whether it begins again after its instance has died."
+        description="Whether the job is restarted after its instance has died."
     )
     files: dict[str, str] = Field(
-        description="Fields that name files, and whether these are read or written."
+        description="Fields that name files, and whether the job reads or writes them."
     )
     fields: dict[str, Any] = Field(description="The JSON Schema of each field of `spec`.")
-    required: list[str] = Field(description="Fields that must be given.")
+    required: list[str] = Field(description="Required fields.")
     definitions: dict[str, Any] = Field(
-        description="What the schemas refer to, by the name behind `#/$defs/`."
+        description="Definitions that the schemas refer to, by their name after `#/$defs/`."
     )
 
 
@@ -93,8 +93,8 @@ class LogLineDocument(BaseModel):
 
 
 class JobLogDocument(BaseModel):
-    """What a job has said."""
+    """Log of a job."""
 
     lines: list[LogLineDocument]
-    first: int = Field(description="The number of the first line; older ones are not kept.")
-    next: int = Field(description="The number of the line that comes next: ask `after` it.")
+    first: int = Field(description="Number of the first line; older lines are not retained.")
+    next: int = Field(description="Number of the next line, for `after`.")

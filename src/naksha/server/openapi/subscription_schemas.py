@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of subscriptions."""
+"""OpenAPI schemas for subscriptions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from naksha.server.openapi.config_schemas import ConfiguredDocument
 
 
 class SubscriptionDocument(ConfiguredDocument):
-    """Changes of a source that are delivered to connectors."""
+    """A subscription: delivery of the changes of a source to connectors."""
 
     type: str = "Subscription"
     source: dict[str, Any] | str = Field(
         {},
-        description="`spaceId`; or `storageId`, and `collections` of it. A text is a space. It "
-        "cannot be changed.",
+        description="`spaceId`; or `storageId` with `collections`. A string is a space id. Cannot "
+        "be changed.",
     )
     filter: dict[str, Any] = Field(
         {},
@@ -30,29 +30,30 @@ class SubscriptionDocument(ConfiguredDocument):
     eventHandlerIds: list[str] = Field(  # noqa: N815
         [],
         max_length=limits.PIPELINE_HANDLERS_MAX,
-        description="The connectors that it is delivered to, as a pipeline.",
+        description="The ids of the connectors that receive the changes, as a pipeline.",
     )
     start: str | int = Field(
         NOW,
-        description=f"`{NOW}`, `{BEGINNING}`, or a version that it begins after; for one that "
-        "exists there is a reset.",
+        description=f"Initial position: `{NOW}`, `{BEGINNING}`, or the version to start after. "
+        "Reset an existing subscription to move it.",
     )
-    active: bool = Field(True, description="Otherwise it is paused.")
+    active: bool = Field(True, description="False pauses the subscription.")
     keepDays: int = Field(  # noqa: N815
         limits.SUBSCRIPTION_KEEP_DAYS,
         ge=0,
         le=limits.SUBSCRIPTION_KEEP_DAYS_MAX,
-        description="For so long history is kept for it when it is behind; then it may expire.",
+        description="Days for which history is kept for a subscription that lags; after that the "
+        "subscription may expire.",
     )
     startedAfter: int = Field(  # noqa: N815
-        0, description="The version that `start` meant; read only."
+        0, description="The version to which `start` was resolved; read only."
     )
-    destination: str = Field("", description="XYZ's name for the first connector.")
-    config: dict[str, Any] = Field({}, description="XYZ's place for the granularity: `type`.")
+    destination: str = Field("", description="XYZ name of the first connector.")
+    config: dict[str, Any] = Field({}, description="XYZ place of the granularity: `type`.")
     status: dict[str, Any] = Field(
         {},
-        description="How it goes; read only. `state` (`active`, `paused`, `failing`, `expired`), "
-        "`stateReason`, `since` when (epoch milliseconds), `version` (everything up to it was "
-        "delivered), `instance` and `term` (who delivers it, and the how manieth that is), "
-        "`delivered` (how often) and `deliveredAt`.",
+        description="Status; read only. `state` (`active`, `paused`, `failing`, `expired`), "
+        "`stateReason`, `since` (epoch milliseconds), `version` (all changes up to it are "
+        "delivered), `instance` and `term` (the current lease holder and the number of its "
+        "lease), `delivered` (number of deliveries) and `deliveredAt`.",
     )

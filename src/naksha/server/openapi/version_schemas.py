@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of changesets, version tags, branches and going back."""
+"""OpenAPI schemas and responses for changesets, tags, branches, diffs, rollback and revert."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _UNDECIDED: Final = object_of(
     base=_NOTHING_OR,
     ours=_NOTHING_OR,
     theirs=_NOTHING_OR,
-    paths={**TEXTS, "description": "Where both sides differ."},
+    paths={**TEXTS, "description": "Paths of the properties that both sides changed."},
 )
 _NAMED: Final = {
     "id": _TEXT,
@@ -68,9 +68,9 @@ _CHANGED_COLLECTION: Final = object_of(
     bbox={"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4},
     statesKept={
         "type": "boolean",
-        "description": "False: history is off or gone, so `features` has none of these changes.",
+        "description": "False: history is off or expired, so `features` lacks these changes.",
     },
-    changed={"type": "boolean", "description": "The collection itself was changed."},
+    changed={"type": "boolean", "description": "Whether the collection itself changed."},
 )
 
 SCHEMAS: Final[dict[str, Any]] = {
@@ -86,8 +86,8 @@ SCHEMAS: Final[dict[str, Any]] = {
         appId=_TEXT,
         author=_TEXT,
         message=_TEXT,
-        part={**INTEGER, "description": "One with many changes comes in parts, from 0 on."},
-        isLast={"type": "boolean", "description": "Whether no part follows."},
+        part={**INTEGER, "description": "A large transaction is split into parts, from 0 on."},
+        isLast={"type": "boolean", "description": "Whether this is the last part."},
         collections=listed(_CHANGED_COLLECTION),
         features=listed(
             object_of(
@@ -102,8 +102,8 @@ SCHEMAS: Final[dict[str, Any]] = {
         *("type", "items", "next", "last"),
         type=typed("ChangeFeed"),
         items=listed(CHANGES),
-        next={"type": "string", "description": "The position to go on from, as `since`."},
-        last={**INTEGER, "description": "The last version; up to date when `next` is that."},
+        next={"type": "string", "description": "Position of the next page, for `since`."},
+        last={**INTEGER, "description": "The last version; `next` equals it when up to date."},
     ),
     "Changeset": object_of(
         *("type", "version", "createdAt", "inserted", "updated", "deleted"),
@@ -159,10 +159,10 @@ SCHEMAS: Final[dict[str, Any]] = {
         baseRef=_TEXT,
         state=_TEXT,
         merges={"type": "object", "additionalProperties": _TEXT},
-        conflicts={**TEXTS, "description": "Merges that wait for a decision."},
+        conflicts={**TEXTS, "description": "Pending merges."},
         conflictSolvingBranch={
             **_TEXT,
-            "description": "Where they can be solved, while the state is IN_CONFLICT.",
+            "description": "Branch to resolve the conflicts on, while the state is IN_CONFLICT.",
         },
         **_NAMED,
     ),
@@ -200,7 +200,7 @@ SCHEMAS: Final[dict[str, Any]] = {
                 author={"type": ["string", "null"]},
                 appId=_TEXT,
                 at=INTEGER,
-                patch={"description": "What it changed (RFC 6902)."},
+                patch={"description": "Changes by this step (RFC 6902)."},
                 feature=FEATURE,
             )
         ),
@@ -208,7 +208,7 @@ SCHEMAS: Final[dict[str, Any]] = {
     "VersionOperationResponse": object_of(
         *("type", "version"),
         type=typed("VersionOperationResponse"),
-        version={"type": ["integer", "null"], "description": "Null when nothing was changed."},
+        version={"type": ["integer", "null"], "description": "Null if nothing changed."},
         inserted=TEXTS,
         updated=TEXTS,
         deleted=TEXTS,
@@ -218,17 +218,17 @@ SCHEMAS: Final[dict[str, Any]] = {
 
 
 def answers(description: str, schema: dict[str, Any], *medias: str) -> Responses:
-    """What an endpoint answers that reads."""
+    """Return the responses of an endpoint that reads."""
     content = {media: {"schema": schema} for media in medias or (JSON,)}
     return {200: {"description": description, "content": content}, **errors()}
 
 
 def changes(description: str, schema: dict[str, Any]) -> Responses:
-    """What an endpoint answers that changes something."""
+    """Return the responses of an endpoint that changes something."""
     content = {JSON: {"schema": schema}}
     return {200: {"description": description, "content": content}, **write_errors()}
 
 
 def removes(description: str) -> Responses:
-    """What an endpoint answers that only removes something."""
+    """Return the responses of an endpoint that only removes something."""
     return {204: {"description": description}, **write_errors()}

@@ -1,4 +1,4 @@
-"""The server as a process: settings, workers, supervisor, logs and signals.
+"""The server process: settings, workers, supervisor, logs and signals.
 
-Only these modules read the environment; a request never reaches them.
+Only these modules read the environment, and never while they serve a request.
 """

@@ -1,7 +1,7 @@
-"""Whether a worker process still works: its event loop counts, and its supervisor looks at that.
+"""Heartbeats of workers: the event loop increments a counter, which the supervisor polls.
 
-A process that hangs is there, keeps its part of the connections, and answers nobody. Only the
-process itself can show that it does not, and only by the loop that serves: a thread would go on.
+A worker that hangs still exists and holds connections but answers no request. Only its event loop
+can show that it serves; a thread would go on beating while the loop is blocked.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Final
 from naksha.model import limits
 
 _LOOKS: Final = 4
-"""How often a worker is looked at before it is given up, so that one late look gives up none."""
+"""Polls within the limit, so that a single late poll does not condemn a worker."""
 
 
 class Pulse:
-    """A count in memory that both processes have; picklable for a process that is started."""
+    """Heartbeat counter in shared memory; can be pickled for a process that is being spawned."""
 
     def __init__(self, processes: SpawnContext) -> None:
         self._count = processes.RawValue("Q", 0)
 
     @property
     def count(self) -> int:
-        """Signs of life so far."""
+        """The number of heartbeats so far."""
         return int(self._count.value)
 
     def beat(self) -> None:
-        """Give a sign of life."""
+        """Record a heartbeat."""
         self._count.value += 1
 
     async def keep_beating(self, seconds: float) -> None:
-        """Again and again, until cancelled."""
+        """Beat periodically, until cancelled."""
         while True:
             self.beat()
             await asyncio.sleep(seconds)
 
 
 class Watch:
-    """The supervisor's side of one worker."""
+    """The supervisor's view of one worker."""
 
     def __init__(self, pulse: Pulse, seconds_max: float) -> None:
         self.pulse = pulse
@@ -48,8 +48,11 @@ class Watch:
         self._silent_seconds = 0.0
 
     def look(self, seconds: float) -> bool:
-        """Whether it is to be given up. `seconds` have passed since the last look; who looks late
-        may have been stopped together with the worker, so that longer than usual does not count."""
+        """Return whether the worker hangs. `seconds` is the time since the last call.
+
+        A long gap counts as one polling interval only: the supervisor may have been suspended
+        together with the worker.
+        """
         count = self.pulse.count
         if count != self._seen:
             self._seen, self._silent_seconds = count, 0.0
@@ -59,10 +62,10 @@ class Watch:
 
     @property
     def _starting_seconds(self) -> float:
-        """One that has never beaten is still loading."""
+        """The limit for a worker that has never beaten: it is still starting."""
         return max(self._seconds_max, limits.WORKER_START_SECONDS_MAX)
 
 
 def look_seconds(seconds_max: float) -> float:
-    """How often to look, and to beat twice as often, if so much silence is too much."""
+    """Return the polling interval for a limit of silence; workers beat twice as often."""
     return min(1.0, seconds_max / _LOOKS)

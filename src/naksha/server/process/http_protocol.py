@@ -1,5 +1,7 @@
-"""Connections: the head of a request has a largest size and a longest time, which uvicorn leaves to
-the machine's memory and the client's patience."""
+"""HTTP protocol of uvicorn with limits on the size and the arrival time of a request head.
+
+Without them a slow or malicious client could use unlimited memory and hold connections forever.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _REFUSED = (
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that is closed when a head is too large or does not come."""
+    """Connection that is closed when a request head is too large or arrives too late."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -1,7 +1,7 @@
-"""What a server says: a line of JSON for each event, or on a terminal a line for people.
+"""Log format: one JSON object per line, or a readable line on a terminal.
 
-A request gets one line when it is over. It names the route, never the path or the query, which may
-contain a token; nor does any line have header fields or bodies.
+Each completed request is logged once. Its line names the route, never the path or the query string,
+which can contain a token; no line has headers or bodies.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from naksha.server.process.settings import Settings
 
 _log: Final = logging.getLogger("naksha.server.requests")
 _FIELDS: Final = "fields"
-"""The attribute of a record that has the request."""
+"""Attribute of a log record that holds the RequestLine."""
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is noted of a request."""
+    """Log entry of a request."""
 
     stream_id: str
     method: str
     route: str
-    """The template, as `/hub/spaces/{space_id}`; empty when there is none for the path."""
+    """The path template, such as `/hub/spaces/{space_id}`; empty if no route matches."""
     status: int
-    """As sent; 499 when the client went away before."""
+    """As sent; 499 if the client disconnected before the response."""
     ms: float
     queued_ms: float
     bytes_in: int
@@ -40,17 +40,17 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def log_request(line: RequestLine) -> None:
-    """Note a request that is over."""
+    """Log a completed request."""
     level = logging.WARNING if line.status >= 500 else logging.INFO
     if _log.isEnabledFor(level):
-        # Past `Logger.log`, which looks through the stack for who calls it: it is always this one.
+        # Bypasses `Logger.log`, which walks the stack to find its caller: always this function.
         record = logging.LogRecord(_log.name, level, __file__, 0, "request", None, None)
         setattr(record, _FIELDS, line)
         _log.handle(record)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object in one line."""
+    """Log formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -70,7 +70,7 @@ class JsonLines(logging.Formatter):
 
 
 class PlainLines(logging.Formatter):
-    """For people: the time of the day, what happened, and for requests who asked."""
+    """Log formatter for terminals: time of day, message, and the app id of requests."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
@@ -99,14 +99,14 @@ def _second(whole: int) -> str:
 
 
 def _say_only_what_is_asked_for() -> None:
-    """Who called a logger, in which thread, is in no line and takes half the time of one."""
-    logging._srcfile = None  # as its documentation has it
+    """Do not collect caller, thread and process: no line shows them, and they double the cost."""
+    logging._srcfile = None  # documented as "Optimization" in the logging how-to
     logging.logThreads = False
     logging.logMultiprocessing = False
 
 
 def set_up_logs(settings: Settings, stream: IO[str] | None = None) -> None:
-    """Send all logs of this process to the standard error output."""
+    """Send all logs of this process to standard error."""
     out = sys.stderr if stream is None else stream
     is_json = settings.log_format == "json" or (settings.log_format == "auto" and not out.isatty())
     handler = logging.StreamHandler(out)
@@ -119,5 +119,5 @@ def set_up_logs(settings: Settings, stream: IO[str] | None = None) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    # Its lines about every worker and connection are not for operators.
+    # uvicorn logs every worker and connection, which does not help operators.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))

@@ -1,4 +1,4 @@
-"""The hub as a program: settings are read, the socket is taken, and workers serve on it."""
+"""Start the hub server: read the settings, bind the socket, run the workers."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _BACKLOG: Final = 2048
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m naksha.server`; gives the exit code."""
+    """Run `python -m naksha.server` and return the exit code."""
     try:
         serve(sys.argv[1:] if arguments is None else arguments, program="python -m naksha.server")
     except NakshaError as error:
         sys.stderr.write(f"naksha: {error}\n")
         return outward(error).exit_code
-    except KeyboardInterrupt:  # before it served
+    except KeyboardInterrupt:  # before the server was ready
         return EXIT_INTERRUPTED
     return 0
 
 
 def serve(arguments: Sequence[str], *, program: str) -> None:
-    """Serve until told to stop.
+    """Serve until stopped by a signal.
 
     Raises:
-        NakshaError: A setting is wrong, or what it names cannot be used.
+        NakshaError: A setting is invalid, or what it refers to cannot be used.
     """
-    # What is loaded now stays until the end: to look for garbage among it is a fifth of the start.
-    # A worker does so again from when it serves.
+    # Modules loaded now live until the end; collecting among them takes a fifth of the start-up
+    # time. A worker turns the garbage collector on again when it serves.
     gc.disable()
     settings = read_settings(arguments, os.environ, program=program)
     set_up_logs(settings)
@@ -59,7 +59,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
             run_worker(settings, listening, on_ready)
             return
         with tempfile.TemporaryDirectory(prefix="naksha-metrics-") as directory:
-            # Looked at when the metrics are loaded, by every worker.
+            # Every worker reads it when it imports the metrics.
             os.environ[_METRICS] = directory
             from naksha.server.process.supervisor import Supervisor  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
 
 
 def greeting(settings: Settings, port: int) -> str:
-    """Where the hub is, and what to try."""
+    """Return the start-up message: addresses, and commands to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{port}"
     needs_token = bool(settings.keys) and not settings.anonymous
@@ -89,42 +89,42 @@ Try, in another terminal:
   curl{token} -X PUT {url}/hub/spaces/places/features -d '{feature}'
   curl{token} "{url}/hub/spaces/places/search?p.name=Frankfurt"
 
-{url}/openapi.json describes all of it. Ctrl-C stops it.
+{url}/openapi.json describes the API. Ctrl-C stops it.
 
 """
 
 
 def _minting(settings: Settings) -> str:
-    """How to get a token, where one of the keys can sign one for sure."""
+    """Return the command that mints a token, if one of the keys can certainly sign one."""
     key = next((key for key in settings.keys if key.startswith("secret:")), None)
     return "" if key is None else f"  TOKEN=$(naksha token my-app --key {key})\n"
 
 
 def _places(settings: Settings) -> str:
     if not settings.storage and not settings.catalog:
-        return f"  and keeps everything in {settings.data_directory}"
+        return f"  with all data in {settings.data_directory}"
     storage = settings.storage_location if settings.storage else str(settings.data_directory)
     return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
 
 
 def make_data_directory(settings: Settings) -> None:
-    """What is kept in files is for nobody else to read."""
+    """Create the data directory, readable by its owner only."""
     if settings.storage and settings.catalog:
         return
     try:
         settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgument(
-            f"The data directory {settings.data!r} cannot be made: {error.strerror}", field="data"
+            f"Data directory {settings.data!r} cannot be created: {error.strerror}", field="data"
         ) from error
 
 
 def _listening(settings: Settings) -> socket.socket:
-    """The socket, which every worker inherits.
+    """Bind the listening socket, which every worker inherits.
 
     Raises:
-        Unavailable: Another program has the port.
-        InvalidArgument: It is no address of this machine, or not for us.
+        Unavailable: Another program uses the port.
+        InvalidArgument: The address is not one of this machine, or requires more privileges.
     """
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
@@ -132,7 +132,7 @@ def _listening(settings: Settings) -> socket.socket:
         made = socket.socket(family, kind, number)
     except OSError as error:
         raise InvalidArgument(
-            f"{settings.host!r} is no address to listen at: {error.strerror}", field="host"
+            f"Cannot listen on host {settings.host!r}: {error.strerror}", field="host"
         ) from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -149,10 +149,11 @@ def _not_bound(settings: Settings, error: OSError) -> NakshaError:
     where = f"{settings.host}:{settings.port}"
     if isinstance(error, PermissionError):
         return InvalidArgument(
-            f"{where} is not for this user; ports from 1024 on are for everybody", field="port"
+            f"Cannot listen on {where}: permission denied; choose a port from 1024 on with --port",
+            field="port",
         )
     return Unavailable(
-        f"Nobody can listen at {where} now: {error.strerror}. If another program does, stop it or "
-        "take another port with --port",
+        f"Cannot listen on {where}: {error.strerror}. If another program uses the port, stop it, "
+        "or choose another port with --port",
         field="port",
     )

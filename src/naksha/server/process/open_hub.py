@@ -1,4 +1,4 @@
-"""The hub that the settings name."""
+"""Open the hub that the settings describe."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
-    """The hub of the settings."""
+    """Open the hub with the given settings."""
     peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
     tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)
-    # Without keys there is one user, of this machine; with them, tenants that must not meet.
+    # Without keys there is one local user; with keys there are tenants, isolated from each other.
     allowed = settings.allowed_locations if settings.allowed_locations or settings.keys else None
     return await Hub.open(
         settings.catalog_location,
@@ -36,7 +36,7 @@ async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
 
 
 async def check_default_storage(hub: Hub, settings: Settings) -> None:
-    """Open the storage that most spaces are in, so that a mistake shows at once."""
+    """Open the default storage of the default realm, so that a wrong setting fails at start-up."""
     realm = await hub.realm(DEFAULT_REALM)
     thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
     if thing is None or not thing.active:
@@ -44,13 +44,13 @@ async def check_default_storage(hub: Hub, settings: Settings) -> None:
     told = settings.default_storage.for_realm(DEFAULT_REALM)
     if settings.storage and thing.properties != told.properties:
         _log.warning(
-            "The realm %s keeps its features in %s since it was made; the storage that was given "
-            "is for new realms",
+            "Realm %s keeps its features in %s, as configured when it was created; the storage "
+            "setting applies to new realms only",
             DEFAULT_REALM,
             redacted(str(thing.properties.get("location"))),
         )
     try:
         await realm.storage(DEFAULT_STORAGE)
     except NakshaError as error:
-        error.message = f"The storage of the realm {DEFAULT_REALM} cannot be used: {error.message}"
+        error.message = f"The storage of realm {DEFAULT_REALM} cannot be used: {error.message}"
         raise

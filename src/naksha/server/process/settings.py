@@ -1,6 +1,6 @@
-"""What a server is told: flags beat the environment, which beats the file.
+"""Server settings: flags take precedence over the environment, which precedes the file.
 
-A setting is a field here and nowhere else: its flag (`--log-format`), its variable
+A setting is declared as a field here and nowhere else: its flag (`--log-format`), its variable
 (`NAKSHA_LOG_FORMAT`), its key in the file (`log_format`) and its line in `--help` follow from it.
 """
 
@@ -26,141 +26,148 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 
 def _told(text: str) -> Meta:
-    """What a setting is for, as help and guide have it."""
+    """Attach the description of a setting, which `--help` and the guide show."""
     return Meta(description=text)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it, with the defaults of `make run`."""
+    """All settings of a server; the defaults are those of `make run`."""
 
-    host: Annotated[str, _told("Where to listen. Elsewhere than on loopback only with keys.")] = (
+    host: Annotated[str, _told("Address to listen on. Other than loopback requires keys.")] = (
         "127.0.0.1"
     )
-    port: Annotated[int, Meta(ge=0, le=65_535), _told("The port; 0 takes a free one.")] = 8080
+    port: Annotated[int, Meta(ge=0, le=65_535), _told("Port to listen on; 0: any free port.")] = (
+        8080
+    )
     data: Annotated[
-        str, _told("The directory of what is kept in files; made when it is not there.")
+        str, _told("Directory for everything that is kept in files; created if it is missing.")
     ] = "naksha-data"
     catalog: Annotated[
         str,
         _told(
-            "Where the hub keeps its configuration. Unless given: with the storage, if that is a "
+            "Location of the hub's configuration. Default: with the storage, if that is a "
             "database, else the file hub.catalog in the data directory."
         ),
     ] = ""
     storage: Annotated[
         str,
         _told(
-            "Where new realms keep their features; {realm} stands for the realm's id. Unless "
-            "given: a file for each in the data directory."
+            "Location of the features of new realms; {realm} is replaced by the realm's id. "
+            "Default: a file per realm in the data directory."
         ),
     ] = ""
     storage_options: Annotated[
-        dict[str, Any], _told("Options of that storage, as JSON; {realm} as above.")
+        dict[str, Any], _told("Options of that storage, as JSON; {realm} is replaced as above.")
     ] = {}
     allowed_locations: Annotated[
         tuple[str, ...],
         _told(
-            "How the location of a storage may begin that is configured over REST, {realm} as "
-            "above. Unless given: with keys, a realm may have what is its own; without, any."
+            "Allowed prefixes for locations of storages that are configured over REST; {realm} is "
+            "replaced as above. Default: with keys, a realm's own location; without keys, any."
         ),
     ] = ()
     workers: Annotated[
-        int, Meta(ge=1, le=limits.WORKERS_MAX), _told("Processes; more than one on databases only.")
+        int,
+        Meta(ge=1, le=limits.WORKERS_MAX),
+        _told("Worker processes; more than 1 needs databases."),
     ] = 1
     worker_seconds: Annotated[
         Seconds,
-        _told("How long one of several workers may show no sign of life; then it is replaced."),
+        _told("Replace a worker, if there are several, after so long without a heartbeat."),
     ] = limits.WORKER_SILENT_SECONDS_MAX
     keys: Annotated[
         tuple[str, ...],
         _told(
-            "Files of keys that tokens are checked with: secret:PATH, pem:PATH or jwks:PATH, "
-            "several with commas between them."
+            "Files with keys to verify tokens: secret:PATH, pem:PATH or jwks:PATH, several "
+            "separated by commas."
         ),
     ] = ()
-    token_audience: Annotated[str, _told("What `aud` of a token must contain.")] = ""
-    token_issuer: Annotated[str, _told("What `iss` of a token must be.")] = ""
-    token_expiry: Annotated[bool, _told("Whether a token must have `exp`.")] = True
+    token_audience: Annotated[str, _told("Required audience (`aud`) of tokens.")] = ""
+    token_issuer: Annotated[str, _told("Required issuer (`iss`) of tokens.")] = ""
+    token_expiry: Annotated[bool, _told("Require tokens to have an expiry (`exp`).")] = True
     anonymous: Annotated[
-        bool, _told("Although there are keys: who comes from this machine needs no token.")
+        bool, _told("Accept requests from this machine without a token, even with keys.")
     ] = False
-    open_metrics: Annotated[bool, _told("Whether /metrics is for everybody.")] = False
+    open_metrics: Annotated[bool, _told("Serve /metrics without a token.")] = False
     log_format: Annotated[
-        Literal["auto", "json", "text"], _told("auto: text on a terminal, else JSON.")
+        Literal["auto", "json", "text"], _told("auto: text on a terminal, otherwise JSON.")
     ] = "auto"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _told("What is logged at least.")
+        Literal["debug", "info", "warning", "error"], _told("Minimum level of log messages.")
     ] = "info"
-    body_bytes: Annotated[Count, _told("The largest body of a request, unpacked.")] = (
+    body_bytes: Annotated[Count, _told("Maximum size of a request body, decompressed.")] = (
         limits.REQUEST_BODY_BYTES_MAX
     )
     request_seconds: Annotated[
-        Seconds, _told("How long an answer may take to begin, and each of its parts to follow.")
+        Seconds, _told("Time limit for a response to begin, and for each further chunk.")
     ] = limits.REQUEST_SECONDS_MAX
-    parallel: Annotated[Count, _told("Requests that one worker serves at once.")] = (
+    parallel: Annotated[Count, _told("Maximum parallel requests per worker.")] = (
         limits.REQUESTS_PARALLEL_MAX
     )
-    actor_parallel: Annotated[Count, _told("The same of one application and author.")] = (
+    actor_parallel: Annotated[Count, _told("The same per application and author.")] = (
         limits.ACTOR_PARALLEL_MAX
     )
     actor_queue: Annotated[
-        int, Meta(ge=0), _told("Requests of one application and author that wait for their turn.")
+        int, Meta(ge=0), _told("Maximum queued requests per application and author.")
     ] = limits.ACTOR_QUEUE_MAX
-    queue_seconds: Annotated[Seconds, _told("How long they wait; then they get 503.")] = (
+    queue_seconds: Annotated[Seconds, _told("Maximum time in the queue; then 503.")] = (
         limits.QUEUE_SECONDS_MAX
     )
     drain_seconds: Annotated[
-        Seconds, _told("How long running requests may take to end when the server is stopped.")
+        Seconds, _told("Time for running requests to complete when the server is stopped.")
     ] = limits.DRAIN_SECONDS_MAX
     config_seconds: Annotated[
-        Seconds, _told("How old the configuration may be that a worker uses.")
+        Seconds, _told("Maximum age of the configuration that a worker uses.")
     ] = limits.CONFIG_SECONDS_MAX
     subscription_seconds: Annotated[
         Seconds,
         _told(
-            "How long a process has a subscription, or a job, without saying that it lives: after "
-            "that, and the difference of clocks, another one delivers it, or runs it anew."
+            "Lease time of a subscription or a job. If a process does not renew its lease in "
+            "time (plus clock skew), another one takes the subscription over or reruns the job."
         ),
     ] = limits.SUBSCRIPTION_LEASE_SECONDS
     job_parallel: Annotated[
         int,
         Meta(ge=0),
-        _told("Jobs that one worker runs at once, each with a Spark of its own; 0: none."),
+        _told("Maximum parallel jobs per worker, each with its own Spark; 0: run no jobs."),
     ] = limits.JOBS_RUNNING_MAX
     job_files: Annotated[
         str,
         _told(
-            "The directory of files that jobs read and write, each realm's in one of its name. "
-            "Unless given, they read and write none."
+            "Directory for files that jobs read and write, with a subdirectory per realm. "
+            "Default: jobs have no access to files."
         ),
     ] = ""
     job_master: Annotated[
-        str, _told("Where jobs run: the master of a Spark cluster. Unless given: on this machine.")
+        str, _told("Spark master URL for jobs. Default: Spark runs on this machine.")
     ] = ""
     job_settings: Annotated[
         dict[str, str],
-        _told('Settings of Spark, as JSON, for example {"spark.driver.memory": "4g"}.'),
+        _told('Spark properties, as JSON, for example {"spark.driver.memory": "4g"}.'),
     ] = {}
     remote_handlers: Annotated[
         tuple[str, ...],
         _told(
-            "Where handlers may be that run elsewhere: https://host/path and what is below it; "
-            "networks such as 10.20.0.0/16, if names mean addresses there; several with commas "
-            "between them."
+            "Allowed targets of remote handlers: URL prefixes such as https://host/path, and "
+            "networks such as 10.20.0.0/16 for names that resolve to them; several separated by "
+            "commas."
         ),
     ] = ()
     peers: Annotated[
         str,
         _told(
-            "The address of this machine at which other servers of the catalog tell of changes, "
-            "so that they are seen at once. Several workers use 127.0.0.1 unless given."
+            "Address on which this machine receives change notifications from other servers of "
+            "the same catalog, so that changes apply at once. Default with several workers: "
+            "127.0.0.1."
         ),
     ] = ""
 
     @property
     def storage_location(self) -> str:
-        """Of the storage that a new realm gets. A path that is not absolute begins at the data
-        directory, so that this can be moved."""
+        """Location of the storage that a new realm gets.
+
+        A relative path starts at the data directory, so that the directory can be moved.
+        """
         if not self.storage:
             return f"{FILE}:{{realm}}.naksha"
         if STORAGES.scheme_of(self.storage) == FILE:
@@ -169,7 +176,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def catalog_location(self) -> str:
-        """Of the catalog."""
+        """Location of the catalog."""
         if self.catalog:
             return self.catalog
         if self.storage and _scheme(self.storage) == _PSQL and "{" not in self.storage:
@@ -178,18 +185,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def data_directory(self) -> Path:
-        """Where files are kept."""
+        """Absolute path of the data directory."""
         return Path(self.data).absolute()
 
     @property
     def job_directory(self) -> Path | None:
-        """Where files of jobs are, if they may have some."""
+        """Directory for files of jobs, if they have access to files."""
         return Path(self.job_files).absolute() if self.job_files else None
 
     @property
     def default_storage(self) -> DefaultStorage:
-        """The storage that a new realm gets. In one database every realm has its own schema, the
-        default one that of a storage which is opened without the hub."""
+        """The storage that a new realm gets.
+
+        In one database every realm has its own schema; the default realm uses the schema of a
+        storage that is opened without the hub.
+        """
         others = {} if _scheme(self.storage_location) != _PSQL else {"schema": "naksha_{realm}"}
         return DefaultStorage(
             location=self.storage_location, options=self.storage_options, options_of_others=others
@@ -197,7 +207,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches the server."""
+        """Whether the server can be reached only from this machine."""
         return is_loopback(self.host)
 
 
@@ -205,9 +215,9 @@ _PSQL: Final = ALIASES["postgresql"]
 _ONE_PROCESS: Final = frozenset({FILE, MEMORY})
 
 
-@lru_cache(maxsize=1024)  # asked for every request without a token
+@lru_cache(maxsize=1024)  # called for every request without a token
 def is_loopback(host: str) -> bool:
-    """Whether an address, or a name, is that of the machine itself."""
+    """Return whether an address or host name is on the loopback interface."""
     name = host.strip("[]").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -218,15 +228,15 @@ def is_loopback(host: str) -> bool:
 
 
 def check(settings: Settings) -> Settings:
-    """The settings, if they fit each other.
+    """Return the settings if they are consistent.
 
     Raises:
-        InvalidArgument: Names the setting, and says what to do.
+        InvalidArgument: Two settings contradict each other; the message says what to change.
     """
     if not settings.keys and not settings.is_loopback:
         raise InvalidArgument(
-            f"Without keys nobody knows who asks, so the server listens on loopback only, not at "
-            f"{settings.host!r}; give it --keys, or --host 127.0.0.1",
+            f"Refusing to listen on the non-loopback address {settings.host!r} without "
+            "authentication keys; pass --keys, or --host 127.0.0.1",
             field="keys",
         )
     Targets(settings.remote_handlers)
@@ -237,7 +247,7 @@ def check(settings: Settings) -> Settings:
         ):
             if backends.scheme_of(location) in _ONE_PROCESS:
                 raise InvalidArgument(
-                    f"The {name} is in a file or in memory, which one process serves; use "
+                    f"The {name} is in a file or in memory, which only one process can serve; use "
                     f"--workers 1, or a {name} in PostgreSQL (--{name} postgresql://…)",
                     field="workers",
                 )

@@ -1,5 +1,7 @@
-"""Where settings come from: flags, environment and file, in this order. What is wrong is said with
-the name that it has where it stands."""
+"""Read settings from flags, environment and file, in this order of precedence.
+
+Errors name a setting as its source spells it: `--port`, `NAKSHA_PORT` or `port`.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from naksha.server.process.settings import Settings, check
 
 PREFIX: Final = "NAKSHA_"
 CONFIG: Final = "config"
-"""The setting that says where the file is; it cannot stand in the file."""
+"""The setting that locates the file; it cannot be set in the file itself."""
 
 
 class Setting(NamedTuple):
-    """A setting, and its names."""
+    """A setting with its type, default and help text."""
 
     name: str
     type: Any
@@ -38,14 +40,14 @@ class Setting(NamedTuple):
 
 
 class Given(NamedTuple):
-    """A value, and where it was found."""
+    """A value with its source, for error messages."""
 
     value: Any
     where: str
 
 
 def settings_known() -> list[Setting]:
-    """All settings in the order in which they are told."""
+    """Return all settings in the order of `--help`."""
     return [
         Setting(field.name, field.type, _default(field), _help(field.type))
         for field in msgspec.structs.fields(Settings)
@@ -55,11 +57,11 @@ def settings_known() -> list[Setting]:
 def read_settings(
     arguments: Sequence[str], environment: Mapping[str, str], *, program: str
 ) -> Settings:
-    """The settings of a server.
+    """Read the settings of a server.
 
     Raises:
-        InvalidArgument: Names what is wrong and where it stands. A flag that is not known, and
-            --help, end the program as argparse does.
+        InvalidArgument: A value or a name is invalid; the message names its source. An unknown
+            flag and --help end the program, as argparse does.
     """
     flags = vars(parser(program).parse_args(arguments))
     given = {name: value for name, value in flags.items() if value is not None}
@@ -67,7 +69,7 @@ def read_settings(
 
 
 def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
-    """The same for who has the flags, by name, already."""
+    """Read the settings from flags that are already parsed, by name."""
     known = {setting.name: setting for setting in settings_known()}
     file = flags.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
     found: dict[str, Given] = {}
@@ -83,21 +85,22 @@ def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> S
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """Of the flags."""
+    """Build the parser of the flags."""
     made = argparse.ArgumentParser(
         prog=program,
-        description="Serve the hub. Every flag is also a variable (NAKSHA_PORT for --port) and a "
-        "key of the configuration file (port); flags beat variables, which beat the file.",
+        description="Start the hub server. Every flag is also an environment variable "
+        "(NAKSHA_PORT for --port) and a key of the configuration file (port); flags take "
+        "precedence over variables, and variables over the file.",
         allow_abbrev=False,
     )
-    made.add_argument(f"--{CONFIG}", metavar="FILE", help="A file of settings, in TOML.")
+    made.add_argument(f"--{CONFIG}", metavar="FILE", help="Configuration file, in TOML.")
     for setting in settings_known():
         add_flag(made, setting)
     return made
 
 
 def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
-    """The flag of a setting; what comes after it is looked at later, as that of other sources."""
+    """Add the flag of a setting; its value is validated later, together with other sources."""
     told = setting.help.replace("%", "%%")
     default = shown(setting.default)
     if default:
@@ -123,7 +126,7 @@ def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
 
 
 def shown(default: Any) -> str:
-    """A default as a person writes it; nothing for what is empty."""
+    """Format a default for `--help`; empty values yield an empty string."""
     if default in ("", (), {}):
         return ""
     if isinstance(default, bool):
@@ -151,11 +154,11 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
         content = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidArgument(
-            f"The file of settings {str(path)!r} cannot be read: {error.strerror}", field=CONFIG
+            f"Configuration file {str(path)!r} cannot be read: {error.strerror}", field=CONFIG
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(
-            f"The file of settings {str(path)!r} is no TOML: {error}", field=CONFIG
+            f"Configuration file {str(path)!r} is not valid TOML: {error}", field=CONFIG
         ) from error
     for name in content:
         if name not in known:
@@ -164,8 +167,10 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
 
 
 def _value(setting: Setting, given: Given) -> Any:
-    """A value of the right type; texts, of which flags and environment have nothing but, are
-    read."""
+    """Convert a value to the setting's type.
+
+    Strings, the only type of flags and environment variables, are parsed.
+    """
     value = given.value
     if isinstance(value, str) and isinstance(setting.default, tuple):
         value = [value]
@@ -179,12 +184,12 @@ def _value(setting: Setting, given: Given) -> Any:
         return msgspec.convert(value, setting.type, strict=not isinstance(value, str))
     except msgspec.DecodeError as error:
         raise InvalidArgument(
-            f"The {given.where} cannot be used: {error}", field=setting.name
+            f"Invalid value in {given.where}: {error}", field=setting.name
         ) from None
 
 
 _TRUTHS: Final = {"yes": True, "no": False, "on": True, "off": False}
-"""Besides those that are texts of JSON."""
+"""In addition to the JSON literals."""
 
 
 def _pieces(text: object) -> list[object]:
@@ -204,5 +209,5 @@ def _help(type_: Any) -> str:
 
 def _unknown(name: str, where: str, known: Iterable[str]) -> InvalidArgument:
     near = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {near[0]}?" if near else "--help names those that are"
-    return InvalidArgument(f"{name} ({where}) is no setting; {hint}", field=name)
+    hint = f"did you mean {near[0]}?" if near else "--help lists all settings"
+    return InvalidArgument(f"{name} ({where}) is not a setting; {hint}", field=name)

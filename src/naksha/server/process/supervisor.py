@@ -1,5 +1,7 @@
-"""Several workers on one socket: one that dies or hangs is replaced, a signal reaches all of
-them."""
+"""Supervisor of several workers on one socket.
+
+It replaces workers that die or hang, and forwards signals to all of them.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,18 @@ from naksha.server.process.worker import SIGNALS, run_worker
 
 _log: Final = logging.getLogger(__name__)
 _STEADY_SECONDS: Final = 10.0
-"""A worker that lived as long is started again at once when it dies."""
+"""A worker that lived longer than this is restarted without delay when it dies."""
 
 
 class _Worker(NamedTuple):
-    """What is known of a worker."""
+    """Start time and heartbeat of a worker."""
 
     started: float
     watch: Watch
 
 
 class Supervisor:
-    """Keeps so many workers alive."""
+    """Keeps the configured number of workers running."""
 
     def __init__(self, settings: Settings, listening: socket.socket) -> None:
         self._settings = settings
@@ -49,12 +51,12 @@ class Supervisor:
         self._look_seconds = look_seconds(settings.worker_seconds)
         self._looked = time.monotonic()
         self._restarts: list[float] = []
-        """When further ones are to be started."""
+        """Times at which further workers are to be started."""
         self._pause = 0.0
         self._signals = 0
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve until told to stop, and until all workers have ended.
+        """Serve until stopped by a signal and all workers have ended.
 
         Raises:
             Unavailable: The first worker does not start.
@@ -64,7 +66,7 @@ class Supervisor:
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         old_wakeup = signal.set_wakeup_fd(writer)
         try:
-            # The first one sets up what is new, so that they do not meet there.
+            # The first worker creates missing schemas and files, so that workers do not race.
             self._start_and_wait()
             for _ in range(self._settings.workers - 1):
                 self._start()
@@ -81,7 +83,7 @@ class Supervisor:
                 worker.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """A second signal is passed on as well: workers know what it means."""
+        """Forward the signal; workers interpret a second one as "stop at once"."""
         self._signals += 1
         for worker in self._workers:
             worker.terminate()
@@ -94,7 +96,7 @@ class Supervisor:
         worker.start()
         watch = Watch(pulse, self._settings.worker_seconds)
         self._workers[worker] = _Worker(time.monotonic(), watch)
-        if self._signals:  # it came while the worker was being started
+        if self._signals:  # received while the worker was being started
             worker.terminate()
         return worker
 
@@ -103,18 +105,18 @@ class Supervisor:
         worker = self._start(its)
         its.close()
         if not mine.poll(limits.WORKER_START_SECONDS_MAX):
-            raise Unavailable("The first worker did not start in time; the log may say why")
+            raise Unavailable("The first worker did not start in time; see the log")
         try:
             failure = mine.recv()
         except EOFError:
-            failure = "it ended; the log says why"
+            failure = "the process ended; see the log"
         if failure is not None:
             worker.join()
             del self._workers[worker]
             raise Unavailable(f"The first worker did not start: {failure}")
 
     def _look(self, reader: int) -> None:
-        """Wait for something to happen, and see to it."""
+        """Wait for an event or a timeout, and handle it."""
         now = time.monotonic()
         due = [at for at in self._restarts if at <= now]
         self._restarts = [at for at in self._restarts if at > now]
@@ -130,18 +132,18 @@ class Supervisor:
         self._end_hung()
 
     def _end_hung(self) -> None:
-        """Also while the server is being stopped, which would wait for them."""
+        """Kill workers that hang, also during shutdown, which would wait for them."""
         now = time.monotonic()
         if now - self._looked < self._look_seconds:
             return
         for worker, known in self._workers.items():
             if known.watch.look(now - self._looked):
                 _log.error(
-                    "Worker %s hangs: it has shown no sign of life for %g seconds; it is killed",
+                    "Worker %s hangs: no heartbeat for %g seconds; killing it",
                     worker.pid,
                     self._settings.worker_seconds,
                 )
-                worker.kill()  # whoever hangs does not hear anything less
+                worker.kill()  # a worker that hangs would not handle SIGTERM
         self._looked = now
 
     def _bury(self, worker: SpawnProcess) -> None:
@@ -157,7 +159,7 @@ class Supervisor:
             else min(max(0.25, self._pause * 2), limits.WORKER_RESTART_SECONDS_MAX)
         )
         _log.error(
-            "Worker %d ended with %s; another one is started in %.2f seconds",
+            "Worker %d ended with exit code %s; starting another one in %.2f seconds",
             worker.pid,
             worker.exitcode,
             self._pause,
@@ -168,7 +170,7 @@ class Supervisor:
 def work(
     settings: Settings, listening: socket.socket, ready: Connection | None, pulse: Pulse
 ) -> None:
-    """What a worker process does. `ready` gets None when it serves, or why it does not."""
+    """Run a worker process; `ready` receives None once it serves, or the reason of a failure."""
     set_up_logs(settings)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -180,14 +182,14 @@ def work(
     try:
         run_worker(settings, listening, on_ready, pulse)
     except NakshaError as error:
-        _log.error("The worker cannot serve: %s", error)
+        _log.error("Worker cannot serve: %s", error)
         if ready is not None and not ready.closed:
             ready.send(str(error))
         sys.exit(outward(error).exit_code)
 
 
 def _end_with_parent() -> None:
-    """A worker whose supervisor was killed would keep the port for ever."""
+    """Stop this worker when its supervisor dies; otherwise it would hold the port for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -1,5 +1,7 @@
-"""One process that serves: the hub is opened, requests are answered until a signal comes, and those
-that run may end before the hub is closed."""
+"""Worker process: opens the hub and serves until a signal.
+
+Running requests may complete before the hub is closed.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,17 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Serving(uvicorn.Server):
-    """A server that ends by itself after a signal, and sooner after a second one; it does not
-    repeat the signal, so that its process ends well."""
+    """uvicorn server that drains on the first signal and stops at once on the second.
+
+    It does not raise the signal again after the shutdown, so that the process exits normally.
+    """
 
     def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_end = on_end
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Whoever only waits is not waited for."""
+        """End long-polling requests first, so that the shutdown does not wait for them."""
         self._on_end()
         await super().shutdown(sockets)
 
@@ -51,10 +55,10 @@ class Serving(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self.should_exit:
-            _log.info("Stopping; %d requests may end", len(self.server_state.tasks))
+            _log.info("Stopping; waiting for %d requests", len(self.server_state.tasks))
             self.should_exit = True
             return
-        _log.warning("Stopping at once; %d requests are given up", len(self.server_state.tasks))
+        _log.warning("Stopping at once; cancelling %d requests", len(self.server_state.tasks))
         for task in list(self.server_state.tasks):
             task.cancel()
 
@@ -65,7 +69,7 @@ def run_worker(
     on_ready: Callable[[], None] | None = None,
     pulse: Pulse | None = None,
 ) -> None:
-    """Serve on a socket until told to stop, with signs of life for who watches.
+    """Serve on a socket until stopped by a signal; `pulse` receives the heartbeats.
 
     Raises:
         NakshaError: The hub cannot be opened.
@@ -89,7 +93,7 @@ async def _serve_watched(
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do something beside the block, until that ends."""
+    """Run a coroutine in the background for the duration of the block."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -110,7 +114,7 @@ async def _serve(
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # who the peer is decides about rights
+        proxy_headers=False,  # the peer address decides about anonymous access
         server_header=False,
         limit_concurrency=limits.CONNECTIONS_MAX,
         timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,

@@ -1,4 +1,4 @@
-"""Features that clients send: one, a collection of them, or a list of modifications."""
+"""Parse features from request bodies: a feature, a collection, or a list of modifications."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LIST = "FeatureModificationList"
 
 
 def features_of(body: Any, field: str = "body") -> tuple[dict[str, Any], ...]:
-    """The features of a FeatureCollection, or a feature alone."""
+    """Return the features of a body that is a FeatureCollection or a single Feature."""
     kind = _kind_of(body) if isinstance(body, dict) else None
     if kind == "Feature":
         return ({"type": kind, **body},)
     if kind != "FeatureCollection":
         raise InvalidArgument(
-            f"It must be a Feature or a FeatureCollection, but its type is {kind!r:.64}",
+            f"{field}.type is {kind!r:.64}; expected Feature or FeatureCollection",
             field=f"{field}.type",
         )
     found = _objects(
@@ -30,7 +30,7 @@ def features_of(body: Any, field: str = "body") -> tuple[dict[str, Any], ...]:
 
 
 def _kind_of(body: dict[str, Any]) -> Any:
-    """The type; without one, the members tell."""
+    """Return the GeoJSON type, inferred from the members if `type` is missing."""
     if "type" in body:
         return body["type"]
     if "features" in body:
@@ -39,15 +39,17 @@ def _kind_of(body: dict[str, Any]) -> Any:
 
 
 def feature_of(body: Any, id: str) -> dict[str, Any]:
-    """The one feature that is sent to a path with its id: that id counts."""
+    """Return the one feature of a body; the id of the path replaces its own."""
     if not isinstance(body, dict) or body.get("type", "Feature") != "Feature":
-        raise InvalidArgument("It must be a Feature", field="body.type")
+        raise InvalidArgument("The body must be a GeoJSON Feature", field="body.type")
     return {"type": "Feature", **body, "id": id}
 
 
 def modifications_of(body: Any, otherwise: Modification) -> tuple[Modification, ...]:
-    """What is to be done with which features; `otherwise` has the rules of the query string, for a
-    body that has none of its own."""
+    """Return the modifications of a body.
+
+    `otherwise` has the rules of the query string, for a body without rules of its own.
+    """
     if not isinstance(body, dict) or body.get("type") != LIST:
         return (_with_features(otherwise, features_of(body)),)
     listed = _objects(body.get("modifications", []), "modifications")
@@ -58,7 +60,9 @@ def _modification(one: dict[str, Any], field: str) -> Modification:
     data = one.get("featureData")
     ids = one.get("featureIds") or []
     if not isinstance(ids, list):
-        raise InvalidArgument("It must be an array of ids", field=f"{field}.featureIds")
+        raise InvalidArgument(
+            "featureIds must be an array of feature ids", field=f"{field}.featureIds"
+        )
     return Modification(
         features=() if data is None else features_of(data, f"{field}.featureData"),
         ids=tuple(
@@ -82,10 +86,10 @@ def _with_features(rules: Modification, features: tuple[dict[str, Any], ...]) ->
 
 def _objects(value: Any, field: str) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list):
-        raise InvalidArgument("It must be an array", field=field)
+        raise InvalidArgument(f"{field} must be an array of objects", field=field)
     for place, one in enumerate(value):
         if not isinstance(one, dict):
-            raise InvalidArgument("It must be an object", field=f"{field}[{place}]")
+            raise InvalidArgument(f"{field}[{place}] must be an object", field=f"{field}[{place}]")
     return tuple(value)
 
 
@@ -97,5 +101,5 @@ def _choice(kind: type[E], one: dict[str, Any], name: str, default: E, field: st
         return kind(value.lower() if isinstance(value, str) else value)
     except ValueError:
         raise InvalidArgument(
-            f"{value!r:.64} is none of {', '.join(kind)}", field=f"{field}.{name}"
+            f"{name} {value!r:.64} is not one of {', '.join(kind)}", field=f"{field}.{name}"
         ) from None

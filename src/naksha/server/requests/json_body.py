@@ -1,4 +1,4 @@
-"""What clients send, read as JSON whatever they call it."""
+"""Parse request bodies as JSON, whatever their declared content type."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from naksha.model.errors import InvalidArgument
 
 
 async def json_body(request: Request) -> Any:
-    """The body; clients send spaces as `application/geo+json` and features as `text/plain`.
+    """Parse the body; clients send spaces as `application/geo+json`, features as `text/plain`.
 
     Raises:
-        InvalidArgument: It is no JSON; the message has line and column.
+        InvalidArgument: The body is not valid JSON; the message has line and column.
     """
     body = await request.body()
     try:
@@ -25,7 +25,7 @@ async def json_body(request: Request) -> Any:
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body, which must be an object."""
+    """Parse the body, which must be a JSON object."""
     body = await json_body(request)
     if not isinstance(body, dict):
         raise InvalidArgument("The body must be a JSON object", field="body")
@@ -33,28 +33,30 @@ async def json_object(request: Request) -> dict[str, Any]:
 
 
 async def exact_object(request: Request, model: type[BaseModel]) -> dict[str, Any]:
-    """The body, which must be an object with the members of a model only: a misspelt member is not
-    ignored."""
+    """Parse the body, which must be an object with only the members of `model`.
+
+    This rejects misspelt members.
+    """
     body = await json_object(request)
     known = {field.alias or name for name, field in model.model_fields.items()}
     for name in body.keys() - known:
         raise InvalidArgument(
-            f"{name!r:.64} is not a member of the body; its members are {', '.join(sorted(known))}",
+            f"{name!r:.64} is not a member of the body; accepted: {', '.join(sorted(known))}",
             field=name[:64],
         )
     return body
 
 
 def not_json(body: bytes, error: Exception) -> InvalidArgument:
-    """What is wrong with a body, and where."""
+    """Build the error for an invalid body, with line and column."""
     if not body.strip():
         return InvalidArgument("The body is empty; send JSON", field="body")
     said, _, place = str(error).partition(" (byte ")
     number = place.rstrip(")")
     if not number.isdecimal():
-        return InvalidArgument(f"The body is no JSON: {said}", field="body")
+        return InvalidArgument(f"The body is not valid JSON: {said}", field="body")
     before = body[: int(number)]
     line, column = before.count(b"\n") + 1, int(number) - before.rfind(b"\n")
     return InvalidArgument(
-        f"The body is no JSON: {said}, in line {line}, column {column}", field="body"
+        f"The body is not valid JSON: {said}, at line {line}, column {column}", field="body"
     )

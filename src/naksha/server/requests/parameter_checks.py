@@ -1,9 +1,9 @@
-"""Query parameters and headers that must not be ignored: they narrow, guard or simulate a request.
+"""Reject query parameters and headers that an endpoint must not ignore.
 
 Unknown parameters are ignored, since every client adds some of its own, and so are parameters about
-the presentation (`clip`, `skipCache`, `selection`). But a filter, a lock or a dry run that is
-ignored returns, overwrites or deletes more than the client meant. Therefore a parameter that any
-endpoint declares is refused by all endpoints that do not declare it, unless it is one of
+the presentation (`clip`, `skipCache`, `selection`). But an endpoint that ignored a filter, a lock
+or a dry run would return, overwrite or delete more than the client meant. Therefore a parameter
+that any endpoint declares is rejected by all endpoints that do not declare it, unless it is one of
 `PRESENTATION`.
 """
 
@@ -31,13 +31,13 @@ PRESENTATION: Final = frozenset(
         *("includeConnectors", "includeCounts", "includeRights", "includeSystemTags"),
     ]
 )
-"""Parameters about the form of a response; `clustering` stands for `clustering.property`, too."""
+"""Parameters about the form of a response; `clustering` includes `clustering.property` etc."""
 PAGE_SIZE: Final = "limit"
-"""Presentation of what is read, but a write with a limit would change fewer features."""
+"""Presentation for a read; a write that ignored a limit would change more features."""
 OPERATORS: Final = "x-operators"
-"""Mark in the OpenAPI document: a parameter that takes other operators than `=`."""
+"""OpenAPI extension: the parameter accepts other operators than `=`."""
 PROPERTIES: Final = "propertyQuery"
-"""Declared by endpoints with conditions on properties, whose names are chosen by users."""
+"""Declared by endpoints that take conditions on properties, which have user-defined names."""
 _PREFIXES: Final = ("p.", "f.", "properties.")
 _OPERATOR: Final = re.compile("[<>!@^]")
 _OFF: Final = frozenset({"false", "0", "no", "off"})
@@ -48,14 +48,14 @@ NEUTRAL: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("check", "transactional"), _ON),
     "context": frozenset({"default"}),
 }
-"""Values with which a parameter changes nothing, on any endpoint."""
+"""Values that have no effect on any endpoint."""
 MAY_BE_EMPTY: Final = frozenset(
     [
         *("version", "versionRef", "handle", "pageToken", "since", "after"),
         *("addTags", "removeTags", "prefixId", "dryRun"),
     ]
 )
-"""Parameters that do not filter, or that document what no value means."""
+"""Parameters that do not filter, or that document the meaning of an empty value."""
 LOCKS: Final = ("If-Match", "If-None-Match", "If-Unmodified-Since")
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -68,7 +68,7 @@ class _Endpoint(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A parameter of a request; `base` is its name without an operator."""
+    """A parameter of a request; `base` is its name without the operator."""
 
     name: str
     base: str
@@ -76,10 +76,10 @@ class _Given(NamedTuple):
 
 
 class ParameterChecks:
-    """Middleware: refuses a request before its endpoint runs."""
+    """Middleware that rejects a request before its endpoint runs."""
 
     def __init__(self, app: ASGIApp, routers: Sequence[APIRouter]) -> None:
-        """The `routers` are all those of the application, in its order."""
+        """Collect the endpoints; `routers` are all of the application, in its order."""
         self._app = app
         self._endpoints = [
             _endpoint(route)
@@ -103,21 +103,21 @@ class ParameterChecks:
         matching = (one for one in self._endpoints if one.route.matches(scope)[0] is Match.FULL)
         endpoint = next(matching, None)
         if endpoint is None:
-            return  # the application responds with 404 or 405
+            return  # the application returns 404 or 405
         title = f"{scope['method']} {endpoint.route.path_format}"
         for name, base, is_empty in given:
             if name not in endpoint.supported and base not in endpoint.compared:
                 raise _unsupported(title, f"parameter {name!r:.64}", name)
             if is_empty:
                 raise InvalidArgument(
-                    f'The parameter "{name:.64}" is empty; give a value or leave it out', field=name
+                    f'Parameter "{name:.64}" is empty; pass a value or omit it', field=name
                 )
         for header in locks:
             if header not in endpoint.locks:
                 raise _unsupported(title, f"header {header}", header)
 
     def _given(self, raw: bytes, *, is_read: bool) -> Iterator[_Given]:
-        """The parameters of a query string that must be supported."""
+        """Yield the parameters of a query string that the endpoint must support."""
         for pair in raw_pairs(raw):
             text, _, value = pair.partition("=")
             name = decoded(text, "query")
@@ -125,7 +125,7 @@ class ParameterChecks:
                 yield _Given(name, PROPERTIES, is_empty=False)
                 continue
             base = _OPERATOR.split(name, maxsplit=1)[0]
-            # A misspelt `dryrun` is not an unknown parameter.
+            # Case-insensitive: a misspelt `dryrun` must not be ignored as unknown.
             guard = self._guards.get(base.lower())
             if guard is None or (guard == PAGE_SIZE and is_read):
                 continue
@@ -135,19 +135,20 @@ class ParameterChecks:
 
 
 def is_presentation(name: str) -> bool:
-    """Whether every endpoint may ignore a parameter."""
+    """Return whether every endpoint may ignore a parameter."""
     return name.partition(".")[0] in PRESENTATION
 
 
 def _is_empty(name: str, value: str) -> bool:
-    """Whether nothing is left of a list; an id may be an encoded comma, a tag has no `+`."""
+    """Return whether a list has no values; an id can be an encoded comma, a tag has no `+`."""
     text = value if name == "id" else decoded(value, name, plus_is_space=False)
     return not text.strip(",+" if name == "tags" else ",")
 
 
 def _unsupported(title: str, what: str, field: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{title} does not support the {what}; ignoring it could return or change too much",
+        f"{title} does not support the {what}; remove it, since ignoring it could return or "
+        "change too much",
         field=field,
     )
 
@@ -167,13 +168,15 @@ def _endpoint(route: APIRoute) -> _Endpoint:
         compared.add(PROPERTIES)
     locks = set(_headers_of(route.dependant))
     if 304 in route.responses:
-        locks.add("If-None-Match")  # of a POST that reads
+        locks.add("If-None-Match")  # a POST that only reads
     return _Endpoint(route, frozenset(declared), frozenset(compared), frozenset(locks))
 
 
 def _declared_by(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """The query parameters that a function takes, also by a model, and whether they take other
-    operators than `=`."""
+    """Yield the query parameters of a function, also those of models.
+
+    The second value says whether the parameter accepts other operators than `=`.
+    """
     for field in dependant.query_params:
         kind: Any = field.field_info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):

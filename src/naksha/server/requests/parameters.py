@@ -1,9 +1,8 @@
-"""The query parameters of the endpoints about features, declared once and shared.
+"""Query parameters of the feature endpoints, declared once and shared.
 
-A model holds what can be said of each parameter alone; it is what the OpenAPI document shows. Lists
-whose commas mean something (`tags`, `id`, `selection`, the property query) are read from the raw
-query string by `naksha.hub.query_language`, and declared here for those who read the document.
-Unknown
+The models validate each parameter by itself and are the source of the OpenAPI document. Lists with
+significant commas (`tags`, `id`, `selection`, the property query) are parsed from the raw query
+string by `naksha.hub.query_language`; they are declared here for the OpenAPI document only. Unknown
 parameters are ignored: every client adds some of its own.
 """
 
@@ -31,21 +30,21 @@ def _lower(value: Any) -> Any:
 
 AnyCase = BeforeValidator(_lower)
 DryRunSwitch = Annotated[bool, BeforeValidator(lambda value: True if value == "" else value)]
-"""True also without a value: `?dryRun`."""
+"""A switch that is also on without a value: `?dryRun`."""
 Limit = Annotated[
     int,
-    Field(ge=1, le=limits.PAGE_MAX, description="How many features are answered at most."),
+    Field(ge=1, le=limits.PAGE_MAX, description="Maximum number of features to return."),
 ]
 Longitude = Annotated[float, Field(ge=-180, le=180, allow_inf_nan=False)]
 Latitude = Annotated[float, Field(ge=-90, le=90, allow_inf_nan=False)]
 Radius = Annotated[
     float,
-    Field(ge=0, allow_inf_nan=False, description="Metres by which the geometry is grown."),
+    Field(ge=0, allow_inf_nan=False, description="Buffer around the geometry, in metres."),
 ]
 
 
 class Layer(StrEnum):
-    """Which part of a composite space."""
+    """Layer of a composite space."""
 
     DEFAULT = "default"
     EXTENSION = "extension"
@@ -53,90 +52,95 @@ class Layer(StrEnum):
 
 
 class Parameters(BaseModel):
-    """What all of them have in common."""
+    """Base of all parameter models."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, frozen=True)
 
 
 class RefParameters(Parameters):
-    """A version reference under either of its names."""
+    """A version reference, by either of its parameter names."""
 
     version_ref: str = Field(
         "",
         alias="versionRef",
-        description="A version: `HEAD`, a number, a tag, a time (ISO 8601), a transaction or "
-        "`branch:version`. Default is the present state of `main`.",
+        description="Version: `HEAD`, a number, a tag, a time (ISO 8601), a transaction or "
+        "`branch:version`. Default: the current state of `main`.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
     )
     version: str = Field(
         "",
-        description="The older name of `versionRef`.",
+        description="Deprecated name of `versionRef`.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
     )
 
     @property
     def ref(self) -> str:
-        """The version reference; empty for the present."""
+        """The version reference; empty for the current state."""
         if self.version and self.version_ref and self.version != self.version_ref:
-            raise InvalidArgument("It differs from versionRef; give one of them", field="version")
+            raise InvalidArgument(
+                'Parameters "version" and "versionRef" differ; pass only one of them',
+                field="version",
+            )
         return self.version_ref or self.version
 
 
 class PlaceParameters(RefParameters):
-    """Where to read."""
+    """Version and layer to read."""
 
     context: Annotated[Layer, AnyCase] = Field(
         Layer.DEFAULT,
-        description="Of a space that extends another one: both (`default`), only what it adds "
-        "(`extension`) or only what is below (`super`).",
+        description="Layer of a space that extends another one: both (`default`), only its own "
+        "features (`extension`) or only those of the extended space (`super`).",
     )
-    skip_cache: bool = Field(False, alias="skipCache", description="Ignored: nothing is stale.")
+    skip_cache: bool = Field(
+        False, alias="skipCache", description="Ignored: responses are never stale."
+    )
 
 
 class ShapeParameters(PlaceParameters):
-    """What is given of each feature."""
+    """Members of each returned feature."""
 
     selection: list[str] = Field(
         [],
-        description="Properties to be given, such as `p.name,p.address.street`; `*` for all, "
-        "`!geometry` for no geometry. Commas separate.",
+        description="Properties to return, separated by commas, such as "
+        "`p.name,p.address.street`; `*` for all, `!geometry` to omit the geometry.",
     )
-    force_2d: bool = Field(False, alias="force2D", description="Leave out the altitudes.")
+    force_2d: bool = Field(False, alias="force2D", description="Omit altitudes.")
 
 
 class AuthorParameters(ShapeParameters):
-    """Whose features."""
+    """Filter by author."""
 
-    author: list[str] = Field([], description="Only what was last changed by these authors.")
+    author: list[str] = Field([], description="Only features last changed by these authors.")
 
 
 class FilterParameters(AuthorParameters):
-    """Which features, and how many."""
+    """Filter and page size."""
 
     tags: list[str] = Field(
-        [], description="`a,b+c` means a, or b and c; given several times, one of them."
+        [], description="`a,b+c` matches a, or both b and c; repeated parameters combine with OR."
     )
     limit: Limit = limits.PAGE_DEFAULT
 
 
 class IdParameters(AuthorParameters):
-    """Features by id."""
+    """Feature ids."""
 
-    id: list[str] = Field([], description="Ids; repeated, or with commas between them.")
+    id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
 class CountParameters(PlaceParameters):
-    """What is counted."""
+    """Filter of a count."""
 
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
 
 
 class StatisticsParameters(PlaceParameters):
-    """How exact."""
+    """Precision of statistics."""
 
     fast_mode: bool = Field(
-        False, alias="fastMode", description="Estimates will do where exact figures take long."
+        False, alias="fastMode", description="Allow estimates where exact figures are slow."
     )
 
 
@@ -146,20 +150,20 @@ Degree = Literal["low", "lowmed", "med", "medhigh", "high"]
 
 
 class AreaParameters(FilterParameters):
-    """What is made of the features of an area."""
+    """Rendering of the features of an area."""
 
     clip: bool | None = Field(
-        None, description="Cut geometries at the edge of the area. Vector tiles are, by default."
+        None, description="Clip geometries to the area. Default for vector tiles."
     )
     clustering: Annotated[Literal["hexbin", "quadbin"] | None, AnyCase] = Field(
-        None, description="Answer cells with figures instead of features."
+        None, description="Return aggregated cells instead of features."
     )
     resolution: int | None = Field(
         None,
         alias="clustering.resolution",
         ge=0,
         le=15,
-        description="The older name: of hexagons the absolute, of quads the relative resolution.",
+        description="Deprecated: absolute resolution of hexagons, relative resolution of quads.",
     )
     absolute_resolution: int | None = Field(
         None,
@@ -179,27 +183,27 @@ class AreaParameters(FilterParameters):
         None,
         alias="clustering.property",
         max_length=limits.PROPERTY_PATH_LENGTH_MAX,
-        description="A number that is summed up in each hexagon, such as `p.population`.",
+        description="A numeric property to sum up per hexagon, such as `p.population`.",
     )
     point_mode: bool = Field(
-        False, alias="clustering.pointmode", description="Hexagons as their centres."
+        False, alias="clustering.pointmode", description="Return hexagons as their centres."
     )
     single_coordinate: bool = Field(
         False,
         alias="clustering.singlecoord",
-        description="Count a feature in the hexagon of its first position only.",
+        description="Count a feature only in the hexagon of its first position.",
     )
     clustering_sampling: Annotated[Degree | Literal["off"], AnyCase] = Field(
-        "off", alias="clustering.sampling", description="Count only some of the features."
+        "off", alias="clustering.sampling", description="Count only a sample of the features."
     )
     no_buffer: bool = Field(
-        False, alias="clustering.noBuffer", description="Quads without a gap between them."
+        False, alias="clustering.noBuffer", description="Return quads without a gap between them."
     )
     count_mode: Annotated[Literal["real", "estimated", "mixed", "bool"], AnyCase] = Field(
-        "mixed", alias="clustering.countmode", description="All are exact; `bool`: 1 if any."
+        "mixed", alias="clustering.countmode", description="Counts are exact; `bool`: 1 if any."
     )
     tweaks: Annotated[Literal["sampling", "simplification", "ensure"] | None, AnyCase] = Field(
-        None, description="Make the answer smaller for display."
+        None, description="Reduce the response for display."
     )
     tweaks_strength: Annotated[Annotated[int, Field(ge=1, le=100)] | Degree | None, AnyCase] = (
         Field(None, alias="tweaks.strength")
@@ -209,20 +213,20 @@ class AreaParameters(FilterParameters):
         alias="tweaks.algorithm",
         max_length=64,
         description="sampling: distribution, distribution2, geometrysize; simplification: grid, "
-        "gridbytilelevel, simplified, simplifiedkeeptopology, merge (what lies in one small "
-        "place becomes one feature), linemerge (lines that go on in each other do).",
+        "gridbytilelevel, simplified, simplifiedkeeptopology, merge (merges features within a "
+        "small cell), linemerge (joins lines that continue each other).",
     )
     tweaks_threshold: int | None = Field(
         None,
         alias="tweaks.samplingthreshold",
         ge=10,
         le=100,
-        description="ensure: how many thousand features at most.",
+        description="ensure: maximum number of features, in thousands.",
     )
 
 
 class EdgeParameters(Parameters):
-    """A box that may be given. North and south may be swapped."""
+    """An optional bounding box; north and south may be swapped."""
 
     west: Longitude | None = None
     south: Latitude | None = None
@@ -230,44 +234,46 @@ class EdgeParameters(Parameters):
     north: Latitude | None = None
 
     def box(self) -> Bbox | None:
-        """The area, if one is given."""
+        """Return the bounding box, if one is given."""
         edges = {name: getattr(self, name) for name in ("west", "south", "east", "north")}
         missing = [name for name, edge in edges.items() if edge is None]
         if len(missing) == 4:
             return None
         if missing:
-            raise InvalidArgument("A box has all four edges", field=missing[0])
+            raise InvalidArgument(
+                "Incomplete bounding box: west, south, east and north are all required",
+                field=missing[0],
+            )
         south, north = sorted((edges["south"], edges["north"]))
         return Bbox(edges["west"], south, edges["east"], north)
 
 
 class ChangeFilterParameters(EdgeParameters):
-    """Which changes: of features that match before or after the change, by whom, and when."""
+    """Filter on changes: by the feature before or after the change, by author, and by time."""
 
-    id: list[str] = Field([], description="Ids; repeated, or with commas between them.")
-    tags: list[str] = Field([], description="As in a search, before or after the change.")
+    id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
+    tags: list[str] = Field([], description="As in a search, on the state before or after.")
     author: list[str] = Field([], description="Only changes by these authors.")
     start_time: int | None = Field(
         None,
         alias="startTime",
         ge=0,
         le=limits.INT8_MAX - 1,
-        description="Only changes after this time: their `updatedAt` is later (epoch "
-        "milliseconds).",
+        description="Only changes after this time: with a later `updatedAt` (epoch milliseconds).",
     )
     end_time: int | None = Field(
         None,
         alias="endTime",
         ge=0,
         le=limits.INT8_MAX - 1,
-        description="Only changes until this time: their `updatedAt` is not later.",
+        description="Only changes up to this time: with no later `updatedAt`.",
     )
 
     def query(self, request: Request, **more: Any) -> Query:
-        """The filter on changes, with what the raw query string says."""
+        """Build the filter on changes, including conditions of the raw query string."""
         start, end, box = self.start_time, self.end_time, self.box()
         if start is not None and end is not None and start > end:
-            raise InvalidArgument(f"{end} is before startTime, {start}", field="endTime")
+            raise InvalidArgument(f"endTime {end} is before startTime {start}", field="endTime")
         return query_of(
             request,
             ids=id_list(raw_query(request)),
@@ -279,8 +285,10 @@ class ChangeFilterParameters(EdgeParameters):
 
 
 class BboxParameters(AreaParameters):
-    """Features of a box; with west > east it crosses the date line. North and south may be
-    swapped."""
+    """Features of a bounding box; west > east crosses the antimeridian.
+
+    North and south may be swapped.
+    """
 
     west: Longitude
     south: Latitude
@@ -288,22 +296,22 @@ class BboxParameters(AreaParameters):
     north: Latitude
 
     def box(self) -> Bbox:
-        """The box."""
+        """Return the bounding box."""
         south, north = sorted((self.south, self.north))
         return Bbox(self.west, south, self.east, north)
 
 
 class TileParameters(AreaParameters):
-    """Features of a tile."""
+    """Features of a map tile."""
 
     margin: int = Field(
-        0, ge=0, le=limits.TILE_MARGIN_PIXELS_MAX, description="Pixels of 256 around the tile."
+        0, ge=0, le=limits.TILE_MARGIN_PIXELS_MAX, description="Margin in pixels (tile: 256)."
     )
     mode: Annotated[Literal["raw", "viz"], AnyCase] = Field(
-        "raw", description="`viz`: made smaller for display."
+        "raw", description="`viz` reduces the tile for display."
     )
     viz_sampling: Annotated[Literal["low", "med", "high", "off"], AnyCase] = Field(
-        "med", alias="vizSampling", description="How much smaller."
+        "med", alias="vizSampling", description="Degree of the reduction."
     )
 
 
@@ -316,18 +324,18 @@ class AroundParameters(FilterParameters):
     radius: Radius = 0.0
     clip: bool = Field(
         False,
-        description="Cut geometries at the edge of the area. Ignored with a radius above "
+        description="Clip geometries to the area. Ignored with a radius above "
         f"{limits.RADIUS_METRES_MAX // 1000} km.",
     )
 
     @property
     def clips(self) -> bool:
-        """Whether geometries are cut."""
+        """Whether geometries are clipped."""
         return self.clip and self.radius <= limits.RADIUS_METRES_MAX
 
 
 class SpatialParameters(AroundParameters):
-    """Features around a point, a feature or a hexagon."""
+    """Features around a point, a feature or an H3 cell."""
 
     lat: Latitude | None = None
     lon: Longitude | None = None
@@ -343,19 +351,18 @@ class IterateParameters(FilterParameters):
         "0",
         pattern="^[0-9]*$",
         max_length=limits.HANDLE_LENGTH_MAX,
-        description="The `handle` of the page before; 0 or nothing for the first page.",
+        description="The `handle` of the previous page; 0 or empty for the first page.",
     )
     sort: str | None = Field(
         None,
         max_length=limits.PROPERTY_PATH_LENGTH_MAX,
-        description="An order other than that of the ids, such as `p.name:asc,p.height:desc`. "
-        "For each page the database looks at all features, and gives out those of the page.",
+        description="Sort order instead of by id, such as `p.name:asc,p.height:desc`. Each page "
+        "makes the database sort all features.",
     )
     part: str | None = Field(
         None,
         pattern="^[0-9]{1,4},[0-9]{1,4}$",
-        description="`n,total`: the n-th (from 1) of so many parts, each feature being in one of "
-        "them, to be read at the same time.",
+        description="`n,total`: the n-th (from 1) of `total` disjoint parts, for parallel reads.",
     )
 
 
@@ -366,7 +373,7 @@ class DeletedParameters(FilterParameters):
         "0",
         pattern="^[0-9]*$",
         max_length=limits.HANDLE_LENGTH_MAX,
-        description="The `handle` of the page before; 0 or nothing for the first page.",
+        description="The `handle` of the previous page; 0 or empty for the first page.",
     )
 
 
@@ -385,63 +392,67 @@ class BranchParameters(RefParameters):
 
 
 class TargetParameters(BranchParameters):
-    """The branch and the part of a composite space to write to."""
+    """The branch, and the layer of a composite space, to write to."""
 
     context: Annotated[Layer, AnyCase] = Layer.DEFAULT
 
 
 class TaggingParameters(TargetParameters):
-    """What every write of features takes."""
+    """Options of all feature writes."""
 
-    add_tags: list[str] = Field([], alias="addTags", description="Tags that all features get.")
-    remove_tags: list[str] = Field([], alias="removeTags", description="Tags that they lose.")
+    add_tags: list[str] = Field([], alias="addTags", description="Tags to add to all features.")
+    remove_tags: list[str] = Field(
+        [], alias="removeTags", description="Tags to remove from all features."
+    )
     conflict_detection: bool = Field(
         False,
         alias="conflictDetection",
-        description="The version that a feature comes with must be the present one (else 409).",
+        description="Reject a feature (409) whose version is not the current one.",
     )
 
 
 class ReplaceOneParameters(TaggingParameters):
-    """One feature by its whole content."""
+    """Options of replacing one feature."""
 
     prefix_id: str = Field(
         "",
         alias="prefixId",
         max_length=limits.FEATURE_ID_BYTES_MAX,
-        description="Put before every id.",
+        description="Prefix for every feature id.",
     )
 
 
 class ReplaceParameters(ReplaceOneParameters):
-    """Features by their whole content."""
+    """Options of replacing features."""
 
     transactional: bool = Field(
-        True, description="False: what is right is written although something else is wrong."
+        True, description="False: write the valid features even if others fail."
     )
 
 
 class WriteParameters(ReplaceParameters):
-    """Features with a rule for those that exist and for those that do not."""
+    """Options of writing features: rules for existing ones and for missing ones."""
 
-    e: Annotated[IfExists, AnyCase] = Field(IfExists.PATCH, description="If it exists.")
+    e: Annotated[IfExists, AnyCase] = Field(
+        IfExists.PATCH, description="Action for a feature that exists."
+    )
     ne: Annotated[IfNotExists, AnyCase] = Field(
-        IfNotExists.CREATE, description="If it does not exist."
+        IfNotExists.CREATE, description="Action for a feature that does not exist."
     )
     cr: Annotated[OnConflict, AnyCase] = Field(
-        OnConflict.ERROR, description="If both sides of a merge changed the same."
+        OnConflict.ERROR, description="Action for a property that both sides of a merge changed."
     )
 
 
 class DeleteParameters(TargetParameters):
-    """Which features are deleted."""
+    """Selection of the features to delete."""
 
-    id: list[str] = Field([], description="Ids; repeated, or with commas. `*` means all.")
-    tags: list[str] = Field([], description="As in a search. `*` means all features.")
+    id: list[str] = Field([], description="Ids, separated by commas or repeated. `*`: all.")
+    tags: list[str] = Field([], description="As in a search. `*`: all features.")
     erase_content: bool = Field(
         False,
         alias="eraseContent",
-        description="Delete all features; not together with `id` or `tags`.",
+        description="Delete all features; cannot be combined with `id` or `tags`.",
     )
 
 
@@ -456,36 +467,36 @@ PROPERTY_QUERY: Final[dict[str, Any]] = {
             "explode": True,
             "description": "Conditions on properties: `p.name=value`, `f.id=value`, with the "
             "operators `=`, `!=`, `>=` (`=gte=`), `<=` (`=lte=`), `>` (`=gt=`), `<` (`=lt=`), `@>` "
-            "(`=cs=`: contains) and `^=` (`=bw=`: begins with). Commas separate values of which "
-            "one must hold; conditions must all hold. `.null` stands for null, quotes make a text.",
+            "(`=cs=`: contains) and `^=` (`=bw=`: begins with). Values separated by commas combine "
+            "with OR, conditions with AND. `.null` means null, quotes force a string.",
             "schema": {"type": "object", "additionalProperties": {"type": "string"}},
         }
     ]
 }
-"""For OpenAPI: parameters whose names are in the hands of the users."""
+"""OpenAPI declaration of the property query, whose parameter names are user-defined."""
 
 
 def raw_query(request: Request) -> bytes:
-    """The query string as it was sent."""
+    """Return the raw query string."""
     raw: bytes = request.scope["query_string"]
     return raw
 
 
 def once(request: Request, *names: str) -> None:
-    """Parameters that make no sense twice."""
+    """Reject parameters that are given more than once."""
     for name in names:
         if len(raw_values(raw_query(request), name)) > 1:
-            raise InvalidArgument("It must be given once", field=name)
+            raise InvalidArgument(f'Parameter "{name}" is given more than once', field=name)
 
 
 def list_of(request: Request, name: str) -> tuple[str, ...]:
-    """Values separated by commas, or repeated."""
+    """Return the values of a parameter, separated by commas or repeated."""
     texts = [decoded(value, name) for value in raw_values(raw_query(request), name)]
     return tuple(filter(None, (piece for text in texts for piece in text.split(","))))
 
 
 def query_of(request: Request, **more: Any) -> Query:
-    """What the query string asks for, whatever the endpoint: properties, tags, authors."""
+    """Build the query common to all endpoints: properties, tags and authors."""
     raw = raw_query(request)
     return Query(
         where=property_query(raw),

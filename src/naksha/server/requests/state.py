@@ -1,4 +1,4 @@
-"""What every request can reach: the hub, and who asks."""
+"""State of a worker and dependencies of the endpoints: the hub, the context and the realm."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from naksha.server.process.settings import Settings
 
 
 class ServerState:
-    """Of one worker process."""
+    """Shared state of one worker process."""
 
     def __init__(self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns) -> None:
         self.hub = hub
         self.settings = settings
         self.doorkeeper = doorkeeper
         self.turns = turns
-        # A copy reads as long as it writes, and its time is not bounded.
+        # A copy reads while it writes and is not limited in time, so copies have their own limit.
         most = limits.COPIES_PARALLEL_MAX
         self.copies = Turns(TurnLimits(most, most, settings.actor_queue, settings.queue_seconds))
         self.watchers = Watchers()
@@ -34,16 +34,16 @@ class ServerState:
 
 
 def server_of(request: Request) -> ServerState:
-    """The state of the worker that serves a request."""
+    """Return the state of the worker that serves a request."""
     state: ServerState = request.app.state.server
     return state
 
 
 async def context_of(request: Request) -> Context:
-    """Who asks; the same for the whole request."""
+    """Return the context of a request, with its authenticated actor and their roles."""
     visit = visit_of(request)
     if visit.actor is None:
-        raise Unauthorized("A token is needed for this")
+        raise Unauthorized("Missing or invalid token: this endpoint requires one")
     server = server_of(request)
     realm = await server.hub.realm(visit.actor.realm)
     visit.actor = await realm.with_roles(visit.actor)
@@ -54,7 +54,7 @@ Ctx = Annotated[Context, Depends(context_of)]
 
 
 async def realm_of(request: Request, context: Ctx) -> RealmHub:
-    """The realm of whoever asks."""
+    """Return the realm of the actor."""
     return await server_of(request).hub.realm(context.actor.realm)
 
 
@@ -62,6 +62,6 @@ RealmDep = Annotated[RealmHub, Depends(realm_of)]
 
 
 def prolonged(request: Request, context: Context) -> Context:
-    """The context of a request that gets its time anew, because some of the work is done."""
+    """Restart the request timeout, because the work makes progress; return the new context."""
     visit_of(request).prolong()
     return context.prolonged(server_of(request).settings.request_seconds)

@@ -1,4 +1,4 @@
-"""Writing responses: feature collections, version documents, event streams.
+"""Response bodies: feature collections, version documents, event streams.
 
 Encoding and headers of a response belong here; choosing its content belongs to the routes.
 """

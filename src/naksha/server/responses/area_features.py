@@ -1,5 +1,4 @@
-"""Features of an area, as a box and a tile have them in common: as they are, tweaked, or counted in
-cells."""
+"""Features of a bounding box or a tile: unchanged, reduced by tweaks, or aggregated in cells."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ Option = Sampling | Simplification | Ensure
 
 
 class Area:
-    """The features of a box, at the level of tiles that they are shown at."""
+    """The features of a box, rendered for a zoom level."""
 
     def __init__(
         self,
@@ -70,11 +69,11 @@ class Area:
 
     @property
     def is_plain(self) -> bool:
-        """Whether features are given as they are."""
+        """Whether features are returned unchanged."""
         return self.clustering is None and not self.tweaks
 
     async def answer(self) -> Response:
-        """As GeoJSON."""
+        """Respond with GeoJSON."""
         if self.clustering is not None:
             found = await self.cells(self.clustering)
             return whole(self.asked.request, msgspec.json.encode(_collection(found)), GEO_JSON)
@@ -85,7 +84,7 @@ class Area:
         return self.asked.stream(await self.features(), shaping)
 
     async def features(self) -> Features:
-        """The features, tweaked."""
+        """Read the features, with tweaks applied."""
         if not self.tweaks:
             return await self.asked.send(self._read(self.box, limited=True))
         steps = await tweaks_of(self.tweaks, self.box, self._count)
@@ -96,7 +95,7 @@ class Area:
         return tweaked(found, steps, self.parameters.limit)
 
     async def cells(self, options: Hexbin | Quadbin) -> list[dict[str, Any]]:
-        """Cells in which something is."""
+        """Aggregate the features into cells; empty cells are left out."""
         await self._check_capability(options)
         gathered = gathering(options)
         wide = clustered_box(self.box, self.level, options)
@@ -115,17 +114,17 @@ class Area:
         )
 
     async def _check_capability(self, options: Hexbin | Quadbin) -> None:
-        """XYZ has a right for it, except where everybody may read."""
+        """Check the clustering capability, a right in XYZ; shared spaces do not require it."""
         space = await self.asked.realm.registry.get(Space, self.asked.space_id)
         if not space.shared:
             name = resources.capability(options.capability)
             self.asked.context.actor.rights.check(Right.USE_CAPABILITIES, name)
 
     async def _total(self) -> int:
-        """How many features the space has, wherever they are; estimated where that is known."""
+        """Return the number of features in the space, from statistics where they are available."""
         ref, context = self.parameters.ref, self.parameters.context
         if await self.asked.is_plain():
-            # Who has a right to some features only may still count these.
+            # An actor with rights on some features only may still count these.
             with suppress(Forbidden):
                 content = await self.asked.send(GetStatistics(ref=ref, fast=True))
                 return content.statistics.count.value

@@ -1,9 +1,9 @@
-"""Answers as bytes: what comes from the database is joined, not parsed.
+"""Encode responses; features from the database are concatenated, not parsed.
 
-An answer of any size is streamed. What is known only at the end (how to go on) stands at the end;
-an error that comes when the answer has begun breaks the connection, so that nobody takes a part of
-an answer for the whole. An answer that is in memory as a whole carries an `ETag` made from its
-bytes, which is always true; a streamed one only if it is about a version, which never changes.
+Responses of any size are streamed. A page token, known only at the end, is the last member. An
+error after the response has begun closes the connection, so that the client does not take a part
+for the whole. A response that is completely in memory has an `ETag` of its bytes, which is always
+correct; a streamed one has an `ETag` only if it reads a fixed version, which never changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTICES: Final = "Notices"
 """Header with the number of notices of a write."""
 NO_BODY: Final = "application/x-empty"
 FAILED: Final = "Failed-Features"
-"""How many features were not written: also who looks at no body sees it."""
+"""Header with the number of features that were not written, for clients that skip the body."""
 
 _BEGIN: Final = b'{"type":"FeatureCollection","features":[\n'
 _ETAG_BYTES: Final = 16
@@ -41,7 +41,7 @@ def feature_collection(
     etag: str | None = None,
     handle: Callable[[str], str] | None = None,
 ) -> Response:
-    """A FeatureCollection of any size. With `handle` it tells how to go on, if there is more."""
+    """Stream a FeatureCollection of any size; `handle` formats the token of the next page."""
     headers = {} if etag is None else {"ETag": etag}
     return streamed(_collection(features, shaping, handle), GEO_JSON, headers)
 
@@ -49,7 +49,7 @@ def feature_collection(
 def streamed(
     body: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer of any size, for readers of any speed."""
+    """Stream a response of any size, spooled for slow clients."""
     return StreamingResponse(unhurried(body), media_type=media_type, headers=headers)
 
 
@@ -73,7 +73,7 @@ async def _collection(
 
 
 def joined(states: Sequence[State]) -> bytes:
-    """Features as the inside of an array."""
+    """Join features into the content of a JSON array."""
     return b",\n".join([state.raw for state in states])
 
 
@@ -84,7 +84,7 @@ def _ended(tail: Mapping[str, Any]) -> bytes:
 def whole(
     request: Request, content: bytes, media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer that is in memory; 304 to who has it already."""
+    """Build a response from memory, or 304 if the client's copy is current."""
     etag = etag_of(content)
     if is_known(request, etag):
         return Response(status_code=304, headers={"ETag": etag})
@@ -92,14 +92,16 @@ def whole(
 
 
 def json_answer(request: Request, value: Any) -> Response:
-    """A document of JSON."""
+    """Build a JSON response with an ETag."""
     return whole(request, msgspec.json.encode(value), JSON)
 
 
 def etag_of(*parts: bytes) -> str:
-    """A tag that two answers share only if all these parts are equal. It is weak, because whoever
-    compresses an answer on its way changes its bytes."""
-    digest = hashlib.sha256()  # which processors help with
+    """Return an entity tag, equal for two responses only if all these parts are equal.
+
+    It is weak, because compression changes the bytes of a response.
+    """
+    digest = hashlib.sha256()  # hardware-accelerated
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
@@ -107,7 +109,7 @@ def etag_of(*parts: bytes) -> str:
 
 
 def is_known(request: Request, etag: str) -> bool:
-    """Whether the client has the answer with this tag."""
+    """Return whether `If-None-Match` contains the tag."""
     given = request.headers.get("If-None-Match")
     if given is None:
         return False
@@ -119,18 +121,18 @@ def is_known(request: Request, etag: str) -> bool:
 
 
 def wants_no_body(request: Request) -> bool:
-    """Whether a client says that it needs no answer."""
+    """Return whether the client asks for an empty response to a write."""
     return NO_BODY in request.headers.get("Accept", "")
 
 
 def wants_json(request: Request) -> bool:
-    """Whether a client asks for a document in so many words."""
+    """Return whether the client explicitly accepts JSON."""
     accepted = request.headers.get("Accept", "")
     return GEO_JSON in accepted or JSON in accepted
 
 
 def written(result: Written, *, empty: bool) -> Response:
-    """What a write did. Who wants no body gets one all the same when something failed."""
+    """Build the response to a write. If something failed, it always has a body."""
     headers = notices_header(result)
     if result.failed:
         headers[FAILED] = str(len(result.failed))
@@ -142,13 +144,15 @@ def written(result: Written, *, empty: bool) -> Response:
 
 
 def notices_header(result: Written) -> dict[str, str]:
-    """Tell clients that skip the body how many notices there are."""
+    """Return the header with the number of notices, for clients that skip the body."""
     return {NOTICES: str(len(result.notices))} if result.notices else {}
 
 
 def written_feature(result: Written) -> Response:
-    """Return the feature of a write. Notices are in its namespace: a client that sends the feature
-    again sends nothing new by that."""
+    """Return the written feature.
+
+    Notices are in its namespace, so that a client that sends the feature back does not write them.
+    """
     state = result.states[0]
     content = state.raw
     if result.notices:
@@ -161,7 +165,7 @@ def written_feature(result: Written) -> Response:
 
 
 def deleted(result: Deleted, *, empty: bool) -> Response:
-    """What a deletion by query did; when it were very many, the first ids and their number."""
+    """Build the response to a deletion by query; lists only the first ids of a very large one."""
     if empty:
         return Response(status_code=204)
     told = Written(deleted=result.ids, version=result.version)
@@ -170,7 +174,7 @@ def deleted(result: Deleted, *, empty: bool) -> Response:
 
 
 def _envelope(result: Written) -> dict[str, Any]:
-    """Beside the features; what is empty is left out."""
+    """Return the members beside the features; empty ones are left out."""
     parts: dict[str, Any] = {
         "inserted": result.inserted,
         "updated": result.updated,

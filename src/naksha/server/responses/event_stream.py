@@ -1,9 +1,9 @@
-"""Server-Sent Events of a change feed: without end, until the client goes, the server stops, the
-token expires, or what comes next is gone.
+"""Server-Sent Events of a change feed.
 
-Each event has the position behind it as its id, so that a client that comes again goes on there. A
-client that does not read is cut off by the time that a part of an answer may take. While there is
-nothing to tell, nothing is held but the connection of the client.
+A stream ends when the client disconnects, the server stops, the token expires, or the next changes
+have expired. Each event has the position after it as its id, so that a client that reconnects
+continues there. A client that does not read is disconnected by the timeout for response chunks.
+While there are no changes, a stream holds nothing but its connection.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ _RETRY: Final = b"retry: %d\n\n" % (limits.FEED_RETRY_SECONDS * 1000)
 
 
 async def event_stream(feed: Feed, asked: ReadChanges) -> Response:
-    """The answer to who wants a stream. What is wrong with the request itself is answered as it is
-    always; what is gone is told by an event, which is all that a browser shows of it."""
+    """Respond with a stream.
+
+    Errors of the request get an error response, as usual; expired history is reported by an event,
+    because browsers show nothing else of a stream.
+    """
     known = feed.request.headers.get("Last-Event-ID")
     asked = msgspec.structs.replace(asked, after=known or asked.after, wait_seconds=0.0)
     return _Stream(feed, asked, await _first(feed, asked))
 
 
 class _Stream(StreamingResponse):
-    """A stream, which is counted while it is open."""
+    """A streaming response that counts as a waiting request while it is open."""
 
     def __init__(self, feed: Feed, asked: ReadChanges, first: Changes | Expired) -> None:
         super().__init__(_events(feed, asked, first), media_type=EVENTS, headers=_HEADERS)
@@ -78,10 +81,10 @@ async def _events(feed: Feed, asked: ReadChanges, first: Changes | Expired) -> A
 
 
 def _told(page: Changes) -> list[bytes]:
-    """The events of a page; of an empty one that we are still here, and how far."""
+    """Build the events of a page; an empty page gives a heartbeat with the position."""
     if not page.items:
         return [b"id: %b\n:\n\n" % page.position.encode()]
-    # Whoever comes again with the position of an event goes on behind it, and gets nothing twice.
+    # A client that reconnects with the id of an event continues after it, without duplicates.
     positions = [_behind(item) for item in page.items[:-1]] + [page.position]
     return [
         _event("changes", published_json(item, page.storage), position)
@@ -90,7 +93,11 @@ def _told(page: Changes) -> list[bytes]:
 
 
 def _behind(item: Published) -> str:
-    """Only the last item of a page may be followed by another part."""
+    """Return the position after an item that is not the last one of its page.
+
+    Its version is complete: only a page's last item can be followed by another part of the same
+    version, and its position is that of the page.
+    """
     return str(FeedPosition(item.changeset.version.seq_number))
 
 
@@ -101,7 +108,7 @@ def _failure(feed: Feed, error: NakshaError) -> bytes:
 
 def _event(name: str, data: bytes, position: str | None) -> bytes:
     id_ = b"" if position is None else b"id: %b\n" % position.encode()
-    # A line of data ends where a line ends; JSON has such ends between its parts only.
+    # SSE data ends at a newline; in JSON, newlines occur only between tokens.
     lines = b"\ndata: ".join(data.split(b"\n"))
     return b"%bevent: %b\ndata: %b\n\n" % (id_, name.encode(), lines)
 

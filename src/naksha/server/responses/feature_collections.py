@@ -1,4 +1,4 @@
-"""What all endpoints have in common that answer a FeatureCollection."""
+"""Common parts of the endpoints that respond with a FeatureCollection."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from naksha.server.responses.encoding import etag_of, feature_collection, is_kno
 
 R = TypeVar("R")
 _PLAIN = (Authorization, ReadOnlyHandler, StorageHandler)
-"""Handlers that change nothing on its way."""
+"""Handlers that do not change features on their way."""
 
 
 def shaping_of(
     request: Request, parameters: ShapeParameters, clip: shapely.Geometry | None = None
 ) -> Shaping:
-    """What is given of each feature."""
+    """Build the shaping of the returned features from the parameters."""
     return Shaping(
         selection=selection_of(raw_query(request)), force_2d=parameters.force_2d, clip=clip
     )
 
 
 class Asked:
-    """A request to a space of a realm."""
+    """A request to a space, with its realm and context."""
 
     def __init__(self, request: Request, space_id: str, realm: RealmHub, context: Context) -> None:
         self.request = request
@@ -47,7 +47,7 @@ class Asked:
         self.context = context
 
     async def send(self, question: requests.Request[R]) -> R:
-        """The answer of the space."""
+        """Send a request through the pipeline of the space."""
         return await self.realm.send(self.space_id, question, self.context)
 
     async def features(
@@ -56,7 +56,7 @@ class Asked:
         shaping: Shaping,
         handle: Callable[[str], str] | None = None,
     ) -> Response:
-        """The features, streamed; 304 to who has them already, at a version that stays."""
+        """Stream features; 304 if the client's copy of a fixed version is current."""
         etag = await self.etag(read.ref)
         if etag is not None and is_known(self.request, etag):
             return Response(status_code=304, headers={"ETag": etag})
@@ -64,12 +64,15 @@ class Asked:
         return feature_collection(found, shaping, etag=etag, handle=handle)
 
     def stream(self, found: Features, shaping: Shaping) -> Response:
-        """Features that are on their way already."""
+        """Stream features that have been read already."""
         return feature_collection(found, shaping)
 
     async def pinned(self, ref: str) -> str:
-        """A reference that means the same all the time, if the space has versions of its own, or
-        its parts have them in common."""
+        """Resolve a reference to a fixed version, so that it keeps its meaning.
+
+        If the space has no versions, or its parts do not share them, the reference is returned
+        unchanged.
+        """
         try:
             version = await self.send(GetVersion(ref=ref, published=True))
         except NotImplementedHere:
@@ -77,13 +80,15 @@ class Asked:
         return ref if version is None else version.ref
 
     async def is_plain(self) -> bool:
-        """Whether the space is what its storage has, and nothing else."""
+        """Return whether the pipeline only reads from and writes to the storage."""
         pipeline = await (await self.realm.pipelines()).get(self.space_id)
         return all(isinstance(stage.handler, _PLAIN) for stage in pipeline.stages)
 
     async def etag(self, ref: str) -> str | None:
-        """A tag of whatever is answered to this request about a version, if that never changes as
-        long as the configuration does not."""
+        """Return an entity tag for this request, if it reads a fixed version.
+
+        Such a response changes only with the configuration and the rights, which the tag includes.
+        """
         if not ref or ref == "HEAD":
             return None
         if not await self.is_plain():
@@ -101,7 +106,7 @@ class Asked:
 
 
 async def asked_of(request: Request, space_id: str, realm: RealmDep, context: Ctx) -> Asked:
-    """The request, with all that it takes to answer it."""
+    """Bundle a request with its space, realm and context."""
     return Asked(request, space_id, realm, context)
 
 

@@ -1,5 +1,4 @@
-"""Where pages of a change feed come from: each is asked for anew, with the rights that whoever asks
-has at that time."""
+"""Read pages of a change feed, each with the actor's rights at that time."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from naksha.server.requests.state import context_of, server_of
 
 
 class Feed(ABC):
-    """The feed that a request is about."""
+    """The change feed of a request."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -28,13 +27,16 @@ class Feed(ABC):
 
     @abstractmethod
     async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
-        """A page."""
+        """Read a page."""
 
     async def page(self, asked: ReadChanges) -> Changes:
-        """A page; who has to wait for it takes no turn meanwhile, but is counted as one who waits.
+        """Read a page.
+
+        A request that has to wait releases its admission slot and counts as a long-polling request
+        instead.
 
         Raises:
-            Busy: Too many wait.
+            Busy: Too many requests are waiting.
         """
         found = await self.now(msgspec.structs.replace(asked, wait_seconds=0.0))
         if found.items or not asked.wait_seconds:
@@ -46,15 +48,15 @@ class Feed(ABC):
         return found if later is None else later
 
     def leave_turn(self) -> None:
-        """From now on it only waits."""
+        """Release the admission slot: the request only waits from now on."""
         if self.visit.turn is not None:
             self.visit.turn.leave()
 
     async def now(self, asked: ReadChanges) -> Changes:
-        """A page, with the rights of now.
+        """Read a page with the current rights.
 
         Raises:
-            Unauthorized: The token is not good any more.
+            Unauthorized: The token is no longer valid.
         """
         server = self.server
         self.visit.actor = server.doorkeeper.actor(self.request.scope, self.visit)
@@ -63,14 +65,16 @@ class Feed(ABC):
         return await self.read(realm, asked, context)
 
     async def later(self, asked: ReadChanges, position: str) -> Changes:
-        """The next page after a position. It is waited for a part of the time that a request may
-        take at most."""
+        """Read the page after a position.
+
+        It waits at most half of the request timeout, so that the wait itself never times out.
+        """
         seconds = min(asked.wait_seconds, self.server.settings.request_seconds / 2)
         return await self.now(msgspec.structs.replace(asked, after=position, wait_seconds=seconds))
 
 
 class SpaceFeed(Feed):
-    """What a space tells of its changes."""
+    """The change feed of a space."""
 
     def __init__(self, request: Request, space_id: str) -> None:
         super().__init__(request)
@@ -81,7 +85,7 @@ class SpaceFeed(Feed):
 
 
 class StorageFeed(Feed):
-    """The changes of a storage."""
+    """The change feed of a storage."""
 
     def __init__(self, request: Request, storage_id: str, collections: tuple[str, ...]) -> None:
         super().__init__(request)

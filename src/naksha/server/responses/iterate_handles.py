@@ -1,7 +1,7 @@
-"""Handles of iterations: a cursor, written as one decimal number.
+"""Page tokens of iterations: a cursor, encoded as one decimal number.
 
-A client compares its handle with 0 to see whether it goes on, so the handle must look like a
-number. Each byte becomes three digits behind a leading 1; `0` is the beginning.
+XYZ clients compare the handle with 0 to see whether more pages follow, so it must look like a
+number. Each byte becomes three digits after a leading 1; `0` is the first page.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from naksha.model.errors import InvalidArgument
 
 
 def handle_of(cursor: str) -> str:
-    """The handle of a cursor."""
+    """Encode a cursor as a handle."""
     return "1" + "".join(f"{byte:03}" for byte in cursor.encode())
 
 
 def cursor_of(handle: str) -> str | None:
-    """The cursor in a handle; None for the beginning."""
+    """Decode the cursor of a handle; None for the first page."""
     if handle in ("", "0"):
         return None
     digits = handle[1:]
@@ -25,6 +25,7 @@ def cursor_of(handle: str) -> str | None:
         return bytes(int(digits[at : at + 3]) for at in range(0, len(digits), 3)).decode()
     except ValueError:
         raise InvalidArgument(
-            "It is no handle of ours; begin without one, and give back what the last page had",
+            "Invalid handle: pass the one from the previous page unchanged, or omit it for the "
+            "first page",
             field="handle",
         ) from None

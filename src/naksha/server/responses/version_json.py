@@ -1,4 +1,4 @@
-"""Tags, branches, changesets and differences as clients know them."""
+"""JSON of tags, branches, changesets and diffs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 
 _encode = msgspec.json.encode
 SPOOL_BYTES: Final = 1024 * 1024
-"""What does not fit into so many bytes waits in a file."""
+"""Larger intermediate results are kept in a file."""
 
 
 def tag_json(tag: Tag, space_id: str) -> dict[str, Any]:
-    """A version tag."""
+    """Return the JSON of a tag."""
     version = tag.version.seq_number
     return {
         "id": tag.name,
@@ -41,7 +41,7 @@ def tag_json(tag: Tag, space_id: str) -> dict[str, Any]:
 
 
 def branch_json(state: BranchState, space_id: str) -> dict[str, Any]:
-    """A branch."""
+    """Return the JSON of a branch."""
     branch = state.branch
     more = {} if state.solving is None else {"conflictSolvingBranch": state.solving}
     return {
@@ -59,7 +59,7 @@ def branch_json(state: BranchState, space_id: str) -> dict[str, Any]:
 
 
 def rewritten_json(done: Rewritten) -> dict[str, Any]:
-    """What a rollback, revert, merge or rebase did; empty lists are left out."""
+    """Return the result of a rollback, revert, merge or rebase; empty lists are left out."""
     lists = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
     body: dict[str, Any] = {"type": "VersionOperationResponse", "version": done.version}
     body |= {name: ids for name, ids in lists.items() if ids}
@@ -69,7 +69,7 @@ def rewritten_json(done: Rewritten) -> dict[str, Any]:
 
 
 def undecided_json(one: Undecided) -> dict[str, Any]:
-    """A feature that somebody has to decide about."""
+    """Return the JSON of a feature with a merge conflict."""
     return {
         "id": one.id,
         "base": one.base,
@@ -80,7 +80,7 @@ def undecided_json(one: Undecided) -> dict[str, Any]:
 
 
 def step_json(step: Step) -> bytes:
-    """A state of a feature, and what it changed."""
+    """Encode a step in the history of a feature: a state and its changes."""
     author, app_id = step.who
     about = {
         "id": step.id,
@@ -94,7 +94,7 @@ def step_json(step: Step) -> bytes:
 
 
 def change_json(change: Change) -> bytes:
-    """A feature that differs: both sides as they are stored."""
+    """Encode a feature that differs, with both sides as they are stored."""
     about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
     sides = [(b"old", change.old), (b"new", change.new)]
     return (
@@ -105,7 +105,7 @@ def change_json(change: Change) -> bytes:
 
 
 async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
-    """A ChangesetCollection, streamed."""
+    """Stream a ChangesetCollection."""
     head: dict[str, Any] = {
         "type": "ChangesetCollection",
         "startVersion": page.start_version,
@@ -126,7 +126,7 @@ async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
 async def changeset_bytes(
     changed: ChangedFeatures, next_page_token: str | None = None
 ) -> AsyncIterator[bytes]:
-    """A Changeset, streamed."""
+    """Stream a Changeset."""
     found = changed.changeset
     head: dict[str, Any] = {
         "type": "Changeset",
@@ -150,7 +150,7 @@ async def changeset_bytes(
 
 
 async def collection_bytes(features: Features) -> AsyncIterator[bytes]:
-    """A FeatureCollection inside of something else."""
+    """Stream a FeatureCollection nested in another document."""
     yield b'{"type":"FeatureCollection","features":['
     separator = b""
     async for states in features:
@@ -160,7 +160,7 @@ async def collection_bytes(features: Features) -> AsyncIterator[bytes]:
 
 
 async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
-    """What differs between two versions, streamed."""
+    """Stream a Diff."""
     head = {
         "type": "Diff",
         "startVersion": found.start_version,
@@ -180,8 +180,10 @@ _LETTERS: Final = {Action.CREATED: "I", Action.UPDATED: "U", Action.DELETED: "D"
 async def squashed_bytes(
     found: Differences, kind: str, operations: Collection[str] = ()
 ) -> AsyncIterator[bytes]:
-    """The same as one changeset: every feature once, as it was in the end; of all operations,
-    unless some are given."""
+    """Stream a range as one changeset: every feature once, in its final state.
+
+    `operations` restricts it to some operations.
+    """
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
     with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
         later = {Action.UPDATED: updated, Action.DELETED: deleted}

@@ -1,1 +1,1 @@
-"""The endpoints, one module for each kind of thing."""
+"""The endpoints, one module per kind of resource."""

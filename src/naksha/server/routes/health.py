@@ -1,4 +1,4 @@
-"""Whether the hub is there, and with `detailed` whether all that it stands on is there too."""
+"""Health check of the hub, with `detailed` also of its catalog and storages."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _NO: Final = frozenset({"false", "no", "0"})
 
 
 class Health(BaseModel):
-    """How the hub is."""
+    """Health of the hub."""
 
     reporter: dict[str, str]
     status: dict[str, str]
-    schemaVersion: str  # noqa: N815 - as clients know it
+    schemaVersion: str  # noqa: N815 - name in the API
     checks: dict[str, dict[str, str]] | None = None
 
 
 _ANSWERS: Final[Responses] = {
-    200: {"model": Health, "description": "The hub answers."},
+    200: {"model": Health, "description": "The hub is up."},
     **some_errors(401, 403, 404, 413, 504),
-    503: {"model": Health | ErrorResponse, "description": "Something that it stands on is away."},
+    503: {"model": Health | ErrorResponse, "description": "A catalog or storage is unavailable."},
 }
 
 
@@ -48,10 +48,10 @@ async def health(
     request: Request,
     response: Response,
     detailed: Annotated[
-        str | None, Query(description="Look at the catalog and the storages of the realm.")
+        str | None, Query(description="Also check the catalog and the storages of the realm.")
     ] = None,
 ) -> dict[str, Any]:
-    """The hub answers."""
+    """Return the health of the hub."""
     said: dict[str, Any] = {
         "reporter": {"name": "naksha", "version": VERSION},
         "status": {"result": "OK"},
@@ -61,7 +61,7 @@ async def health(
         return said
     actor = visit_of(request).actor
     if actor is None:
-        raise Unauthorized("A token is needed to look at what the hub stands on")
+        raise Unauthorized("Missing or invalid token: the detailed health check requires one")
     found = await _looked_at(server_of(request), actor)
     if any(one["result"] != "OK" for one in found.values()):
         response.status_code = 503
@@ -70,8 +70,7 @@ async def health(
 
 
 async def _looked_at(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:
-    """What was looked at, by name: the catalog, and each storage of his realm that the actor may
-    see."""
+    """Check the catalog and the storages visible to the actor; return the results by name."""
     found = {"catalog": await _result(server.hub.catalog.realms.get(actor.realm))}
     if found["catalog"]["result"] != "OK":
         return found
@@ -94,5 +93,5 @@ async def _result(check: Awaitable[object]) -> dict[str, str]:
     except NakshaError as error:
         return {"result": "FAILED", "code": error.code, "message": error.message}
     except TimeoutError:
-        return {"result": "FAILED", "code": "timed_out", "message": "There was no answer"}
+        return {"result": "FAILED", "code": "timed_out", "message": "Health check timed out"}
     return {"result": "OK"}

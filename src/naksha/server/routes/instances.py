@@ -1,4 +1,4 @@
-"""The instances of a hub: every process that has its catalog open."""
+"""Instances of a hub: all processes that have its catalog open."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ router = APIRouter(tags=["operation"])
 
 
 class Instance(BaseModel):
-    """A process that serves."""
+    """A server process."""
 
-    id: str = Field(description="Its name, a new one with every start.")
-    self: bool = Field(description="Whether it is the one that answers.")
-    node: int = Field(description="Its number among all of them.")
+    id: str = Field(description="Id of the process, new with every start.")
+    self: bool = Field(description="Whether this process sent the response.")
+    node: int = Field(description="Number of the process among all instances.")
     startedAt: int = Field(description="Epoch milliseconds.")  # noqa: N815
     leasedUntil: int = Field(  # noqa: N815
-        description="When it is forgotten, if it does not say before that it lives."
+        description="End of the lease (epoch milliseconds), unless the process renews it."
     )
 
 
-_LISTED: Final = answers(list[Instance], "Those that live, as far as is known.")
+_LISTED: Final = answers(list[Instance], "The instances with a valid lease.")
 
 
 @router.get("/hub/instances", response_class=Response, responses=_LISTED)
 async def list_instances(request: Request, context: Ctx) -> Response:
-    """The processes that serve this hub: for who runs it."""
+    """List the processes of this hub; for operators only."""
     check_operator(context.actor)
     node = server_of(request).hub.catalog.node
     found = [

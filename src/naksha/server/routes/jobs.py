@@ -1,4 +1,4 @@
-"""Jobs of the data pipeline: submitted, watched, cancelled and removed."""
+"""Jobs of the data pipeline: submit, monitor, cancel and remove them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ router = APIRouter(tags=["jobs"])
 JOBS: Final = "/hub/jobs"
 JOB: Final = "/hub/jobs/{job_id}"
 _jobs: Final = Routes(JobObject, JobDocument)
-_MAKES: Final = _jobs.makes("The job; without an id it gets one.", 201)
-_LOG: Final = answers(JobLogDocument, "What the job has said, as far as it is kept.")
-_KINDS: Final = answers(list[JobKindDocument], "The jobs that can be run here, ordered by name.")
+_MAKES: Final = _jobs.makes("The job; the id is optional.", 201)
+_LOG: Final = answers(JobLogDocument, "The retained lines of the job's log.")
+_KINDS: Final = answers(list[JobKindDocument], "The installed kinds of jobs, ordered by name.")
 Id = Annotated[str, Path(pattern=ID_PATTERN)]
-States = Annotated[list[State], Query(description="Only jobs in one of these states.")]
+States = Annotated[list[State], Query(description="Only jobs in these states.")]
 After = Annotated[int, Query(ge=0, description="Only lines from this number on.")]
 
 
@@ -44,7 +44,7 @@ def _told(seen: Seen) -> dict[str, Any]:
 
 
 def _shown(request: Request, seen: Seen, status: int = 200) -> Response:
-    """A job with its status; the first part of the tag is that of what it is to do."""
+    """Respond with a job and its status; the first part of the tag is the job's own."""
     told = _told(seen)
     suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
     headers = {"ETag": f'"{seen.job.etag()}.{suffix}"'}
@@ -73,7 +73,7 @@ def _kind_json(kind: JobKind) -> dict[str, Any]:
 
 @router.get("/hub/job-kinds", response_class=Response, responses=_KINDS)
 async def list_job_kinds(asked: AskedDep) -> Response:
-    """The jobs that there are, and what they want to be told. None for who may see no jobs."""
+    """List the kinds of jobs with their parameters; empty without the right to use jobs."""
     if not asked.actor.rights.grants.get(Right.USE_JOBS):
         return json_answer(asked.request, [])
     known = await server_of(asked.request).jobs.kinds.all()
@@ -82,14 +82,14 @@ async def list_job_kinds(asked: AskedDep) -> Response:
 
 @router.get(JOBS, **_jobs.lists)
 async def list_jobs(asked: AskedDep, state: States = []) -> Response:  # noqa: B006 - it is read
-    """The jobs of the realm."""
+    """List the jobs of the realm."""
     seen = await jobs_of(asked.realm, asked.actor, state)
     return json_answer(asked.request, [_told(one) for one in seen])
 
 
 @router.post(JOBS, **_MAKES)
 async def post_job(asked: AskedDep) -> Response:
-    """Submit a job. It runs in a process of its own, as soon as an instance has time."""
+    """Submit a job. It runs in its own process as soon as an instance has a free slot."""
     job = JobObject.from_json({"id": new_space_id(), **await asked.body()})
     jobs = server_of(asked.request).jobs
     seen = await submit_job(asked.realm, job, asked.actor, jobs.kinds, jobs.files)
@@ -99,13 +99,13 @@ async def post_job(asked: AskedDep) -> Response:
 
 @router.get(JOB, **_jobs.shows)
 async def get_job(job_id: Id, asked: AskedDep) -> Response:
-    """A job, how far it is, and what came of it."""
+    """Return a job with its status and result."""
     return _shown(asked.request, await job_of(asked.realm, job_id, asked.actor))
 
 
 @router.get(f"{JOB}/log", response_class=Response, responses=_LOG)
 async def get_job_log(job_id: Id, asked: AskedDep, after: After = 0) -> Response:
-    """What a job has said. Who asks again after `next` gets what is new."""
+    """Return the log of a job. To follow it, pass `next` as `after` of the next request."""
     seen = await job_of(asked.realm, job_id, asked.actor)
     log = await log_of(asked.realm, seen.job)
     first = max(after, log.dropped)
@@ -121,15 +121,15 @@ async def get_job_log(job_id: Id, asked: AskedDep, after: After = 0) -> Response
 @router.post(
     f"{JOB}/cancel",
     response_class=Response,
-    responses=changes(JobDocument, "The job as it is now; it ends soon."),
+    responses=changes(JobDocument, "The job after the request; it ends soon."),
 )
 async def post_cancel(job_id: Id, asked: AskedDep) -> Response:
-    """Wish that a job ends. One that waits never begins; one that has ended stays as it is."""
+    """Request the cancellation of a job. A queued job never starts; an ended one is unchanged."""
     return _shown(asked.request, await cancel_job(asked.realm, job_id, asked.actor))
 
 
 @router.delete(JOB, **_jobs.removes)
 async def delete_job(job_id: Id, asked: AskedDep, tags: Tags) -> Response:
-    """Forget a job that has ended, and its log."""
+    """Remove a job that has ended, with its log."""
     gone = await remove_job(asked.realm, job_id, asked.actor, if_match=tags)
     return removed(asked.request, gone)

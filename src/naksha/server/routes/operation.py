@@ -1,4 +1,4 @@
-"""For those who run a hub, and for older clients that look at their token first."""
+"""Endpoints for operators, and token introspection for XYZ clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["operation"])
 
 
 class Token(BaseModel):
-    """What a token says."""
+    """Content of a token."""
 
     type: str
     valid: bool
@@ -31,21 +31,24 @@ class Token(BaseModel):
 
 _METRICS: Final[Responses] = {
     200: {
-        "description": "The figures.",
+        "description": "Metrics in the Prometheus text format.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     },
     **some_errors(400, 401, 413, 503, 504),
 }
 _TOKEN: Final[Responses] = {
-    200: {"model": Token, "description": "What it says."},
+    200: {"model": Token, "description": "The content of the token."},
     **some_errors(404, 413, 504),
 }
 
 
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def metrics(request: Request) -> Response:
-    """Counters and gauges of all realms, as Prometheus reads them: for who manages the storage of
-    the default realm, unless they are open to everybody."""
+    """Return metrics of all realms in the Prometheus text format.
+
+    Requires the right to manage the storage of the default realm, unless the setting `open_metrics`
+    is on.
+    """
     settings = server_of(request).settings
     if not settings.open_metrics:
         check_operator((await context_of(request)).actor)
@@ -54,15 +57,17 @@ async def metrics(request: Request) -> Response:
 
 
 def check_operator(actor: Actor) -> None:
-    """Forbidden to whom figures of all realms are none of his business."""
+    """Raise Forbidden unless the actor manages the storage of the default realm."""
     if actor.realm != DEFAULT_REALM:
-        raise Forbidden(f"This is about all realms; it is shown to the realm {DEFAULT_REALM!r}")
+        raise Forbidden(
+            f"This endpoint covers all realms; it is available to the realm {DEFAULT_REALM!r} only"
+        )
     actor.rights.check(Right.MANAGE_STORAGES, storage(DEFAULT_STORAGE))
 
 
 @router.get("/token-api/tokens/{token}", response_model=None, responses=_TOKEN)
 async def token(token: str, request: Request) -> dict[str, Any]:
-    """What a token says, to who has it; nothing is told of one that is not valid here."""
+    """Return the content of a token; of an invalid token only that it is not valid."""
     tokens = server_of(request).doorkeeper.tokens
     if tokens is None:
         return {"type": "Token", "valid": False}

@@ -1,10 +1,10 @@
-"""A short way to endpoints that are asked often.
+"""Fast path around FastAPI for frequent GET requests.
 
-FastAPI finds a route, and puts together what its function takes, anew for every request: that takes
-longer than to find a feature. Here it is found out once. What a function takes must be plain for
-that: names of the path, one model of query parameters, and functions that take the same; and what
-it gives is a response. All else, and every request that something is wrong with, goes FastAPI's
-way, which tells what it is.
+For every request FastAPI searches the route and resolves the parameters of its function, which
+takes longer than finding a feature. This middleware resolves them once, at start-up. It covers
+routes with plain parameters only: names of the path, at most one model of query parameters, and
+dependencies with the same restrictions; and the function must return a Response. All other routes,
+and all invalid requests, go to FastAPI, which also reports what is invalid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.convertors import PathConvertor, StringConvertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 Found = dict[Callable[..., Any], Any]
-"""What functions gave for a request, each called once."""
+"""Results of the dependencies of a request, each called once."""
 Call = Callable[[Request, Found], Awaitable[Any]]
 _METHOD: Final = "GET"
 _TEXTS: Final = (StringConvertor, PathConvertor)
@@ -32,25 +32,25 @@ _ANY: Final = ""
 
 
 class NotPlainError(Exception):
-    """A function takes something that only FastAPI can give."""
+    """A parameter is of a kind that only FastAPI can resolve."""
 
 
 class WrongParametersError(Exception):
-    """Parameters that FastAPI will refuse."""
+    """The query parameters are invalid; FastAPI reports why."""
 
 
 class Shortcut(NamedTuple):
-    """A route, and how to call its function; None if that is FastAPI's business."""
+    """A route, and how to call its function; None if only FastAPI can call it."""
 
     route: APIRoute
     call: Call | None
 
 
 class Shortcuts:
-    """Middleware: the innermost one, before the application looks for a route."""
+    """Middleware, the innermost one: answers a request before the application routes it."""
 
     def __init__(self, app: ASGIApp, routers: Sequence[APIRouter]) -> None:
-        """The `routers` are all those of the application, in its order."""
+        """Prepare the routes; `routers` are all of the application, in its order."""
         self._app = app
         found = [
             Shortcut(route, _call_of_route(route))
@@ -72,7 +72,7 @@ class Shortcuts:
         await (self._app if response is None else response)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """None: FastAPI has to answer."""
+        """Return the response, or None if FastAPI has to serve the request."""
         path = scope["path"]
         for route, call in self._by_word.get(_word(path), self._by_word[_ANY]):
             match = route.path_regex.match(path)
@@ -92,8 +92,10 @@ class Shortcuts:
 
 
 def _word(path: str) -> str:
-    """What tells most routes apart: the word behind the name of the space. A route that has none
-    there may be meant with any."""
+    """Return the path segment after the space id, the key by which routes are indexed.
+
+    Routes without a fixed segment there match any.
+    """
     parts = path.split("/", _WORD + 1)
     if len(parts) <= _WORD or "{" in parts[_WORD]:
         return _ANY
@@ -113,7 +115,7 @@ def _call_of_route(route: APIRoute) -> Call | None:
 
 
 def _call_of(dependant: Dependant) -> Call:
-    """How a function is called with all that it takes."""
+    """Build a function that resolves the parameters of `dependant` and calls it."""
     function = _function_of(dependant)
     _check_plain(dependant, function)
     names = [(field.name, field.alias) for field in dependant.path_params]
@@ -150,7 +152,7 @@ def _function_of(dependant: Dependant) -> Callable[..., Any]:
 
 
 def _check_plain(dependant: Dependant, function: Callable[..., Any]) -> None:
-    """Refuse what is not said above."""
+    """Raise NotPlainError for parameters that the fast path does not support."""
     is_plain = inspect.iscoroutinefunction(function) and not any(
         (
             dependant.header_params,
@@ -171,7 +173,7 @@ def _check_plain(dependant: Dependant, function: Callable[..., Any]) -> None:
 
 
 def _model_of(model: Any) -> Callable[[bytes], BaseModel]:
-    """What makes a model of a query string."""
+    """Return a function that builds a parameter model from a query string."""
     if not (inspect.isclass(model) and issubclass(model, BaseModel)):
         raise NotPlainError
     lists = {
@@ -196,7 +198,7 @@ def _model_of(model: Any) -> Callable[[bytes], BaseModel]:
 
 
 def _values(query: bytes, lists: set[str]) -> Mapping[str, Any]:
-    """Of a parameter that is given several times the last value counts, unless it is a list."""
+    """Parse a query string; the last value of a repeated parameter counts, except for lists."""
     values: dict[str, Any] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name in lists:

@@ -1,5 +1,4 @@
-"""What all endpoints about the configuration have in common: spaces, connectors, storages and roles
-are listed, shown, changed and removed in the same way, and described so."""
+"""Shared CRUD routes of configuration objects: spaces, connectors, storages and roles."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ IfMatch = Annotated[
     str | None,
     Header(
         alias="If-Match",
-        description="The `ETag` that was answered with what is to be changed: if it is another one "
-        "by now, nothing is changed and 412 is answered.",
+        description="The `ETag` of the object as you know it. If the object has changed since, "
+        "nothing is changed and the status is 412.",
     ),
 ]
 
 
 class Asked(NamedTuple):
-    """A request about the configuration."""
+    """A configuration request with its realm and context."""
 
     request: Request
     realm: RealmHub
@@ -40,16 +39,16 @@ class Asked(NamedTuple):
 
     @property
     def actor(self) -> Actor:
-        """Who asks."""
+        """The actor of the request."""
         return self.context.actor
 
     async def body(self) -> dict[str, Any]:
-        """The object that was sent."""
+        """Parse the object in the request body."""
         return await json_object(self.request)
 
 
 async def asked_of(request: Request, realm: RealmDep, context: Ctx) -> Asked:
-    """The request, with all that it takes to answer it."""
+    """Bundle a request with its realm and context."""
     return Asked(request, realm, context)
 
 
@@ -57,7 +56,7 @@ AskedDep = Annotated[Asked, Depends(asked_of)]
 
 
 async def tags_of(if_match: IfMatch = None) -> Collection[str] | None:
-    """The tags of objects in a header `If-Match`."""
+    """Return the object tags of an `If-Match` header."""
     if if_match is None:
         return None
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")]
@@ -65,13 +64,13 @@ async def tags_of(if_match: IfMatch = None) -> Collection[str] | None:
 
 
 Tags = Annotated[Collection[str] | None, Depends(tags_of)]
-"""The `ETag`s of which an object must have one to be changed; None when any will do."""
+"""Entity tags that allow a change; None allows any."""
 
 
 def shown(
     request: Request, thing: HubObject, status: int = 200, more: dict[str, Any] | None = None
 ) -> Response:
-    """An object of the configuration, with what is told of it beside; 304 to who has it already."""
+    """Build the response with an object and extra members, or 304 if the client has it already."""
     beside = more or {}
     etag = f'"{thing.etag()}{_suffix(beside)}"'
     headers = {"ETag": etag}
@@ -82,19 +81,19 @@ def shown(
 
 
 def _suffix(beside: dict[str, Any]) -> str:
-    """What makes the tag of an answer another one though the object is the same."""
+    """Return the part of the entity tag that changes with the extra members."""
     return "".join(f".{value}" for value in beside.values())
 
 
 def removed(request: Request, thing: HubObject) -> Response:
-    """What was removed, to who asks for an answer where there need not be one."""
+    """Build the response to a removal: the object for clients that accept JSON, else 204."""
     if JSON in request.headers.get("Accept", ""):
         return shown(request, thing)
     return Response(status_code=204)
 
 
 class Change(Protocol[H]):
-    """How an object of a kind is changed."""
+    """Function that changes an object of one kind."""
 
     def __call__(
         self,
@@ -108,40 +107,40 @@ class Change(Protocol[H]):
 
 
 Description = dict[str, Any]
-"""What a route is declared with."""
+"""Keyword arguments of a route declaration."""
 
 
 class Routes(Generic[H]):
-    """The endpoints of one kind of object: how they are described, and what they do."""
+    """Endpoints of one kind of object: their OpenAPI description and their implementation."""
 
     def __init__(
         self, kind: type[H], document: type[BaseModel], change: Change[H] | None = None
     ) -> None:
-        """`change` is for kinds of which something else has to follow."""
+        """Describe the endpoints; `change` is for kinds whose changes have side effects."""
         self._kind = kind
         self._document = document
         self._change = change or self._in_registry
         name = kind.kind
-        now = changes(document, f"The {name} as it is now.")
-        gone: Responses = {204: {"description": "Done; the answer to who does not accept JSON."}}
+        now = changes(document, f"The {name} after the change.")
+        gone: Responses = {204: {"description": "Removed; for clients that do not accept JSON."}}
         several: Any = list[document]  # type: ignore[valid-type]
-        self.lists = _described(answers(several, "Those that the actor may see, ordered by id."))
+        self.lists = _described(answers(several, "The objects visible to the actor, by id."))
         self.shows = _described(answers(document, f"The {name}."))
         self.replaces = _described(now, body_of(document, f"The {name}."))
         self.patches = _described(now, patch_of(document))
-        self.removes = _described({**gone, **changes(document, f"The {name} as it was.")})
+        self.removes = _described({**gone, **changes(document, f"The removed {name}.")})
 
     def makes(self, body: str = "", status: int = 200) -> Description:
-        """Of the endpoint by which one is made."""
+        """Describe the endpoint that creates an object."""
         name = self._kind.kind
         described = _described(
-            changes(self._document, f"The {name} as it is kept.", status),
+            changes(self._document, f"The {name} as stored.", status),
             body_of(self._document, body or f"The {name}, with its id."),
         )
         return {**described, "status_code": status}
 
     async def listed(self, asked: Asked, ids: Collection[str] | None = None) -> Response:
-        """All that the actor may see, or those of some ids."""
+        """List the objects visible to the actor, or those of them with given ids."""
         check_lists(self._kind, asked.actor)
         found = await asked.realm.registry.list(self._kind)
         return json_answer(
@@ -154,32 +153,32 @@ class Routes(Generic[H]):
         )
 
     async def found(self, id: str, asked: Asked) -> H:
-        """One that the actor may see."""
+        """Return an object if it is visible to the actor."""
         thing = await asked.realm.registry.get(self._kind, id)
         check_seen(thing, asked.actor)
         return thing
 
     async def shown(self, id: str, asked: Asked) -> Response:
-        """The same as an answer."""
+        """Respond with an object if it is visible to the actor."""
         return shown(asked.request, await self.found(id, asked))
 
     async def made(self, asked: Asked, status: int = 200) -> Response:
-        """One that is new."""
+        """Create an object."""
         thing = self._kind.from_json(await asked.body())
         return shown(asked.request, await asked.realm.registry.create(thing, asked.actor), status)
 
     async def replaced(self, id: str, asked: Asked, tags: Collection[str] | None) -> Response:
-        """What is there is what was sent."""
+        """Replace an object by the one in the body."""
         body = await asked.body()
         return await self._changed(id, lambda old: replaced(self._kind, old, body), asked, tags)
 
     async def patched(self, id: str, asked: Asked, tags: Collection[str] | None) -> Response:
-        """What is there is changed by what was sent."""
+        """Apply the JSON Merge Patch in the body to an object."""
         patch = await asked.body()
         return await self._changed(id, lambda old: patched(self._kind, old, patch), asked, tags)
 
     async def removed(self, id: str, asked: Asked, tags: Collection[str] | None) -> Response:
-        """Gone."""
+        """Remove an object."""
         registry = asked.realm.registry
         return removed(
             asked.request, await registry.remove(self._kind, id, asked.actor, if_match=tags)

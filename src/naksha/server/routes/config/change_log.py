@@ -20,8 +20,8 @@ router = APIRouter(tags=["configuration"])
     "/hub/configuration/changes",
     response_class=Response,
     responses={
-        **answers(ConfigurationChangesDocument, "Commits."),
-        410: {"description": "The log does not go back so far any more."},
+        **answers(ConfigurationChangesDocument, "Commits of the configuration."),
+        410: {"description": "The requested part of the log has been deleted."},
     },
 )
 async def read_changes(
@@ -30,20 +30,25 @@ async def read_changes(
         str | None,
         Query(
             max_length=limits.FEED_POSITION_LENGTH_MAX,
-            description="The `next` of the page before, or the `cursor` of a commit.",
+            description="The `next` of the previous page, or the `cursor` of a commit.",
         ),
     ] = None,
     since: Annotated[
         int | None,
-        Query(ge=0, le=limits.INT8_MAX // 1000, description="Epoch ms: commits from then on."),
+        Query(
+            ge=0, le=limits.INT8_MAX // 1000, description="Commits from this time (epoch ms) on."
+        ),
     ] = None,
     newest_first: Annotated[
-        bool, Query(alias="newestFirst", description="Downwards, from the end or from `after`.")
+        bool, Query(alias="newestFirst", description="Newest first, from the end or from `after`.")
     ] = False,
     limit: Annotated[int, Query(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
 ) -> Response:
-    """Who changed spaces, connectors, storages, roles and subscriptions, and when: oldest first.
-    Objects that the actor may not see are left out."""
+    """List the commits to the configuration, oldest first, with time and author.
+
+    They cover spaces, connectors, storages, roles and subscriptions. Objects that the actor may not
+    see are left out.
+    """
     log = ConfigLog(asked.realm.opened, asked.actor)
     if since is not None:
         if after is not None or newest_first:

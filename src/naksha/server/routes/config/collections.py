@@ -27,7 +27,7 @@ router = APIRouter(tags=["storages"])
 COLLECTIONS: Final = "/hub/storages/{storage_id}/collections"
 COLLECTION: Final = "/hub/storages/{storage_id}/collections/{collection_id}"
 _SETTINGS: Final = {field.encode_name for field in msgspec.structs.fields(CollectionChange)}
-Dropped = Annotated[bool, Query(description="Also the dropped ones.")]
+Dropped = Annotated[bool, Query(description="Include dropped collections.")]
 
 
 @router.get(
@@ -36,7 +36,7 @@ Dropped = Annotated[bool, Query(description="Also the dropped ones.")]
     responses=answers(list[CollectionDocument], "The collections."),
 )
 async def list_collections(storage_id: str, asked: AskedDep, dropped: Dropped = False) -> Response:
-    """The collections of a storage, for an actor who may use it."""
+    """List the collections of a storage; requires the right to use the storage."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
     found = await storage.collections(dropped=dropped)
     return json_answer(asked.request, found)
@@ -46,7 +46,7 @@ async def list_collections(storage_id: str, asked: AskedDep, dropped: Dropped = 
     COLLECTION, response_class=Response, responses=answers(CollectionDocument, "The collection.")
 )
 async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
-    """A collection, also a dropped one."""
+    """Return a collection, also a dropped one."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
     return json_answer(asked.request, await storage.collection(collection_id, dropped=True))
 
@@ -58,8 +58,10 @@ async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -
     openapi_extra=body_of(CollectionSettings, "The settings to change."),
 )
 async def patch_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
-    """Change settings. `deleteAt` schedules the deletion, and 0 cancels it: the collection is
-    usable until then."""
+    """Change settings.
+
+    `deleteAt` schedules the deletion, and 0 cancels it; the collection stays usable until then.
+    """
     change = _change_of(await asked.body())
     return await _run(asked, storage_id, lambda s: s.change_collection(collection_id, change))
 
@@ -77,11 +79,11 @@ async def drop_collection(
             alias="deleteAt",
             ge=0,
             le=INT8_MAX,
-            description="Until when it can be restored, epoch milliseconds; default is now.",
+            description="Until when it can be restored (epoch milliseconds). Default: now.",
         ),
     ] = None,
 ) -> Response:
-    """Drop a collection: it is hidden at once, and can be restored until `deleteAt`."""
+    """Drop a collection: it is hidden at once and can be restored until `deleteAt`."""
 
     async def drop(session: Any) -> CollectionInfo:
         await session.drop_collection(collection_id, delete_at)
@@ -111,7 +113,7 @@ def _change_of(body: dict[str, Any]) -> CollectionChange:
     unknown = sorted(body.keys() - _SETTINGS)
     if unknown:
         raise InvalidArgument(
-            f"{unknown[0]!r:.64} is not a setting that can be changed; settings are "
+            f"{unknown[0]!r:.64} is not a collection setting that can be changed; accepted: "
             f"{', '.join(sorted(_SETTINGS))}",
             field=unknown[0][:64],
         )

@@ -1,4 +1,4 @@
-"""Connectors, which others call event handlers: the same objects under both names."""
+"""Connectors, also known as event handlers: the same objects under both paths."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ _connectors: Final = Routes(Connector, ConnectorDocument, change_connector)
 async def list_connectors(
     asked: AskedDep,
     id: Annotated[
-        list[str] | None, Query(description="Only these; repeated, or separated by commas.")
+        list[str] | None, Query(description="Only these ids, separated by commas or repeated.")
     ] = None,
 ) -> Response:
-    """The connectors of the realm."""
+    """List the connectors of the realm."""
     ids = None if id is None else list_of(asked.request, "id")
     return await _connectors.listed(asked, ids)
 
 
 @router.post(CONNECTORS, **_connectors.makes(status=201))
 async def post_connector(asked: AskedDep) -> Response:
-    """Make a connector; it is tried out first."""
+    """Create a connector, after testing it."""
     return await _connectors.made(asked, 201)
 
 
 @router.post(HANDLERS, **_connectors.makes())
 async def post_handler(asked: AskedDep) -> Response:
-    """Make a connector; it is tried out first."""
+    """Create a connector, after testing it."""
     return await _connectors.made(asked)
 
 
 @router.get(CONNECTOR, **_connectors.shows)
 @router.get(HANDLER, **_connectors.shows)
 async def get_connector(connector_id: str, asked: AskedDep) -> Response:
-    """A connector."""
+    """Return a connector."""
     return await _connectors.shown(connector_id, asked)
 
 
 @router.patch(CONNECTOR, **_connectors.patches)
 async def patch_connector(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Change a connector by a merge patch; it is tried out first, with every space that has it."""
+    """Change a connector by a JSON Merge Patch, after testing it with every space that uses it."""
     return await _connectors.patched(connector_id, asked, tags)
 
 
 @router.put(HANDLER, **_connectors.replaces)
 async def put_handler(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Replace a connector that is there; the new one is tried out first."""
+    """Replace an existing connector, after testing the new one."""
     return await _connectors.replaced(connector_id, asked, tags)
 
 
 @router.delete(CONNECTOR, **_connectors.removes)
 @router.delete(HANDLER, **_connectors.removes)
 async def delete_connector(connector_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Remove a connector that no space has."""
+    """Remove a connector that no space uses."""
     return await _connectors.removed(connector_id, asked, tags)

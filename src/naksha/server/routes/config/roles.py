@@ -1,4 +1,4 @@
-"""Roles: rights matrices with a name, which tokens of the realm may use instead of their own."""
+"""Roles: named rights matrices that tokens of the realm can refer to."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ _roles: Final = Routes(Role, RoleDocument)
 
 @router.get(ROLES, **_roles.lists)
 async def list_roles(asked: AskedDep) -> Response:
-    """The roles of the realm."""
+    """List the roles of the realm."""
     return await _roles.listed(asked)
 
 
 @router.post(ROLES, **_roles.makes())
 async def post_role(asked: AskedDep) -> Response:
-    """Make a role."""
+    """Create a role."""
     return await _roles.made(asked)
 
 
 @router.get(ROLE, **_roles.shows)
 async def get_role(role_id: str, asked: AskedDep) -> Response:
-    """A role."""
+    """Return a role."""
     return await _roles.shown(role_id, asked)
 
 
 @router.put(ROLE, **_roles.replaces)
 async def put_role(role_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Replace a role that is there; whoever has it has the new rights with his next request."""
+    """Replace an existing role; the new rights apply from the next request on."""
     return await _roles.replaced(role_id, asked, tags)
 
 
 @router.patch(ROLE, **_roles.patches)
 async def patch_role(role_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Change a role by a merge patch."""
+    """Change a role by a JSON Merge Patch."""
     return await _roles.patched(role_id, asked, tags)
 
 
 @router.delete(ROLE, **_roles.removes)
 async def delete_role(role_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Remove a role; tokens that name it have nothing from it any more."""
+    """Remove a role; tokens that refer to it no longer get any rights from it."""
     return await _roles.removed(role_id, asked, tags)

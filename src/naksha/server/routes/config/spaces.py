@@ -1,4 +1,4 @@
-"""Spaces: listed, made, changed and removed."""
+"""Endpoints that list, create, change and remove spaces."""
 
 from __future__ import annotations
 
@@ -36,51 +36,51 @@ KeepCollection = Annotated[
     bool,
     Query(
         alias="keepCollection",
-        description="Leave the collection, where no other space is stored in it, as it is.",
+        description="Keep the collection, even if no other space is stored in it.",
     ),
 ]
 DryRun = Annotated[
     DryRunSwitch,
-    Query(alias="dryRun", description="Check the request and answer it, but change nothing."),
+    Query(alias="dryRun", description="Validate the request and respond, but change nothing."),
 ]
 _spaces: Final = Routes(Space, SpaceDocument, change_space)
 _dry_spaces: Final = Routes(Space, SpaceDocument, partial(change_space, dry_run=True))
 
 
 class ListParameters(Parameters):
-    """Which spaces, and what is said of them."""
+    """Filter and extra members of a list of spaces."""
 
-    owner: str = Field("me", description="`me`, `others`, `*` for everybody, or the owner's id.")
+    owner: str = Field("me", description="`me`, `others`, `*` for all, or the id of the owner.")
     tag: list[str] = Field(
         [],
-        description="Only those that have one of these as a tag or as a version tag; commas "
-        "separate.",
+        description="Only spaces with one of these as a tag or as a version tag; separated by "
+        "commas.",
     )
-    region: str | None = Field(None, description="Only those of this region.")
+    region: str | None = Field(None, description="Only spaces of this region.")
     content_updated_at: str | None = Field(
         None,
         alias="contentUpdatedAt",
-        description="Only those whose content was changed then; also with other operators, "
+        description="Only spaces whose content changed at this time; accepts other operators, "
         "such as `contentUpdatedAt>1700000000000` or `contentUpdatedAt=lte=…`.",
         json_schema_extra={OPERATORS: True},
     )
     include_rights: bool = Field(
-        False, alias="includeRights", description="Say what the actor may do with each."
+        False, alias="includeRights", description="Include the actor's rights on each space."
     )
     include_connectors: bool = Field(
-        False, alias="includeConnectors", description="Show the connectors of each."
+        False, alias="includeConnectors", description="Include the connectors of each space."
     )
     include_counts: bool = Field(
         False,
         alias="includeCounts",
-        description="Say how many features are in each, how large they are, and when they were "
-        "last changed.",
+        description="Include the number of features, the size and the time of the last change of "
+        "each space.",
     )
 
 
 @router.get(SPACES, **_spaces.lists)
 async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Query()]) -> Response:
-    """The spaces of the realm."""
+    """List the spaces of the realm."""
     wanted = SpaceFilter(
         owner=parameters.owner,
         tags=frozenset(part for one in parameters.tag for part in one.split(",") if part),
@@ -96,9 +96,9 @@ async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Que
     return json_answer(asked.request, found)
 
 
-@router.post(SPACES, **_spaces.makes("The space; without an id it gets one."))
+@router.post(SPACES, **_spaces.makes("The space; the id is optional."))
 async def post_space(asked: AskedDep, dry_run: DryRun = False) -> Response:
-    """Make a space, and its collection."""
+    """Create a space, and its collection."""
     body = await asked.body()
     if body.get("id") is None:
         body["id"] = new_space_id()
@@ -109,10 +109,10 @@ async def post_space(asked: AskedDep, dry_run: DryRun = False) -> Response:
 
 @router.get(SPACE, **_spaces.shows)
 async def get_space(space_id: str, asked: AskedDep) -> Response:
-    """A space."""
+    """Return a space."""
     space = await _spaces.found(space_id, asked)
     more: dict[str, Any] = {}
-    with suppress(NakshaError):  # the space is there though its storage is not
+    with suppress(NakshaError):  # show the space even if its storage is unavailable
         more["contentUpdatedAt"] = await content_updated_at(asked.realm, space)
     return shown(asked.request, space, more=more)
 
@@ -121,7 +121,7 @@ async def get_space(space_id: str, asked: AskedDep) -> Response:
 async def patch_space(
     space_id: str, asked: AskedDep, tags: Tags, dry_run: DryRun = False
 ) -> Response:
-    """Change a space by a merge patch: null takes away, lists are replaced."""
+    """Change a space by a JSON Merge Patch: null removes a member, arrays are replaced."""
     return await (_dry_spaces if dry_run else _spaces).patched(space_id, asked, tags)
 
 
@@ -129,7 +129,7 @@ async def patch_space(
 async def put_space(
     space_id: str, asked: AskedDep, tags: Tags, dry_run: DryRun = False
 ) -> Response:
-    """Replace a space that is there."""
+    """Replace an existing space."""
     return await (_dry_spaces if dry_run else _spaces).replaced(space_id, asked, tags)
 
 
@@ -141,8 +141,11 @@ async def delete_space(
     keep_collection: KeepCollection = False,
     dry_run: DryRun = False,
 ) -> Response:
-    """Remove a space with its tags and branches. A collection that no other space is stored in is
-    deleted after a grace period; until then it can be restored by a space that names it."""
+    """Remove a space with its tags and branches.
+
+    A collection in which no other space is stored is deleted after a grace period; until then a new
+    space that names it restores it.
+    """
     gone = await remove_space(
         asked.realm,
         space_id,
@@ -157,11 +160,11 @@ async def delete_space(
 @router.post(
     f"{SPACE}/provenance",
     response_class=Response,
-    responses=changes(ProvenanceDocument, "The entry as it is kept."),
-    openapi_extra=body_of(ProvenanceDocument, "Where data came from."),
+    responses=changes(ProvenanceDocument, "The entry as stored."),
+    openapi_extra=body_of(ProvenanceDocument, "The origin of data."),
 )
 async def post_provenance(space_id: str, asked: AskedDep) -> Response:
-    """Note where data of a space came from. Whoever may create features may say so."""
+    """Record the origin of data of a space; requires the right to create features in it."""
     pipeline = await (await asked.realm.pipelines()).get(space_id)
     check_active(pipeline.space)
     if not scope_in(pipeline, asked.actor.rights, Right.CREATE_FEATURES).is_everything:

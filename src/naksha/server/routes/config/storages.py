@@ -1,4 +1,4 @@
-"""Storages of a realm; what opens them is never shown."""
+"""Storages of a realm; their credentials are never shown."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ router = APIRouter(tags=["storages"])
 STORAGES: Final = "/hub/storages"
 STORAGE: Final = "/hub/storages/{storage_id}"
 Check = Annotated[
-    bool, Query(description="Refuse a storage that cannot be opened now. Default is true.")
+    bool, Query(description="Reject a storage that cannot be opened now. Default: true.")
 ]
 _storages: Final = Routes(StorageObject, StorageDocument)
 
 
 @router.get(STORAGES, **_storages.lists)
 async def list_storages(asked: AskedDep) -> Response:
-    """The storages of the realm."""
+    """List the storages of the realm."""
     return await _storages.listed(asked)
 
 
 @router.post(STORAGES, **_storages.makes())
 async def post_storage(asked: AskedDep, check: Check = True) -> Response:
-    """Add a storage; it is opened first, and set up when it is new."""
+    """Add a storage, after opening it; a new one is initialized."""
     storage = StorageObject.from_json(await asked.body())
     made = await create_storage(asked.realm, storage, asked.actor, is_tried=check)
     return shown(asked.request, made)
@@ -37,7 +37,7 @@ async def post_storage(asked: AskedDep, check: Check = True) -> Response:
 
 @router.get(STORAGE, **_storages.shows)
 async def get_storage(storage_id: str, asked: AskedDep) -> Response:
-    """A storage."""
+    """Return a storage."""
     return await _storages.shown(storage_id, asked)
 
 
@@ -45,8 +45,11 @@ async def get_storage(storage_id: str, asked: AskedDep) -> Response:
 async def put_storage(
     storage_id: str, asked: AskedDep, tags: Tags, check: Check = True
 ) -> Response:
-    """Replace a storage that is there. With its location as it was shown, the password and all
-    options stay that are not given anew; null takes one away."""
+    """Replace an existing storage.
+
+    If the location is sent as it was shown, the password and all options that are not sent stay;
+    null removes an option.
+    """
     body = await asked.body()
     if body.get("id", storage_id) != storage_id:
         raise InvalidArgument("The id of a storage cannot be changed", field="id")
@@ -63,5 +66,5 @@ async def put_storage(
 
 @router.delete(STORAGE, **_storages.removes)
 async def delete_storage(storage_id: str, asked: AskedDep, tags: Tags) -> Response:
-    """Forget a storage that no connector and no space uses; what is in it stays there."""
+    """Remove a storage that no connector and no space uses; its data stays."""
     return await _storages.removed(storage_id, asked, tags)

@@ -1,4 +1,4 @@
-"""Subscriptions: who gets to know of changes, how far he is, and where he shall go on."""
+"""Subscriptions: consumers of changes, their position and their status."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
 ONE_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions/{subscription_id}"
 _subscriptions: Final = Routes(Subscription, SubscriptionDocument)
 _MAKES: Final = _subscriptions.makes("The subscription, with its id.", 201)
-_NOW: Final = changes(SubscriptionDocument, "The subscription as it is now.")
+_NOW: Final = changes(SubscriptionDocument, "The subscription after the change.")
 Id = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 class Reset(BaseModel):
-    """Where a subscription shall go on."""
+    """New position of a subscription."""
 
     since: str | int = Field(
-        description=f"Deliver what comes after this version; `{BEGINNING}`: everything; `{NOW}`: "
-        "only what comes from now on."
+        description=f"Deliver the changes after this version; `{BEGINNING}`: all; `{NOW}`: only "
+        "future changes."
     )
 
 
 class Move(BaseModel):
-    """Which instance shall deliver."""
+    """Instance that is to deliver a subscription."""
 
-    instance: str = Field(description="Its name, as `/hub/instances` tells it.")
+    instance: str = Field(description="Id of the instance, from `/hub/instances`.")
 
 
 async def _check_active(space_id: str, asked: Asked) -> None:
-    """Refuse what is about the changes of an inactive space."""
+    """Reject requests about the changes of an inactive space."""
     space = await asked.realm.registry.find(Space, space_id)
     if space is not None:
         check_active(space)
 
 
 async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Response:
-    """A subscription with its status; the first part of the tag is that of what can be changed."""
+    """Respond with a subscription and its status; the first part of the tag is the object's."""
     told = _told(thing, await status_of(asked.realm, thing))
     suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
     headers = {"ETag": f'"{thing.etag()}.{suffix}"'}
@@ -73,7 +73,7 @@ async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Respon
 
 
 def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
-    """All that is told of a subscription, also what XYZ's clients look for."""
+    """Return the JSON of a subscription, with the members that XYZ clients expect."""
     return {
         **thing.to_json(),
         "destination": thing.event_handler_ids[0],
@@ -96,10 +96,10 @@ async def _listed(asked: Asked, space_id: str | None = None) -> Response:
 
 
 async def _found(id: str, asked: Asked, space_id: str) -> Subscription:
-    """One to a space."""
+    """Return a subscription to a space."""
     thing = await _subscriptions.found(id, asked)
     if thing.source.space_id != space_id:
-        raise NotFound(f"The space {space_id!r} has no subscription {id!r}", field="subscription")
+        raise NotFound(f"Space {space_id!r} has no subscription {id!r}", field="subscription")
     return thing
 
 
@@ -131,31 +131,31 @@ async def _removed(id: str, asked: Asked, tags: Collection[str] | None) -> Respo
 
 @router.get(SUBSCRIPTIONS, **_subscriptions.lists)
 async def list_subscriptions(asked: AskedDep) -> Response:
-    """The subscriptions of the realm."""
+    """List the subscriptions of the realm."""
     return await _listed(asked)
 
 
 @router.post(SUBSCRIPTIONS, **_MAKES)
 async def post_subscription(asked: AskedDep) -> Response:
-    """Subscribe to a space or a storage. Whatever is published after the answer is delivered."""
+    """Subscribe to a space or a storage. Changes published after the response are delivered."""
     return await _made(asked, await asked.body())
 
 
 @router.get(SUBSCRIPTION, **_subscriptions.shows)
 async def get_subscription(subscription_id: Id, asked: AskedDep) -> Response:
-    """A subscription, and how far it is."""
+    """Return a subscription with its status."""
     return await _shown(asked, await _subscriptions.found(subscription_id, asked))
 
 
 @router.put(SUBSCRIPTION, **_subscriptions.replaces)
 async def put_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
-    """Replace a subscription that is there. It goes on where it was; its source stays."""
+    """Replace an existing subscription. Its position and its source stay."""
     return await _replaced(subscription_id, asked, tags)
 
 
 @router.patch(SUBSCRIPTION, **_subscriptions.patches)
 async def patch_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
-    """Change a subscription by a merge patch: `{"active": false}` pauses it."""
+    """Change a subscription by a JSON Merge Patch: `{"active": false}` pauses it."""
     patch = await asked.body()
     changed = await asked.realm.registry.change(
         Subscription,
@@ -169,24 +169,28 @@ async def patch_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -
 
 @router.delete(SUBSCRIPTION, **_subscriptions.removes)
 async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
-    """Remove a subscription; a delivery that is under way may still arrive."""
+    """Remove a subscription; a delivery in progress may still arrive."""
     return await _removed(subscription_id, asked, tags)
 
 
 @router.post(
     f"{SUBSCRIPTION}/reset",
     response_class=Response,
-    responses={**_NOW, 410: {"description": "What it should go on with is gone."}},
-    openapi_extra=body_of(Reset, "Where it shall go on."),
+    responses={**_NOW, 410: {"description": "The changes after this version have expired."}},
+    openapi_extra=body_of(Reset, "The new position."),
 )
 async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
-    """Go on after another version: to get everything since then again, or to leave something out.
-    An expired subscription goes on only after this."""
+    """Continue after another version, to replay or to skip changes.
+
+    An expired subscription must be reset before it continues.
+    """
     since = (await exact_object(asked.request, Reset)).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
     if isinstance(since, bool) or not isinstance(since, int | str):
-        raise InvalidArgument(f"It is a version, {NOW} or {BEGINNING}", field="since")
+        raise InvalidArgument(
+            f'since must be a version number, "{NOW}" or "{BEGINNING}"', field="since"
+        )
     thing = await reset_subscription(asked.realm, subscription_id, since, asked.actor)
     return await _shown(asked, thing)
 
@@ -195,25 +199,25 @@ async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
     f"{SUBSCRIPTION}/move",
     response_class=Response,
     responses=_NOW,
-    openapi_extra=body_of(Move, "Who shall deliver it."),
+    openapi_extra=body_of(Move, "The instance that is to deliver."),
 )
 async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
-    """Let another instance of the hub deliver it."""
+    """Move a subscription to another instance of the hub."""
     instance = (await exact_object(asked.request, Move)).get("instance")
     if not isinstance(instance, str):
-        raise InvalidArgument("It is the name of an instance", field="instance")
+        raise InvalidArgument("instance must be the id of an instance", field="instance")
     living = await server_of(asked.request).hub.catalog.node.living()
     names = {lease.holder for lease in living}
     thing = await move_subscription(asked.realm, subscription_id, instance, asked.actor, names)
     return await _shown(asked, thing)
 
 
-# ---- Of a space, as XYZ has them -----------------------------------------------------------------
+# ---- Of a space, as in the XYZ API ---------------------------------------------------------------
 
 
 @router.get(OF_SPACE, **_subscriptions.lists)
 async def list_of_space(space_id: str, asked: AskedDep) -> Response:
-    """The subscriptions to a space."""
+    """List the subscriptions to a space."""
     await _check_active(space_id, asked)
     return await _listed(asked, space_id)
 
@@ -227,7 +231,7 @@ async def post_to_space(space_id: str, asked: AskedDep) -> Response:
 
 @router.get(ONE_OF_SPACE, **_subscriptions.shows)
 async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> Response:
-    """A subscription to a space."""
+    """Return a subscription to a space."""
     await _check_active(space_id, asked)
     return await _shown(asked, await _found(subscription_id, asked, space_id))
 
@@ -239,11 +243,13 @@ async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> R
     openapi_extra=_subscriptions.replaces["openapi_extra"],
 )
 async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
-    """Make a subscription to a space, or replace it."""
+    """Create or replace a subscription to a space."""
     await _check_active(space_id, asked)
     if await asked.realm.registry.find(Subscription, subscription_id) is None:
         if tags is not None:
-            raise PreconditionFailed("The subscription does not exist", field="If-Match")
+            raise PreconditionFailed(
+                f"Subscription {subscription_id!r} does not exist", field="If-Match"
+            )
         mine = {"id": subscription_id, "source": {"spaceId": space_id}}
         return await _made(asked, {**await asked.body(), **mine})
     await _found(subscription_id, asked, space_id)

@@ -1,4 +1,4 @@
-"""The features of a query, copied into another space."""
+"""Copy the features that match a query into another space."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _ORDER: Final[dict[str, Any]] = {
         "targetSpaceId": {"type": "string"},
         "onFeatureExists": {"type": "string", "enum": [*IfExists], "default": "replace"},
         "onFeatureNotExists": {"type": "string", "enum": [*IfNotExists], "default": "create"},
-        "prefixId": {"type": "string", "description": "Put before all ids."},
+        "prefixId": {"type": "string", "description": "Prefix for all ids."},
         "addTags": _TEXTS,
         "removeTags": _TEXTS,
         "transactional": {
             "type": "boolean",
             "default": False,
-            "description": "All with one transaction, or nothing. Otherwise what is right is "
-            f"written, in transactions of up to {limits.COPY_PART_FEATURES} features.",
+            "description": "All in one transaction, or nothing. Otherwise valid features are "
+            f"written in transactions of up to {limits.COPY_PART_FEATURES} features.",
         },
-        "message": {"type": "string", "description": "Kept with the transactions."},
+        "message": {"type": "string", "description": "Message of the transactions."},
     },
 }
 _REPORT: Final[dict[str, Any]] = {
@@ -80,22 +80,22 @@ _REPORT: Final[dict[str, Any]] = {
 _PROGRESS: Final[dict[str, Any]] = {
     "type": "string",
     "description": "Lines of JSON: after each transaction a `CopyProgress` with the counts so far, "
-    "and at the end the report, or the error.",
+    "and finally the report or the error.",
 }
 
 
 class CopyParameters(PlaceParameters, EdgeParameters):
-    """Which features."""
+    """Selection of the features to copy."""
 
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
     limit: int | None = Field(
-        None, ge=1, le=limits.PAGE_MAX, description="How many at most; without it, all."
+        None, ge=1, le=limits.PAGE_MAX, description="Maximum number of features. Default: all."
     )
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The body."""
+    """Body of a copy request."""
 
     target_space_id: str
     on_feature_exists: IfExists = IfExists.REPLACE
@@ -112,17 +112,17 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     response_class=Response,
     responses={
         200: {
-            "description": "What was done. With `failedCount` above 0 some features were not "
-            f"copied; the header `{FAILED}` says how many.",
+            "description": "The report. If `failedCount` is above 0, some features were not "
+            f"copied; the header `{FAILED}` has their number.",
             "content": {JSON: {"schema": _REPORT}, LINES: {"schema": _PROGRESS}},
         },
         **errors(409),
-        405: {"description": "The target is read-only."},
-        410: {"description": "The version was there; its history is gone."},
-        501: {"description": "No handler of one of the spaces answers this."},
+        405: {"description": "The target space is read-only."},
+        410: {"description": "The history of the version has expired."},
+        501: {"description": "No handler of one of the spaces supports this."},
         502: {"description": "A remote handler failed."},
     },
-    openapi_extra={**PROPERTY_QUERY, **takes((JSON, _ORDER), description="Where to, and how.")},
+    openapi_extra={**PROPERTY_QUERY, **takes((JSON, _ORDER), description="Target and options.")},
 )
 async def copy(
     space_id: str,
@@ -131,10 +131,12 @@ async def copy(
     context: Ctx,
     parameters: Annotated[CopyParameters, Query()],
 ) -> Response:
-    """Copy the features that a query finds in this space, at whatever version, into another space.
-    Ids, tags and geometries stay; history does not come along. If it ends early, the error says in
-    `copied` what was done until then. It may take as long as it takes; who accepts
-    `application/x-ndjson` sees how far it is."""
+    """Copy the features that match a query in this space, at any version, into another space.
+
+    Ids, tags and geometries are kept; history is not copied. If the copy fails, `copied` in the
+    error has the report up to then. The copy is not limited in time; clients that accept
+    `application/x-ndjson` receive its progress.
+    """
     body = _order(await json_object(request))
     order = CopyOrder(
         target_space_id=body.target_space_id,
@@ -157,7 +159,7 @@ async def copy(
         try:
             report = await anext(steps)
             if LINES in request.headers.get("Accept", ""):
-                stack.pop_all()  # whoever reads the lines closes it
+                stack.pop_all()  # the stream closes the steps itself
                 return StreamingResponse(_lines(steps, copying, context), media_type=LINES)
             async for _ in steps:
                 pass
@@ -185,7 +187,7 @@ async def _in_turn(
 async def _lines(
     steps: AsyncGenerator[CopyReport, None], copying: Copy, context: Context
 ) -> AsyncIterator[bytes]:
-    """What was done so far, after each transaction; then the report, or the error."""
+    """Yield the progress after each transaction, then the report or the error."""
     async with aclosing(steps):
         yield _line(copying.report)
         try:
@@ -208,7 +210,7 @@ def _failed(error: NakshaError, copying: Copy, context: Context) -> tuple[int, d
 
 
 def _said(raw: bytes) -> str:
-    """The query, readable, and nothing but the query: a token may come with it."""
+    """Return the readable query without other parameters, which may include a token."""
     pairs = (decoded(pair, "query") for pair in raw_pairs(raw))
     return "&".join(pair for pair in pairs if _QUERY.match(pair))
 
@@ -217,4 +219,4 @@ def _order(body: dict[str, Any]) -> _Order:
     try:
         return msgspec.convert(body, _Order)
     except msgspec.ValidationError as error:
-        raise invalid_struct("order to copy", error) from None
+        raise invalid_struct("copy request", error) from None

@@ -1,4 +1,4 @@
-"""Deleted features of a space: listed, and purged for good."""
+"""List deleted features of a space, and purge them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ _PURGES: Final = {
 @router.get(
     DELETED,
     response_class=Response,
-    responses=reads("A page; with `handle` if there are more.", (GEO_JSON, FEATURES)),
+    responses=reads("A page; has `handle` if more follow.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
 async def list_deleted(
     asked: AskedDep, parameters: Annotated[DeletedParameters, Query()]
 ) -> Response:
-    """Deleted features as they were last, in the order of their ids. They can be restored by a
-    rollback until they are purged."""
+    """List deleted features in their last state, ordered by id.
+
+    A rollback can restore them until they are purged.
+    """
     once(asked.request, "handle")
     query = query_of(asked.request, limit=parameters.limit, states=States.DELETED)
     query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))
@@ -54,18 +56,18 @@ async def list_deleted(
 
 
 class PurgeParameters(BranchParameters):
-    """Which features are purged."""
+    """Selection of the features to purge."""
 
-    id: list[str] = Field([], description="Ids; repeated, or separated by commas.")
+    id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
 @router.delete(DELETED, response_class=Response, responses=_PURGES)
 async def purge_deleted(
     asked: AskedDep, parameters: Annotated[PurgeParameters, Query()]
 ) -> Response:
-    """Purge deleted features by their ids. Past versions show them until their history expires."""
+    """Purge deleted features by id. Past versions show them until their history expires."""
     ids = id_list(raw_query(asked.request))
     if not ids:
-        raise InvalidArgument('The parameter "id" is required: the ids to purge', field="id")
+        raise InvalidArgument('Parameter "id" is required: the ids to purge', field="id")
     purged = await asked.send(PurgeFeatures(ids=ids, ref=parameters.ref))
     return Response(msgspec.json.encode(purged), media_type=JSON)

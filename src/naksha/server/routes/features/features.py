@@ -1,4 +1,4 @@
-"""Features of a space by their ids: read, written, deleted."""
+"""Read, write and delete features of a space by id."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ router = APIRouter(tags=["features"])
 MANY: Final = "/hub/spaces/{space_id}/features"
 ONE: Final = "/hub/spaces/{space_id}/features/{feature_id:path}"
 MISSING: Final = "The requested resource does not exist."
-"""In these very words: clients compare it."""
+"""Do not change this text: XYZ clients compare it literally."""
 EVERYTHING: Final = "*"
 
 _SENT: Final = takes(
     (GEO_JSON, {"oneOf": [FEATURES, FEATURE]}),
     (JSON, {"oneOf": [FEATURES, FEATURE, MODIFICATION_LIST]}),
     (MODIFICATIONS, MODIFICATION_LIST),
-    description="Features, or a list of modifications with rules of their own.",
+    description="Features, or a list of modifications with their own rules.",
 )
 _SENT_ONE: Final = takes((GEO_JSON, FEATURE), (JSON, FEATURE), description="The feature.")
 
 
 async def checked_id(feature_id: str) -> str:
-    """The id in the path."""
+    """Validate the feature id of the path."""
     return check_feature_id(feature_id, field="featureId")
 
 
@@ -122,12 +122,16 @@ IfNoneMatch = Annotated[
 # ---- Reading -------------------------------------------------------------------------------------
 
 
-@router.get(MANY, response_class=Response, responses=reads("Those found.", (GEO_JSON, FEATURES)))
+@router.get(
+    MANY, response_class=Response, responses=reads("The features found.", (GEO_JSON, FEATURES))
+)
 async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Query()]) -> Response:
-    """Features by their ids. Those that are not there are left out."""
+    """Return features by id. Missing ones are left out."""
     ids = id_list(raw_query(asked.request))
     if not ids:
-        raise InvalidArgument("Which features? Give their ids, or use search", field="id")
+        raise InvalidArgument(
+            'Parameter "id" is required; use /search to query by property', field="id"
+        )
     query = Wanted(ids=ids, authors=list_of(asked.request, "author") or None)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
     return await asked.features(read, shaping_of(asked.request, parameters))
@@ -137,14 +141,14 @@ async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Quer
     ONE,
     response_class=Response,
     responses=reads(
-        "The feature; with `version=*` all its versions.",
+        "The feature; all its states with `version=*`.",
         (GEO_JSON, {"oneOf": [FEATURE, FEATURES]}),
     ),
 )
 async def get_feature(
     asked: AskedDep, feature_id: FeatureId, parameters: Annotated[AuthorParameters, Query()]
 ) -> Response:
-    """A feature."""
+    """Return a feature."""
     shaping = shaping_of(asked.request, parameters)
     ref = parse_ref(parameters.ref)
     query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
@@ -170,7 +174,7 @@ def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) 
 @router.post(
     MANY,
     response_class=Response,
-    responses=writes("What was done.", WRITTEN),
+    responses=writes("The written features.", WRITTEN),
     openapi_extra=_SENT,
 )
 async def post_features(
@@ -178,7 +182,7 @@ async def post_features(
     parameters: Annotated[WriteParameters, Query()],
     if_match: IfMatchMany = None,
 ) -> Response:
-    """Create features, and patch those that are there already, unless other rules are given."""
+    """Create features, and patch existing ones, unless `e` and `ne` set other rules."""
     rules = Modification(
         if_exists=parameters.e, if_not_exists=parameters.ne, on_conflict=parameters.cr
     )
@@ -188,7 +192,7 @@ async def post_features(
 @router.put(
     MANY,
     response_class=Response,
-    responses=writes("What was done.", WRITTEN),
+    responses=writes("The written features.", WRITTEN),
     openapi_extra=_SENT,
 )
 async def put_features(
@@ -196,7 +200,7 @@ async def put_features(
     parameters: Annotated[ReplaceParameters, Query()],
     if_match: IfMatchMany = None,
 ) -> Response:
-    """Create features, and replace those that are there already."""
+    """Create features, and replace existing ones."""
     rules = Modification(if_exists=IfExists.REPLACE)
     return await _write_many(asked, parameters, rules, if_match)
 
@@ -206,7 +210,7 @@ async def _write_many(
 ) -> Response:
     if if_match not in (None, EVERYTHING):
         raise InvalidArgument(
-            "If-Match of several features must be *; the uuid in each feature names its state",
+            "If-Match for several features must be *; put the uuid of its state in each feature",
             field="If-Match",
         )
     modifications = modifications_of(await json_body(asked.request), rules)
@@ -226,7 +230,7 @@ async def _write_many(
 
 
 def _check_locks(modifications: tuple[Modification, ...]) -> None:
-    """Refuse features that name no state: they would overwrite or delete any."""
+    """Reject features without a uuid: they would overwrite or delete any state."""
     for modification in modifications:
         for feature in modification.features:
             namespace = (feature.get("properties") or {}).get(XYZ) or {}
@@ -238,7 +242,7 @@ def _check_locks(modifications: tuple[Modification, ...]) -> None:
 
 def _not_locked(id: str | None) -> Conflict:
     return Conflict(
-        "If-Match requires the uuid of the current state of every feature, and one has none",
+        "If-Match requires the uuid of the current state in every feature, and a feature has none",
         field="If-Match",
         feature_id=id,
     )
@@ -247,7 +251,7 @@ def _not_locked(id: str | None) -> Conflict:
 @router.put(
     ONE,
     response_class=Response,
-    responses={**writes("The feature as it is now.", FEATURE), **NOT_MATCHED},
+    responses={**writes("The feature after the write.", FEATURE), **NOT_MATCHED},
     openapi_extra=_SENT_ONE,
 )
 async def put_feature(
@@ -257,14 +261,14 @@ async def put_feature(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Create or replace a feature. The id in the path counts, after `prefixId`."""
+    """Create or replace a feature. Its id is the one in the path, prefixed with `prefixId`."""
     rules = Modification(if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE)
     id = check_feature_id(parameters.prefix_id + feature_id, field="prefixId")
     if if_none_match is None:
         return await _write_one(asked, parameters, id, rules, if_match)
     if if_none_match.strip() != EVERYTHING or if_match is not None:
         raise InvalidArgument(
-            "If-None-Match must be *, without If-Match: the feature must not exist",
+            "If-None-Match must be * and cannot be combined with If-Match",
             field="If-None-Match",
         )
     rules = msgspec.structs.replace(rules, if_exists=IfExists.ERROR)
@@ -272,7 +276,7 @@ async def put_feature(
         return await _write_one(asked, parameters, id, rules, None)
     except Conflict as error:
         raise PreconditionFailed(
-            "The feature exists; its current state is in `head`",
+            f"The feature {id!r} already exists; its current state is in `head`",
             field="If-None-Match",
             feature_id=id,
             head=error.head,
@@ -282,7 +286,7 @@ async def put_feature(
 @router.patch(
     ONE,
     response_class=Response,
-    responses={**writes("The feature as it is now.", FEATURE), **NOT_MATCHED},
+    responses={**writes("The feature after the write.", FEATURE), **NOT_MATCHED},
     openapi_extra=_SENT_ONE,
 )
 async def patch_feature(
@@ -291,7 +295,7 @@ async def patch_feature(
     parameters: Annotated[TaggingParameters, Query()],
     if_match: IfMatch = None,
 ) -> Response:
-    """Change a feature: objects are merged, null removes, arrays are replaced."""
+    """Patch a feature: objects are merged, null removes a member, arrays are replaced."""
     rules = Modification(if_exists=IfExists.PATCH, if_not_exists=IfNotExists.RETAIN)
     return await _write_one(asked, parameters, feature_id, rules, if_match)
 
@@ -321,7 +325,7 @@ async def _write_one(
 
 
 async def _matched(asked: Asked, place: TargetParameters, id: str, if_match: str) -> State:
-    """The current state of a feature, which must have one of the tags of `If-Match`."""
+    """Return the current state of a feature if it matches one of the tags of `If-Match`."""
     read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.ref, context=place.context)
     found = await (await asked.send(read)).all()
     tags = {tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")}
@@ -343,10 +347,10 @@ def _not_matched(head: dict[str, Any] | None) -> PreconditionFailed:
 
 
 def _locked(feature: dict[str, Any], head: State) -> dict[str, Any]:
-    """A feature that is written only over this state."""
+    """Return the feature with a lock on this state."""
     properties = feature.get("properties")
     if not isinstance(properties, dict | None):
-        return feature  # which is refused as it is
+        return feature  # rejected when it is written
     namespace = (properties or {}).get(XYZ)
     lock = {"uuid": head.uuid, "version": head.xyz["version"]}
     kept = namespace if isinstance(namespace, dict) else {}
@@ -403,23 +407,24 @@ async def delete_feature(
 @router.delete(
     MANY,
     response_class=Response,
-    responses=writes("What was done, for who accepts JSON.", WRITTEN),
+    responses=writes("The result, for clients that accept JSON.", WRITTEN),
 )
 async def delete_features(
     asked: AskedDep, parameters: Annotated[DeleteParameters, Query()]
 ) -> Response:
-    """Delete features by their ids or tags, or all of them. Ids and tags must both hold."""
+    """Delete features by id or tags, or all of them. Ids and tags combine with AND."""
     raw = raw_query(asked.request)
     ids, tags = id_list(raw), tag_query(raw)
     if parameters.erase_content and (ids or tags is not None):
         raise InvalidArgument(
-            'The parameter "eraseContent" deletes all features and cannot be combined with "id" '
-            'or "tags"',
+            'Parameter "eraseContent" deletes all features and cannot be combined with "id" or '
+            '"tags"',
             field="eraseContent",
         )
     if not (parameters.erase_content or ids or tags is not None):
         raise InvalidArgument(
-            "Which features? Give id=a,b or tags=a,b, or eraseContent=true for all", field="id"
+            'One of the parameters "id", "tags" and "eraseContent=true" (delete all) is required',
+            field="id",
         )
     empty = not wants_json(asked.request)
     some_ids = None if EVERYTHING in (ids or ()) else ids
@@ -433,8 +438,11 @@ async def delete_features(
 async def _delete_found(
     asked: Asked, parameters: TargetParameters, query: Wanted, *, empty: bool
 ) -> Response:
-    """Delete what a query finds. Where handlers change what is read, it is as if the client had
-    asked for the ids and sent them back."""
+    """Delete the features that match a query.
+
+    If handlers change what is read, the matching ids are read through the pipeline first and then
+    deleted, as a client would do.
+    """
     place: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
     if await asked.is_plain():
         return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
@@ -446,8 +454,10 @@ async def _delete_found(
 async def _delete_in_parts(
     asked: Asked, parameters: TargetParameters, ids: Sequence[str]
 ) -> Written:
-    """Delete features in one transaction; when they are too many for that in several. When one
-    of these fails, what the ones before it did is told all the same, and the rest is left."""
+    """Delete features in one transaction, or in several if there are too many for one.
+
+    If one of several fails, the result reports the earlier ones, and the rest is not deleted.
+    """
     result = Written()
     for start in range(0, len(ids), limits.WRITE_FEATURES_MAX):
         some = tuple(ids[start : start + limits.WRITE_FEATURES_MAX])
@@ -461,7 +471,7 @@ async def _delete_in_parts(
                 id=error.feature_id,
                 position=position,
                 message=f"{error.message}; {len(result.deleted)} of {len(ids)} features were "
-                "deleted before that, in transactions of their own, and the rest was given up",
+                "deleted before, in separate transactions, and the remaining ones were skipped",
                 code=error.code,
                 field=error.field,
             )
@@ -480,7 +490,7 @@ async def _delete(
     ids: tuple[str, ...],
     features: tuple[dict[str, Any], ...] = (),
 ) -> Written:
-    """Delete features by their ids, or over the states that `features` name."""
+    """Delete features by id, or those in `features` with a lock on their states."""
     modification = Modification(
         ids=ids,
         features=features,

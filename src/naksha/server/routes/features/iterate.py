@@ -1,4 +1,4 @@
-"""All features of a space, page by page, at one version."""
+"""Iterate over all features of a space, page by page, at one version."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ router = APIRouter(tags=["features"])
     "/hub/spaces/{space_id}/iterate",
     response_class=Response,
     responses=reads(
-        "A page; with `handle`, which is also called `nextPageToken`, if there are more.",
+        "A page; has `handle`, also as `nextPageToken`, if more follow.",
         (GEO_JSON, FEATURES),
     ),
     openapi_extra=PROPERTY_QUERY,
 )
 async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Query()]) -> Response:
-    """All features, or those of a query, in the order of their ids. All pages show the version that
-    the first one showed."""
+    """Return all features, or those that match a query, ordered by id.
+
+    All pages read the version of the first one.
+    """
     once(asked.request, "handle", "sort", "part")
     cursor = cursor_of(parameters.handle)
     part = None if parameters.part is None else parse_part(parameters.part)
@@ -72,7 +74,7 @@ async def _page(asked: Asked, read: ReadFeatures, sort: str | None, cursor: str 
 
 @contextmanager
 def _of_the_handle() -> Iterator[None]:
-    """What a client sent as its handle has other names inside."""
+    """Report errors of the page token under the client's parameter name, `handle`."""
     try:
         yield
     except InvalidArgument as error:

@@ -1,4 +1,4 @@
-"""Meta features of a space: what is noted beside its collection, without versions."""
+"""Meta features of a space: unversioned features that are kept with its collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features of a space by their properties and tags, or by a box; and how many there are."""
+"""Search and count features of a space by properties and tags, or by bounding box."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SPACE: Final = "/hub/spaces/{space_id}"
 @router.get(
     f"{SPACE}/search",
     response_class=Response,
-    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES)),
+    responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
 async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query()]) -> Response:
-    """Features by their properties, tags and authors; without any of these, any features."""
+    """Find features by properties, tags and authors; without a condition, any features."""
     read = ReadFeatures(
         query=query_of(asked.request, limit=parameters.limit),
         ref=parameters.ref,
@@ -45,11 +45,11 @@ async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query(
 @router.get(
     f"{SPACE}/count",
     response_class=Response,
-    responses=reads("How many.", (JSON, COUNT)),
+    responses=reads("The count.", (JSON, COUNT)),
     openapi_extra=PROPERTY_QUERY,
 )
 async def count(asked: AskedDep, parameters: Annotated[CountParameters, Query()]) -> Response:
-    """How many features a search would find without a limit."""
+    """Count the features that a search would find without a limit."""
     found = await asked.send(
         CountFeatures(query=query_of(asked.request), ref=parameters.ref, context=parameters.context)
     )
@@ -59,11 +59,11 @@ async def count(asked: AskedDep, parameters: Annotated[CountParameters, Query()]
 @router.get(
     f"{SPACE}/bbox",
     response_class=Response,
-    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES)),
+    responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
 async def bbox(asked: AskedDep, parameters: Annotated[BboxParameters, Query()]) -> Response:
-    """Features in a box. If its west is east of its east, it reaches over the date line."""
+    """Find features in a bounding box; a box with west > east crosses the antimeridian."""
     once(asked.request, "west", "south", "east", "north")
     box = parameters.box()
     return await Area(asked, parameters, box, level_of_box(box)).answer()

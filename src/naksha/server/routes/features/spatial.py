@@ -1,4 +1,4 @@
-"""Features around a place: a point, a geometry, a hexagon or another feature."""
+"""Spatial search around a point, a geometry, an H3 cell or another feature."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from naksha.server.responses.feature_collections import Asked, AskedDep, shaping
 router = APIRouter(tags=["features"])
 PATH: Final = "/hub/spaces/{space_id}/spatial"
 _ONE: Final = ("lat", "lon", "refSpaceId", "refFeatureId", "h3Index", "radius")
-_WAYS: Final = "Give one place: lat and lon, or refSpaceId and refFeatureId, or h3Index"
+_WAYS: Final = "Pass exactly one of: lat and lon; refSpaceId and refFeatureId; h3Index"
 
 
 @router.get(
     PATH,
     response_class=Response,
-    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES)),
+    responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
 async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query()]) -> Response:
-    """Features that meet a point, a feature or a hexagon, or are within a radius of it."""
+    """Find features that intersect a point, a feature or an H3 cell, or are within a radius."""
     once(asked.request, *_ONE)
     return await _found(asked, parameters, await _place(asked, parameters))
 
@@ -48,7 +48,7 @@ async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query
 @router.post(
     PATH,
     response_class=Response,
-    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES)),
+    responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=takes(
         (GEO_JSON, GEOMETRY), (JSON, GEOMETRY), description="A geometry, not a feature."
     )
@@ -57,7 +57,7 @@ async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query
 async def around_geometry(
     asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
 ) -> Response:
-    """Features that meet a geometry, or are within a radius of it."""
+    """Find features that intersect a geometry, or are within a radius of it."""
     once(asked.request, "radius")
     return await _found(asked, parameters, sent_shape(await json_object(asked.request)))
 
@@ -74,7 +74,7 @@ async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geom
 
 
 def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
-    """What meets a shape, or is near it."""
+    """Build the condition to intersect a shape, or to be within a radius of it."""
     return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
 
 
@@ -94,21 +94,23 @@ async def _place(asked: Asked, given: SpatialParameters) -> shapely.Geometry:
     if point == (None, None):
         pairs = {"refSpaceId": given.ref_space_id, "refFeatureId": given.ref_feature_id}
     missing = next(name for name, value in pairs.items() if value is None)
-    raise InvalidArgument(f"It is missing. {_WAYS}", field=missing)
+    raise InvalidArgument(f'Parameter "{missing}" is missing. {_WAYS}', field=missing)
 
 
 async def _reference(asked: Asked, space_id: str, feature_id: str) -> shapely.Geometry:
-    """The geometry of a feature, as far as whoever asks may read it."""
+    """Return the geometry of a feature, if the actor may read it."""
     query = Wanted(ids=(check_feature_id(feature_id, field="refFeatureId"),))
     found = await asked.realm.send(space_id, ReadFeatures(query=query), asked.context)
     states = await found.all()
     if not states:
         raise FeatureNotFound(
-            f"There is no such feature in {space_id!r}",
+            f"Space {space_id!r} has no feature {feature_id!r}",
             field="refFeatureId",
             feature_id=feature_id,
         )
     shape = shape_of(states[0])
     if shape is None:
-        raise InvalidArgument("This feature is nowhere: it has no geometry", field="refFeatureId")
+        raise InvalidArgument(
+            f"Feature {feature_id!r} has no geometry to search around", field="refFeatureId"
+        )
     return shape

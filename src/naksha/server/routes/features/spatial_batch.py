@@ -1,5 +1,4 @@
-"""The spatial search for many places at once: around each feature of a query, in this space or in
-another one."""
+"""Batched spatial search: around each feature of a query, in this space or another one."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _BEGIN: Final = b'{"type":"SpatialBatchResponse","results":[\n'
 
 
 class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The features around each of which is searched."""
+    """Selection of the reference features: those to search around."""
 
     ref_space_id: str
     ref_version_ref: str = ""
@@ -47,20 +46,22 @@ class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 @router.post(
     "/hub/spaces/{space_id}/spatial/batch",
     response_class=Response,
-    responses=reads("What is around each, in the order of their ids.", (JSON, BATCH_ANSWER)),
-    openapi_extra=takes((JSON, BATCH_REQUEST), description="Around which features.")
+    responses=reads("The results per reference feature, ordered by id.", (JSON, BATCH_ANSWER)),
+    openapi_extra=takes((JSON, BATCH_REQUEST), description="The reference features.")
     | PROPERTY_QUERY,
 )
 async def around_each(
     asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
 ) -> Response:
-    """Features that meet each feature of another query, or are within a radius of it. The
-    parameters are about what is searched, `limit` being how many are given around each; the body is
-    about the features that it is searched around."""
+    """Find features that intersect each reference feature, or are within a radius of it.
+
+    The parameters apply to the features found (`limit`: maximum per reference feature), the body
+    selects the reference features.
+    """
     once(asked.request, "radius")
     batch = _batch(await json_object(asked.request))
     ref = await asked.pinned(parameters.ref)
-    # What is wrong with the search itself is found before anything is answered.
+    # Run an empty search first: its errors are raised before the response begins.
     nothing = Wanted(ids=())
     await asked.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
     references = await asked.realm.send(batch.ref_space_id, _references(batch), asked.context)
@@ -112,7 +113,7 @@ async def _streamed(
 async def _result(
     asked: Asked, parameters: AroundParameters, reference: State, ref: str
 ) -> AsyncIterator[bytes]:
-    """What is around one of them."""
+    """Yield the result for one reference feature."""
     yield b'{"refFeatureId":' + msgspec.json.encode(reference.id) + b',"features":['
     place = shape_of(reference)
     separator = b"\n"

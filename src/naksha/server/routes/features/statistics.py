@@ -1,4 +1,4 @@
-"""What there is in a space."""
+"""Statistics of a space."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ router = APIRouter(tags=["features"])
 @router.get(
     "/hub/spaces/{space_id}/statistics",
     response_class=Response,
-    responses=reads("Figures, each with whether it is estimated.", (JSON, STATISTICS)),
+    responses=reads("Figures, each marked if it is an estimate.", (JSON, STATISTICS)),
 )
 async def statistics(
     asked: AskedDep, parameters: Annotated[StatisticsParameters, Query()]
 ) -> Response:
-    """How many features there are, where, of which kinds, and with which properties and tags."""
+    """Return the number, extent, geometry types, properties and tags of the features."""
     return json_answer(asked.request, _answer(await _content(asked, parameters)))
 
 

@@ -1,4 +1,4 @@
-"""Features of a tile: as GeoJSON, or as a vector tile."""
+"""Features of a map tile, as GeoJSON or as a Mapbox vector tile."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from naksha.spi.support.vector_tiles import tile_of
 router = APIRouter(tags=["features"])
 SCHEMES: Final = ["quadkey", "web", "tms", "here"]
 EXTENT: Final = 4096
-"""Units of the grid of a vector tile."""
+"""Resolution of the grid of a vector tile."""
 LATITUDE_MAX: Final = 89.99
-"""The poles are nowhere on the map."""
+"""The Mercator projection has no poles."""
 NAMESPACE: Final = ("properties", XYZ)
 
 
 @router.get(
     "/hub/spaces/{space_id}/tile/{type}/{tileId}",
     response_class=Response,
-    responses=reads("Those found, in any order.", (GEO_JSON, FEATURES), (MVT, BINARY)),
+    responses=reads("The features found, in any order.", (GEO_JSON, FEATURES), (MVT, BINARY)),
     openapi_extra=PROPERTY_QUERY,
 )
 async def tile(
@@ -61,14 +61,14 @@ async def tile(
         Path(
             alias="tileId",
             description="`quadkey`: digits; `web` and `tms`: level_x_y; `here`: digits, a number "
-            "or level_x_y. With `.mvt` or `.mvtf` (nested properties flattened) at its end, or "
-            "with a header `Accept` that asks for it, a vector tile is answered; its features have "
-            "their namespace only if `selection` names it, or is `*`.",
+            "or level_x_y. The suffix `.mvt` or `.mvtf` (nested properties flattened), or an "
+            "`Accept` header, selects a vector tile; its features have their namespace only if "
+            "`selection` names it, or is `*`.",
         ),
     ],
     parameters: Annotated[TileParameters, Query()],
 ) -> Response:
-    """Features in a tile."""
+    """Return the features of a tile."""
     name, suffix = split_suffix(tile_id)
     wanted = suffix or _accepted(asked.request.headers.get("Accept", ""))
     place = parse_tile(scheme, name)
@@ -92,7 +92,7 @@ def _accepted(header: str) -> TileFormat:
 
 
 def _visual(parameters: TileParameters) -> Sequence[Sampling | Simplification | Ensure]:
-    """What `mode=viz` means."""
+    """Return the reductions that `mode=viz` applies."""
     simpler = Simplification(algorithm=SimplificationAlgorithm.GRID_BY_TILE_LEVEL)
     thousands = visual_thousands(parameters.viz_sampling)
     return (simpler,) if thousands is None else (Ensure(thousands), simpler)
@@ -137,7 +137,7 @@ def _state(feature: dict[str, Any]) -> State:
 
 
 def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
-    """The tile on the map; a square of degrees is stretched there."""
+    """Return the tile in Mercator coordinates; a tile in degrees is stretched there."""
     settings |= {"extent": EXTENT, "buffer": round(margin * EXTENT / TILE_PIXELS)}
     if place.mercator:
         return VectorTile.web(place.level, place.x, place.y, **settings)

@@ -1,4 +1,4 @@
-"""Branches of a space, and what is done with them."""
+"""Branches of a space: create, change, merge and remove them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ Message = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
 
 
 class Body(BaseModel):
-    """What all bodies have in common: a misspelt member is refused."""
+    """Base of all bodies; unknown members are rejected."""
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
 
 class BranchBody(Body):
-    """A branch as it is sent. The members that the hub sets itself may be sent back, and are
-    ignored."""
+    """A branch in a request.
+
+    Members that the hub sets itself are accepted, so that a branch can be sent back as it was
+    returned, and ignored.
+    """
 
     space_id: Ignored = Field(None, alias="spaceId")
     state: Ignored = None
@@ -53,7 +56,7 @@ class BranchBody(Body):
 
 
 class NewBranch(BranchBody):
-    """A new branch; without a base it starts at the head of main."""
+    """A new branch; by default it starts at the head of main."""
 
     id: str
     base_ref: str = Field("", alias="baseRef")
@@ -61,8 +64,10 @@ class NewBranch(BranchBody):
 
 
 class BranchChange(BranchBody):
-    """Another name or description, or another base: what was changed on the branch is put onto
-    that."""
+    """Changes to a branch: a new name, description or base.
+
+    With a new base its changes are rebased onto that.
+    """
 
     id: str | None = None
     base_ref: str | None = Field(None, alias="baseRef")
@@ -73,14 +78,14 @@ class BranchChange(BranchBody):
 def _choice(value: Any) -> Any:
     if value in ("ours", "theirs") or isinstance(value, dict):
         return value
-    raise ValueError("It is ours, theirs, or the feature as it shall be")
+    raise ValueError("must be ours, theirs, or the resolved feature")
 
 
 Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
 
 
 class MergeOperation(Body):
-    """Bring what was changed on the branch to another one."""
+    """Merge the changes of the branch into another one."""
 
     type: Literal["Merge"]
     target_branch_id: str = Field("main", alias="targetBranchId")
@@ -90,18 +95,21 @@ class MergeOperation(Body):
 
 
 class ResolveOperation(Body):
-    """Do a merge that waits, with a choice for each of its features: `ours` (as it is where the
-    branch is merged to), `theirs` (as it is on the branch), or the feature as it shall be."""
+    """Resolve a pending merge with a choice per feature.
+
+    A choice is `ours` (the state on the target branch), `theirs` (the state on the merged branch),
+    or the resolved feature.
+    """
 
     type: Literal["Resolve"]
     conflict_id: str = Field(alias="conflictId")
-    choices: dict[str, Choice] = Field({}, description="By the ids of the features.")
+    choices: dict[str, Choice] = Field({}, description="Choices by feature id.")
     policy: Policy = Policy.FAIL
     message: Message = None
 
 
 class GiveUpOperation(Body):
-    """Forget a merge that waits."""
+    """Abandon a pending merge."""
 
     type: Literal["GiveUp"]
     conflict_id: str = Field(alias="conflictId")
@@ -114,15 +122,15 @@ Operation = Annotated[
 
 _ONE: Final = documents.answers("The branch.", documents.BRANCH)
 _MANY: Final = documents.answers("The branches.", listed(documents.BRANCH))
-_WAITING: Final = documents.answers("Merges that wait.", listed(documents.CONFLICT))
+_WAITING: Final = documents.answers("The pending merges.", listed(documents.CONFLICT))
 _CHANGED: Final = documents.changes("The branch.", documents.BRANCH)
-_DONE: Final = documents.changes("What was done.", documents.REWRITTEN)
-_REMOVED: Final = documents.removes("It is gone.")
+_DONE: Final = documents.changes("The result.", documents.REWRITTEN)
+_REMOVED: Final = documents.removes("Removed.")
 
 
 @router.get("", response_model=None, responses=_MANY)
 async def list_branches(space_id: str, realm: RealmDep, context: Ctx) -> list[dict[str, Any]]:
-    """All branches but main."""
+    """List all branches except main."""
     found = await realm.send(space_id, ListBranches(), context)
     return [branch_json(branch, space_id) for branch in found]
 
@@ -131,17 +139,17 @@ async def list_branches(space_id: str, realm: RealmDep, context: Ctx) -> list[di
 async def create_branch(
     space_id: str, branch: NewBranch, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
-    """Branch off from a version; nothing is copied."""
+    """Create a branch from a version, without copying data."""
     request = MakeBranch(ref=branch.base_ref, name=branch.id, description=branch.description)
     return branch_json(await realm.send(space_id, request, context), space_id)
 
 
-# A name may have a slash; what is behind it comes before the name alone.
+# A branch name can contain slashes, so routes with a suffix come before the one without.
 @router.get("/{branch_id:path}/conflicts", response_model=None, responses=_WAITING)
 async def list_conflicts(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> list[dict[str, Any]]:
-    """Merges of the branch that wait for a decision, each with its features."""
+    """List the pending merges of a branch, each with its conflicting features."""
     found = await realm.send(space_id, ReadConflicts(branch=branch_id), context)
     return [
         {
@@ -159,7 +167,7 @@ async def list_conflicts(
 async def get_branch(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
-    """One branch."""
+    """Return a branch."""
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
@@ -167,7 +175,7 @@ async def get_branch(
 async def change_branch(
     space_id: str, branch_id: str, change: BranchChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
-    """Put a branch onto another base, or give it another name or description."""
+    """Rebase a branch, or change its name or description."""
     if change.base_ref is not None:
         request = Rebase(branch=branch_id, onto=change.base_ref or None, policy=change.policy)
         await realm.send(space_id, request, context)
@@ -184,7 +192,7 @@ async def change_branch(
 async def operate(
     space_id: str, branch_id: str, operation: Operation, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
-    """Merge a branch, or decide about a merge of it that waits."""
+    """Merge a branch, or resolve or abandon a pending merge."""
     if isinstance(operation, GiveUpOperation):
         await realm.send(space_id, GiveUpConflict(conflict=operation.conflict_id), context)
         return {"type": "VersionOperationResponse", "version": None}
@@ -208,6 +216,6 @@ async def operate(
 
 @router.delete("/{branch_id:path}", status_code=204, responses=_REMOVED)
 async def delete_branch(space_id: str, branch_id: str, realm: RealmDep, context: Ctx) -> Response:
-    """Remove a branch with all that was written on it."""
+    """Remove a branch with all its changes."""
     await realm.send(space_id, DropBranch(name=branch_id), context)
     return Response(status_code=204)

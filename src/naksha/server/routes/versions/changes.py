@@ -1,4 +1,4 @@
-"""The change feed of a space or a storage: pages that may be waited for, and streams of events."""
+"""Change feed of a space or a storage: pages with optional long polling, and event streams."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ Action = Literal[
 
 
 class ChangesParameters(EdgeParameters):
-    """Which changes."""
+    """Filter and position in the change feed."""
 
     since: str = Field(
         "",
         max_length=limits.FEED_POSITION_LENGTH_MAX,
-        description="A version, or the `next` of the page before: what came after it. Nothing: "
-        "from now on.",
+        description="Return changes after this version, or after the `next` of the previous page. "
+        "Default: future changes.",
     )
     limit: int = Field(
         limits.FEED_TRANSACTIONS_DEFAULT,
         ge=1,
         le=limits.FEED_TRANSACTIONS_MAX,
-        description="How many transactions are looked at for one page, at most.",
+        description="Maximum number of transactions to scan per page.",
     )
     wait: float = Field(
         0,
         ge=0,
         le=limits.FEED_WAIT_SECONDS_MAX,
         allow_inf_nan=False,
-        description="Seconds to wait for something new, if there is nothing yet.",
+        description="Seconds to wait for a change if there is none yet.",
     )
     action: list[Action] = Field(
         [],
-        description="Only such changes; given several times, one of them. `TxModifyFeatures` means "
-        "any change of features. `TxComment` and `TxModifyCollection` mean transactions with a "
-        "message, or that changed a collection itself.",
+        description="Only these kinds of changes; repeated parameters combine with OR. "
+        "`TxModifyFeatures` means any change of features; `TxComment` and `TxModifyCollection` "
+        "mean transactions with a message, or that changed a collection itself.",
     )
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
 
     def request(self, request: Request) -> ReadChanges:
-        """What is asked."""
+        """Build the request for the feed."""
         query = query_of(request, spatial=self.box())
         on_features = query != FeatureQuery(authors=query.authors)
         check_events(self.action, on_features, field="action")
@@ -82,10 +82,10 @@ class ChangesParameters(EdgeParameters):
 
 
 class StorageChangesParameters(ChangesParameters):
-    """Which changes, of which collections."""
+    """Filter and position in the change feed of a storage."""
 
     collection: list[str] = Field(
-        [], description="Only these collections; repeated, or with commas between them."
+        [], description="Only these collections, separated by commas or repeated."
     )
 
 
@@ -94,24 +94,27 @@ ChangedInStorage = Annotated[StorageChangesParameters, Query()]
 LastEventId: Final = {
     "name": "Last-Event-ID",
     "in": "header",
-    "description": "Of a stream: the `id` of the last event that was seen; it goes before `since`.",
+    "description": "For a stream: the `id` of the last event received; overrides `since`.",
     "schema": {"type": "string"},
 }
 _DOCUMENT: Final[dict[str, Any]] = {"parameters": [*PROPERTY_QUERY["parameters"], LastEventId]}
-_ANSWERS: Final = documents.answers("What was changed.", documents.CHANGE_FEED)
+_ANSWERS: Final = documents.answers("The changes.", documents.CHANGE_FEED)
 _ANSWERS[200]["content"][EVENTS] = {
     "schema": {
         "type": "string",
-        "description": "Server-Sent Events without end: `changes`, each with one `Changes` as data "
-        "and a position as id; in the end perhaps `expired` or `failed`, with an `ErrorResponse`.",
+        "description": "Endless Server-Sent Events: `changes`, each with one `Changes` as data and "
+        "a position as id; the last may be `expired` or `failed`, with an `ErrorResponse`.",
     }
 }
 
 
 @router.get(SPACE, response_class=Response, responses=_ANSWERS, openapi_extra=_DOCUMENT)
 async def space_changes(space_id: str, request: Request, parameters: Changed) -> Response:
-    """The changes of a space, in the order of its versions, deletions included. A change is told if
-    the feature matches, or did so before it. Who accepts `text/event-stream` gets a stream."""
+    """Return the changes of a space in version order, including deletions.
+
+    A change is included if the feature matches before or after it. With `Accept: text/event-stream`
+    it is a stream.
+    """
     return await _answer(SpaceFeed(request, space_id), parameters.request(request))
 
 
@@ -119,8 +122,11 @@ async def space_changes(space_id: str, request: Request, parameters: Changed) ->
 async def storage_changes(
     storage_id: str, request: Request, parameters: ChangedInStorage
 ) -> Response:
-    """The changes of a storage, as they are stored, whatever spaces make of them. It takes the
-    right to use the storage, and to read all features of it, or of the collections asked for."""
+    """Return the changes of a storage as stored, regardless of spaces.
+
+    Requires the rights to use the storage and to read all features of it, or of the requested
+    collections.
+    """
     collections = list_of(request, "collection")
     return await _answer(StorageFeed(request, storage_id, collections), parameters.request(request))
 

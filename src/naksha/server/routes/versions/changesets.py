@@ -1,4 +1,4 @@
-"""The log of a space: what was changed by which version."""
+"""Changesets of a space: the changes of each version."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ CHANGESET: Final = "application/vnd.here.changeset"
 CHANGESETS: Final = "application/vnd.here.changeset-collection"
 COMPACT: Final = "application/vnd.here.compact-changeset"
 MISSING: Final = "The requested resource does not exist."
-"""In these very words: clients compare it."""
+"""Do not change this text: XYZ clients compare it literally."""
 _OLDER: Final = re.compile(r"version(?:<|=lt=)([0-9]{1,18})")
 
 
 class ChangesetParameters(RefParameters, ChangeFilterParameters):
-    """Which changes of a version, and how many."""
+    """Filter and page of changesets."""
 
     version_ref: str = Field(
         "",
         alias="versionRef",
-        description="The branch; main unless given.",
+        description="The branch. Default: main.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
     )
     page_token: str = Field(
         "",
         alias="pageToken",
         max_length=limits.FEED_POSITION_LENGTH_MAX,
-        description="The `nextPageToken` of the page before.",
+        description="The `nextPageToken` of the previous page.",
     )
     limit: Limit = limits.PAGE_DEFAULT
     operation: list[Literal["I", "U", "D"]] = Field(
-        [], description="Only what was inserted, updated or deleted."
+        [], description="Only inserted (I), updated (U) or deleted (D) features."
     )
 
     def read(self, request: Request, ref: str, *, single: bool = False) -> ReadChangesets:
-        """The request for a range of the log, or for one version of it."""
+        """Build the request for a range of versions, or for a single one."""
         actions = tuple(_ACTIONS[letter] for letter in self.operation) or None
         return ReadChangesets(
             ref=ref,
@@ -76,12 +76,12 @@ class ChangesetParameters(RefParameters, ChangeFilterParameters):
 
 
 class LogParameters(ChangesetParameters):
-    """Which part of the log."""
+    """Range of versions."""
 
     version_ref: str = Field(
         "",
         alias="versionRef",
-        description="A range such as `3..9` (after version 3, until and with version 9), or a "
+        description="A range such as `3..9` (after version 3, up to and including version 9), or a "
         "version: everything up to it.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
     )
@@ -99,31 +99,34 @@ class LogParameters(ChangesetParameters):
         ge=0,
         le=limits.INT8_MAX,
         deprecated=True,
-        description="The last version of a range; it may be still to come.",
+        description="The last version of a range; may be in the future.",
     )
     squashed: bool = Field(
         False,
-        description="Every feature once, as it was in the end: all of the range, in one answer.",
+        description="Return every feature once, in its final state, without paging.",
     )
 
     @property
     def ref(self) -> str:
-        """The range; the older parameters include both of their ends."""
+        """The range; `startVersion` and `endVersion` are both inclusive."""
         start, end = self.start_version, self.end_version
         if start is None and end is None:
             return super().ref
         if super().ref:
             raise InvalidArgument(
-                "startVersion and endVersion are not given together with it", field="versionRef"
+                'Parameter "versionRef" cannot be combined with startVersion and endVersion',
+                field="versionRef",
             )
         if start is not None and end is not None and start > end:
-            raise InvalidArgument(f"{end} is before startVersion, {start}", field="endVersion")
-        # Larger numbers are transactions.
+            raise InvalidArgument(
+                f"endVersion {end} is before startVersion {start}", field="endVersion"
+            )
+        # Larger numbers are interpreted as transactions.
         first, last = (min(number or 0, SEQ_NUMBER_LIMIT - 1) for number in (start, end))
         return f"{max(0, first - 1)}..{'HEAD' if end is None else last}"
 
     def difference(self, request: Request) -> ReadDiff:
-        """The request for all of the range together."""
+        """Build the request for the range as a whole."""
         return ReadDiff(ref=self.ref, query=self.query(request), of_log=True)
 
 
@@ -136,7 +139,7 @@ class OnBranchParameters(RefParameters):
     version_ref: str = Field(
         "",
         alias="versionRef",
-        description="The branch; main unless given.",
+        description="The branch. Default: main.",
         max_length=limits.VERSION_REF_LENGTH_MAX,
     )
 
@@ -158,13 +161,13 @@ _ACTIONS: Final = {"I": "CREATE", "U": "UPDATE", "D": "DELETE"}
 
 
 _COLLECTION: Final = documents.answers(
-    "What was changed.",
+    "The changes.",
     {"oneOf": [documents.CHANGESETS, documents.SQUASHED]},
     CHANGESETS,
     CHANGESET,
 )
 _HISTORY: Final = documents.answers(
-    "What was changed.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, COMPACT
+    "The changes.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, COMPACT
 )
 
 
@@ -174,7 +177,7 @@ _HISTORY: Final = documents.answers(
 async def read_changesets(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
-    """What was changed, by which version."""
+    """Return the changes of a range of versions."""
     if parameters.squashed:
         found = await realm.send(space_id, parameters.difference(request), context)
         return streamed(squashed_bytes(found, "Changeset", parameters.operation), CHANGESET)
@@ -191,12 +194,12 @@ def _collection(page: Changesets) -> Response:
 @router.get(
     "/changesets/statistics",
     response_model=None,
-    responses=documents.answers("Versions.", documents.CHANGESET_STATISTICS),
+    responses=documents.answers("The versions.", documents.CHANGESET_STATISTICS),
 )
 async def changeset_statistics(
     space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch
 ) -> dict[str, Any]:
-    """The oldest and the newest version."""
+    """Return the oldest and the newest version."""
     span = await realm.send(space_id, ReadVersionSpan(ref=branch.ref), context)
     return {
         "type": "ChangesetsStatisticsResponse",
@@ -208,7 +211,7 @@ async def changeset_statistics(
 @router.get(
     "/changesets/{version}",
     response_class=Response,
-    responses=documents.answers("What it changed.", documents.CHANGESET, CHANGESET),
+    responses=documents.answers("The changes of the version.", documents.CHANGESET, CHANGESET),
     openapi_extra=PROPERTY_QUERY,
 )
 async def read_changeset(
@@ -219,9 +222,9 @@ async def read_changeset(
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
-    """What one version changed."""
+    """Return the changes of one version."""
     if not 1 <= version <= limits.INT8_MAX:
-        raise InvalidArgument("A version is at least 1", field="version")
+        raise InvalidArgument(f"Version {version} is out of range; the first is 1", field="version")
     name = parameters.ref.partition(":")[0] or MAIN_BRANCH
     asked = parameters.read(request, f"{name}:{version}", single=True)
     page = await realm.send(space_id, asked, context)
@@ -233,14 +236,17 @@ async def read_changeset(
 @router.delete(
     "/changesets",
     status_code=204,
-    responses=documents.removes("They are gone."),
+    responses=documents.removes("Removed."),
     openapi_extra=_OLDER_THAN,
 )
 async def forget_changesets(
     space_id: str, request: Request, realm: RealmDep, context: Ctx
 ) -> Response:
-    """Give up versions older than one: `?version<N` or `?version=lt=N`. They cannot be read by
-    this space any more; the collection itself keeps its history as long as its `maxAge` says."""
+    """Remove versions before a given one: `?version<N` or `?version=lt=N`.
+
+    This space can no longer read them; the collection itself keeps its history according to its
+    `maxAge`.
+    """
     version = _older_than(request.url.query)
     await realm.send(space_id, ForgetVersions(older_than=version), context)
     await realm.registry.change(
@@ -250,11 +256,13 @@ async def forget_changesets(
 
 
 def _older_than(query: str) -> int:
-    """The version of `version<N`, however it is encoded."""
+    """Parse `version<N`, in any URL encoding."""
     found = [_OLDER.fullmatch(unquote(part)) for part in query.split("&")]
     versions = [int(match[1]) for match in found if match is not None]
     if len(versions) != 1 or versions[0] < 1:
-        raise InvalidArgument("Say which ones, as in ?version<7 or ?version=lt=7", field="version")
+        raise InvalidArgument(
+            "Pass the first version to keep, as in ?version<7 or ?version=lt=7", field="version"
+        )
     return versions[0]
 
 
@@ -262,8 +270,11 @@ def _older_than(query: str) -> int:
 async def read_history(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
-    """The older form of `changesets`; what is accepted decides between all of them and what they
-    come to together."""
+    """Return changesets, under the deprecated path.
+
+    The `Accept` header selects changesets or a compact changeset, in which every feature occurs
+    once.
+    """
     if COMPACT in request.headers.get("Accept", ""):
         found = await realm.send(space_id, parameters.difference(request), context)
         compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
@@ -275,12 +286,12 @@ async def read_history(
 @router.get(
     "/history/statistics",
     response_model=None,
-    responses=documents.answers("Versions.", documents.HISTORY_STATISTICS),
+    responses=documents.answers("The versions.", documents.HISTORY_STATISTICS),
 )
 async def history_statistics(
     space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch
 ) -> dict[str, Any]:
-    """How many versions there are."""
+    """Return the oldest and the newest version."""
     span = await realm.send(space_id, ReadVersionSpan(ref=branch.ref), context)
     return {
         "type": "HistoryStatisticsResponse",

@@ -1,4 +1,4 @@
-"""States and transactions, wherever they are stored."""
+"""Look up states and transactions by id, in any storage of the realm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import GEO_JSON, json_answer, whole
 
 router = APIRouter(tags=["lookup"])
-_KNOWN: Final[Responses] = {304: {"description": "The client has this answer already."}}
+_KNOWN: Final[Responses] = {304: {"description": "The client's copy is current."}}
 _TRANSACTION: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["type", "uuid", "txn", "storageId", "collections", "messages"],
@@ -30,8 +30,8 @@ _TRANSACTION: Final[dict[str, Any]] = {
         "isOnBranch": {"type": "boolean"},
         "collections": {
             "type": "array",
-            "description": "What was changed, with the spaces that are stored there; only those "
-            "that the actor may read.",
+            "description": "The changed collections, with the spaces stored there; only those "
+            "the actor may read.",
             "items": {"type": "object"},
         },
         "messages": {"type": "array", "items": {"type": "object"}},
@@ -44,13 +44,13 @@ _TRANSACTION: Final[dict[str, Any]] = {
     response_class=Response,
     responses={
         200: {
-            "description": "The feature as it was in this state.",
+            "description": "The feature in this state.",
             "content": {GEO_JSON: {"schema": FEATURE}},
         },
         **_KNOWN,
         **errors(),
-        409: {"description": "Several storages have a state with this id; the error names them."},
-        410: {"description": "It was there; its history is gone."},
+        409: {"description": "Several storages have a state with this id; the error lists them."},
+        410: {"description": "The history of the state has expired."},
     },
 )
 async def get_state(
@@ -60,11 +60,13 @@ async def get_state(
     context: Ctx,
     storage: Annotated[
         str | None,
-        Query(description="The storage to look in; by default all storages of the realm."),
+        Query(description="The storage to search. Default: all storages of the realm."),
     ] = None,
 ) -> Response:
-    """The state of a feature, by its GUID or UUID, in whatever storage of the realm it is. Who may
-    not read any space that shows it is answered 404."""
+    """Return a state of a feature by GUID or UUID, from any storage of the realm.
+
+    The status is 404 for actors who may read no space that shows it.
+    """
     state = await find_state(realm, state_id, context, storage)
     return whole(request, state.raw, GEO_JSON)
 
@@ -80,7 +82,7 @@ async def get_state(
         **_KNOWN,
         **errors(),
         409: {"description": "Several storages have a transaction with this UUID."},
-        410: {"description": "It was there; the log does not go back so far any more."},
+        410: {"description": "The transaction log of that time has expired."},
     },
 )
 async def get_transaction(
@@ -90,10 +92,13 @@ async def get_transaction(
     context: Ctx,
     storage: Annotated[
         str | None,
-        Query(description="The storage that a number is of; else all of the realm are asked."),
+        Query(description="The storage of the transaction. Default: all of the realm."),
     ] = None,
 ) -> Response:
-    """A transaction by its UUID or number. Who may not read any space that is stored in what it
-    changed is answered 404; of what it changed, the actor is shown what he may read."""
+    """Return a transaction by UUID or number.
+
+    The status is 404 for actors who may read no space stored in the changed collections; otherwise
+    only the collections they may read are listed.
+    """
     found = await find_transaction(realm, transaction_id, storage, context)
     return json_answer(request, transaction_json(found))

@@ -1,4 +1,4 @@
-"""Comparing versions, looking at the history of features, and going back."""
+"""Compare versions, read the history of features, roll back and revert."""
 
 from __future__ import annotations
 
@@ -29,65 +29,67 @@ router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 
 class Rewriting(BaseModel):
-    """What going back has in common. A key that is misspelt, such as `dryrun`, must not be left
-    out of it."""
+    """Members common to rollback and revert.
+
+    Unknown members, such as a misspelt `dryrun`, are rejected.
+    """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
     branch: str = "main"
     message: str | None = Field(None, max_length=limits.DESCRIPTION_LENGTH_MAX)
-    dry_run: bool = Field(False, alias="dryRun", description="Only tell what would be done.")
+    dry_run: bool = Field(False, alias="dryRun", description="Report the result without writing.")
     ids: list[str] | None = Field(None, description="Only these features.")
 
 
 class RewritingParameters(ChangeFilterParameters):
-    """Which changes are taken back."""
+    """Filter on the changes to undo."""
 
     dry_run: DryRunSwitch = Field(False, alias="dryRun", description="As in the body.")
 
 
 class DiffParameters(RefParameters, ChangeFilterParameters):
-    """Which versions are compared."""
+    """The versions to compare, and a filter on the differences."""
 
     version_ref: str = Field(
         "",
         alias="versionRef",
         max_length=limits.VERSION_REF_LENGTH_MAX,
-        description="A range, or the older of two versions.",
+        description="A range, or the older one of two versions.",
     )
     other: str | None = Field(
         None,
         max_length=limits.VERSION_REF_LENGTH_MAX,
-        description="The newer one, on any branch.",
+        description="The newer version, on any branch.",
     )
 
 
 class HistoryParameters(RefParameters, ChangeFilterParameters):
-    """Which states of a feature."""
+    """Filter on the states of a feature."""
 
     version_ref: str = Field(
         "",
         alias="versionRef",
         max_length=limits.VERSION_REF_LENGTH_MAX,
-        description="A range; everything unless given.",
+        description="A range. Default: the whole history.",
     )
 
 
 class Rollback(Rewriting):
-    """Be again what a version was, all of it or some features."""
+    """Restore the features of a version, all of them or those of a filter."""
 
     version_ref: str = Field(alias="versionRef")
 
 
 class Reverting(Rewriting):
-    """Take back what one version changed."""
+    """Undo the changes of one version."""
 
     version: int | str
 
 
-_DIFF: Final = documents.answers("What differs.", documents.DIFF)
-_HISTORY: Final = documents.answers("Its states, the oldest first.", documents.HISTORY)
-_DONE: Final = documents.changes("What was done.", documents.REWRITTEN)
+_DIFF: Final = documents.answers("The differences.", documents.DIFF)
+_HISTORY: Final = documents.answers("The states, oldest first.", documents.HISTORY)
+_DONE: Final = documents.changes("The result.", documents.REWRITTEN)
 
 
 @router.get("/diff", response_class=Response, responses=_DIFF, openapi_extra=PROPERTY_QUERY)
@@ -98,7 +100,7 @@ async def read_diff(
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
-    """The features that differ between two versions, with the places where they do."""
+    """Return the features that differ between two versions, with the paths that differ."""
     asked = ReadDiff(ref=parameters.ref, other=parameters.other, query=parameters.query(request))
     found = await realm.send(space_id, asked, context)
     return StreamingResponse(differences_bytes(found), media_type="application/json")
@@ -118,14 +120,14 @@ async def feature_history(
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
-    """Who did what to a feature."""
+    """Return the history of a feature, with author and action of each state."""
     query = _among(parameters.query(request), [feature_id])
     found = await realm.send(space_id, ReadHistory(ref=parameters.ref or "*", query=query), context)
     return StreamingResponse(_history_bytes(found), media_type="application/json")
 
 
 def _among(query: FeatureQuery, ids: list[str] | None) -> FeatureQuery:
-    """The query with the ids of another list, too: both must hold."""
+    """Restrict a query to the ids of another list."""
     if ids is None:
         return query
     both = tuple(id for id in ids if query.ids is None or id in query.ids)
@@ -150,8 +152,10 @@ async def roll_back(
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:
-    """Make features again what they were, those of a filter or all; nothing of what was in between
-    is lost."""
+    """Restore features to a version, all of them or those of a filter.
+
+    This writes a new version; no history is lost.
+    """
     query = _among(parameters.query(request), body.ids)
     asked = RollBack(
         ref=f"{body.branch}:HEAD",
@@ -172,8 +176,10 @@ async def revert(
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:
-    """Take the changes of one version back, those of a filter or all, and leave what others did
-    since."""
+    """Undo the changes of one version, and keep the changes made since.
+
+    A filter restricts this to some of its changes.
+    """
     asked = Revert(
         ref=f"{body.branch}:HEAD",
         version=str(body.version),

@@ -21,7 +21,7 @@ SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
 
 
 class NewSnapshot(BaseModel):
-    """A new snapshot; without a version it is of the last published one."""
+    """A new snapshot; by default of the last published version."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,7 +36,7 @@ class NewSnapshot(BaseModel):
     responses=answers(list[SnapshotDocument], "The snapshots."),
 )
 async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
-    """The snapshots of a storage."""
+    """List the snapshots of a storage."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
     return json_answer(asked.request, [_json(tag) for tag in await tags(storage)])
 
@@ -45,8 +45,11 @@ async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
 async def create_snapshot(
     storage_id: str, snapshot: NewSnapshot, asked: AskedDep
 ) -> dict[str, Any]:
-    """Name a version of the storage. What it covers does not expire, and none of its collections
-    can be dropped, until the snapshot is deleted."""
+    """Name a version of the storage.
+
+    Until the snapshot is deleted, the version does not expire, and none of its collections can be
+    dropped.
+    """
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
     ref = "HEAD" if snapshot.version is None else str(snapshot.version)
     signed = signature_of(asked.actor, snapshot.description)
@@ -55,14 +58,14 @@ async def create_snapshot(
 
 @router.get(SNAPSHOT, response_class=Response, responses=answers(SnapshotDocument, "The snapshot."))
 async def get_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> Response:
-    """A snapshot; read a space at its `version`."""
+    """Return a snapshot; read a space at its `version`."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
     return json_answer(asked.request, _json(await tag_of(storage, snapshot_id)))
 
 
 @router.delete(SNAPSHOT, response_model=None, responses=changes(SnapshotDocument, "The snapshot."))
 async def delete_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> dict[str, Any]:
-    """Delete a snapshot: what only it kept may expire."""
+    """Delete a snapshot; history that only it pinned can expire."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
     tag = await tag_of(storage, snapshot_id)
     await delete_tag(storage, snapshot_id, signature_of(asked.actor))

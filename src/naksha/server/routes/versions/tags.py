@@ -1,4 +1,4 @@
-"""Version tags of a space: names for versions."""
+"""Tags of a space: names for versions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ Description = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_M
 
 
 class TagBody(BaseModel):
-    """A tag as it is sent. The members that the hub sets itself may be sent back, and are ignored;
-    any other unknown member, such as a misspelt `versionRef`, is refused."""
+    """A tag in a request.
+
+    Members that the hub sets itself are accepted and ignored; any other unknown member, such as a
+    misspelt `versionRef`, is rejected.
+    """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
@@ -33,14 +36,14 @@ class TagBody(BaseModel):
 
 
 class NewTag(TagBody):
-    """A new tag; without a version it names the last one."""
+    """A new tag; by default of the last version."""
 
     id: str
     version: int | None = Field(None, ge=0)
     version_ref: str | None = Field(None, alias="versionRef")
     description: Description = None
     system: bool = Field(
-        False, description="Whether a program has given it for itself: it is listed on request."
+        False, description="Created by a program for its own use; listed on request only."
     )
 
     @property
@@ -49,7 +52,7 @@ class NewTag(TagBody):
 
 
 class TagChange(TagBody):
-    """What of a tag is to be changed."""
+    """Changes to a tag."""
 
     id: Ignored = None
     system: Ignored = None
@@ -70,7 +73,7 @@ async def list_tags(
     context: Ctx,
     include_system_tags: Annotated[bool, Query(alias="includeSystemTags")] = False,
 ) -> list[dict[str, Any]]:
-    """All tags, newest first; those with `system`, which programs have created, on request."""
+    """List all tags, newest first; tags of programs (`system`) on request only."""
     found = await realm.send(space_id, ListTags(), context)
     shown = [tag for tag in found if include_system_tags or not tag.system]
     shown.sort(key=lambda tag: (-tag.created_ms, -tag.version.seq_number, tag.name))
@@ -79,14 +82,14 @@ async def list_tags(
 
 @router.post("", response_model=None, responses=_CHANGED)
 async def create_tag(space_id: str, tag: NewTag, realm: RealmDep, context: Ctx) -> dict[str, Any]:
-    """Give a version a name; what it names is kept from expiring."""
+    """Create a tag on a version, which then does not expire."""
     request = PutTag(ref=tag.ref, name=tag.id, description=tag.description, system=tag.system)
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
 @router.get("/{tag_id:path}", response_model=None, responses=_ONE)
 async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
-    """One tag."""
+    """Return a tag."""
     return tag_json(await realm.send(space_id, GetTag(name=tag_id), context), space_id)
 
 
@@ -94,7 +97,7 @@ async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> 
 async def change_tag(
     space_id: str, tag_id: str, change: TagChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
-    """Move a tag to another version, or describe it anew."""
+    """Move a tag to another version, or change its description."""
     old = await realm.send(space_id, GetTag(name=tag_id), context)
     ref = change.version_ref or str(
         old.version.seq_number if change.version is None else change.version
@@ -108,7 +111,7 @@ async def change_tag(
 
 @router.delete("/{tag_id:path}", response_model=None, responses=_CHANGED)
 async def delete_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
-    """Take a name away; answers what it was."""
+    """Remove a tag and return it."""
     tag = await realm.send(space_id, GetTag(name=tag_id), context)
     await realm.send(space_id, DropTag(name=tag_id), context)
     return tag_json(tag, space_id)
