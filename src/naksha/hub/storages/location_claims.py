@@ -106,7 +106,7 @@ class PlaceClaims:
             await self._entities.commit(change, message="release a claim")
         except NakshaError as error:
             _log.warning(
-                "A claim on a storage location could not be released and stays until it expires: %s",
+                "A claim on a storage location was not released; it will expire: %s",
                 error,
             )
 
@@ -114,7 +114,7 @@ class PlaceClaims:
 def not_for_this_realm() -> Forbidden:
     """Return the error for a location that another realm uses."""
     return Forbidden(
-        "The location of this storage belongs to another realm; use another file, database or schema",
+        "The storage's location belongs to another realm; use another file, database or schema",
         field=FIELD,
     )
 

@@ -67,8 +67,8 @@ class Tenancy:
         for location in all_locations(thing):
             if not self._is_allowed(realm, location, own):
                 raise Forbidden(
-                    f"The storage location {redacted(location)!r} is not allowed for this realm; ask "
-                    "the operator of the hub to allow it",
+                    f"The storage location {redacted(location)!r} is not allowed for this realm; "
+                    "ask the operator of the hub to allow it",
                     field=FIELD,
                 )
         _check_schema(own, thing)
