@@ -1,9 +1,9 @@
-"""The result of a query is copied into another space, on the server.
+"""Server-side copy of a query's result into another space.
 
-Features run through both pipelines, with the rights of who asks: he must be allowed to read the one
-and to write the other. They are read as they come and written in parts, so that a copy of any size
-needs the memory of one part. What fits into one part is one transaction. The time of a request is
-that of a part: whoever waits sees each of them done, so that a copy may take as long as it likes.
+Features run through both pipelines with the rights of the actor, who must be allowed to read the
+source and to write the target. They are streamed and written in parts, so a copy of any size needs
+the memory of one part. Each part is one transaction. The request timeout applies to each part, and
+the client sees the progress after each, so a copy can take any time.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ P = TypeVar("P", Failure, Notice)
 _log: Final = logging.getLogger(__name__)
 TOOL: Final = "copy"
 _KEPT: Final = ("tags", "crid")
-"""What a feature takes along from the namespace; the rest tells of its life in the source."""
+"""Namespace members that are copied; the others describe the feature's history in the source."""
 
 
 class CopyOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is to be copied where, and what is done with features that are there."""
+    """Parameters of a copy: source query, target, and actions for existing features."""
 
     target_space_id: str
     query: Query = MATCH_ALL
@@ -54,14 +54,14 @@ class CopyOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     add_tags: tuple[str, ...] = ()
     remove_tags: tuple[str, ...] = ()
     transactional: bool = False
-    """All with one transaction or nothing; else what is right is written, and the rest reported."""
+    """Copy all in one transaction or nothing; else write valid features and report the others."""
     message: str | None = None
     said: str = ""
-    """The query as it was asked, for the provenance."""
+    """The query string of the request, for the provenance."""
 
 
 class CopiedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction on the target."""
+    """A transaction in the target."""
 
     features: int
     txn: str | None
@@ -69,13 +69,16 @@ class CopiedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a copy did. `failed` names the first of the failures, `failed_count` is all of them; of
-    notices and violations, too, the first are given."""
+    """Result of a copy.
+
+    `failed` lists the first failures and `failed_count` counts all; notices and violations are
+    limited to the first ones, too.
+    """
 
     source_space_id: str
     target_space_id: str
     source_version: int | None = None
-    """The last version of the source that was published when the copy began."""
+    """The last published version of the source when the copy began."""
     read: int = 0
     inserted: int = 0
     updated: int = 0
@@ -89,7 +92,7 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
     is_complete: bool = False
 
     def add(self, part: list[dict[str, Any]], written: Written) -> None:
-        """Count what was done with a part."""
+        """Add the result of a part."""
         at = self.read
         self.read += len(part)
         self.inserted += len(written.inserted)
@@ -104,7 +107,7 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
         self.parts.append(CopiedPart(features=len(part), txn=txn, version=written.version))
 
     def counts(self) -> dict[str, int]:
-        """For the provenance of the target."""
+        """Return the counts for the provenance of the target."""
         names = ("read", "inserted", "updated", "deleted", "retained")
         return {name: getattr(self, name) for name in names} | {"failed": self.failed_count}
 
@@ -114,7 +117,7 @@ def _not_prolonged(context: Context) -> Context:
 
 
 class Copy:
-    """One copy. After an error `report` has what was done until then."""
+    """A copy operation. After an error, `report` contains what was done until then."""
 
     def __init__(
         self,
@@ -124,7 +127,7 @@ class Copy:
         context: Context,
         prolonged: Callable[[Context], Context] = _not_prolonged,
     ) -> None:
-        """`prolonged` gives the context, and whoever waits, time for one part more."""
+        """`prolonged` extends the deadline of the context, and of the client, for one more part."""
         self._realm = realm
         self._order = order
         self._context = context
@@ -133,18 +136,18 @@ class Copy:
         self.report = CopyReport(source_space_id=source_id, target_space_id=order.target_space_id)
 
     async def run(self) -> CopyReport:
-        """Copy all of it, as `steps` does."""
+        """Copy everything and return the report."""
         async with aclosing(self.steps()) as steps:
             async for _ in steps:
                 pass
         return self.report
 
     async def steps(self) -> AsyncGenerator[CopyReport, None]:
-        """Copy all of it; gives the report after each part, and when it is complete.
+        """Copy everything; yield the report after each part and at the end.
 
         Raises:
-            NakshaError: Nothing was copied, for example because none of the features can be; or
-                something was, then the report says what.
+            NakshaError: The copy failed, for example because no feature could be written. The
+                report says what was copied before, if anything.
         """
         self.report.source_version = await self._source_version()
         try:
@@ -169,8 +172,8 @@ class Copy:
     def _check_one_transaction(self) -> None:
         if self._order.transactional:
             raise LimitExceeded(
-                f"One transaction copies at most {limits.COPY_PART_FEATURES} features and "
-                f"{limits.COPY_PART_BYTES} bytes; ask for less, or without transactional",
+                f"A transactional copy is limited to {limits.COPY_PART_FEATURES} features and "
+                f"{limits.COPY_PART_BYTES} bytes; copy less, or set transactional to false",
                 field="transactional",
             )
 
@@ -231,7 +234,7 @@ class Copy:
                 self._context,
             )
         except NakshaError:
-            return None  # not every space has versions; what is wrong is told by reading
+            return None  # not every space has versions; reading reports other errors
         return None if found is None else found.seq_number
 
     async def _note(self) -> None:
@@ -250,11 +253,15 @@ class Copy:
         try:
             await add_provenance(self._realm, target, entry, self._context.actor)
         except NakshaError as error:
-            _log.warning("The copy into %s is not noted there: %s", target, error)
+            _log.warning(
+                "The provenance of the copy into the space %s could not be recorded: %s",
+                target,
+                error,
+            )
 
 
 def _plain(state: State) -> dict[str, Any]:
-    """A feature as one that was not stored yet; the state may be read by others too."""
+    """Return the state's feature as a new one, leaving the shared state unchanged."""
     feature = state.feature
     properties = dict(feature.get("properties") or {})
     namespace = properties.pop(XYZ, None) or {}
@@ -265,12 +272,12 @@ def _plain(state: State) -> dict[str, Any]:
 
 
 def _extend(told: list[T], more: Sequence[T]) -> None:
-    """Tell more, as long as it is not too much."""
+    """Append items up to the limit of the report."""
     told += more[: max(limits.COPY_FAILURES_MAX - len(told), 0)]
 
 
 def _placed(told: P, at: int) -> P:
-    """The same with its place among all features of the copy."""
+    """Shift the position from the part to the whole copy."""
     if told.position is None:
         return told
     return msgspec.structs.replace(told, position=told.position + at)

@@ -1,4 +1,4 @@
-"""The hub: a catalog, the storages that it names, and a pipeline for each space.
+"""The hub: a catalog, its realms and storages, and a pipeline for each space.
 
 hub = await Hub.open("file:hub.catalog", DefaultStorage(location="file:{realm}.naksha"))
 realm = await hub.realm("default")
@@ -47,14 +47,14 @@ from naksha.spi.storage import Storage
 
 R = TypeVar("R")
 CATALOG: Final = "catalog"
-"""A name that no realm may have."""
+"""Reserved name; no realm can have it."""
 _ID: Final = "storage id"
 _NUMBER: Final = "storage number"
 _log: Final = logging.getLogger(__name__)
 
 
 class _Configured(NamedTuple):
-    """What is made from one state of the configuration."""
+    """Objects built from one configuration snapshot."""
 
     of: ObjectRef | None
     pipelines: Pipelines
@@ -62,22 +62,22 @@ class _Configured(NamedTuple):
 
 
 class Claims(Protocol):
-    """How a realm gets a storage that no other realm has."""
+    """Cross-realm checks that keep storages and their identities exclusive to one realm."""
 
     def claimed(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
-        """Forbidden when a realm may not have a storage; no other realm gets it in the block."""
+        """Reserve a storage's location in the block; Forbidden if the realm may not have it."""
 
     async def proposed(
         self, realm_id: str, thing: StorageObject, old: StorageObject | None
     ) -> StorageObject:
-        """A storage with the id and number that it gets in case it is new."""
+        """Return a storage with the identity that it gets if it is new."""
 
     def unique(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
-        """Conflict when another storage has the id or number; no other one gets it in the block."""
+        """Reserve a storage's identity in the block; Conflict if another storage has it."""
 
 
 class RealmHub:
-    """What one realm has: its configuration, and the pipelines made from it."""
+    """A realm as the hub serves it: its configuration and pipelines."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class RealmHub:
 
     @property
     def realm_id(self) -> str:
-        """Its name."""
+        """Id of the realm."""
         return self.opened.realm.id
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
-        """The answer of a space to a request, with the rights of whoever asks."""
+        """Send a request to a space, with the rights of the context's actor."""
         configured = await self._configuration()
         pipeline = await configured.pipelines.get(space_id)
         if context.actor.rights.roles:
@@ -113,12 +113,14 @@ class RealmHub:
         return await pipeline.run(request, context)
 
     async def with_roles(self, actor: Actor) -> Actor:
-        """An actor with what his roles grant now. `send` sees to that by itself; this is for who
-        looks at the rights of an actor before."""
+        """Return an actor with the current grants of their roles.
+
+        `send` does this itself; use it to check an actor's rights before sending.
+        """
         return await (await self._configuration()).roles.granted(actor)
 
     async def storage(self, id: str) -> Storage:
-        """An open storage of the realm, else NotFound."""
+        """Return an open storage of the realm, else raise NotFound."""
         thing = await self.registry.get(StorageObject, id)
         storage = await self._storages.get(self.realm_id, thing)
         if self._seen.get(id) is not storage.identity:
@@ -127,13 +129,18 @@ class RealmHub:
         return storage
 
     async def _identify(self, thing: StorageObject, identity: Identity) -> None:
-        """Keep the id and number of a storage that has just been opened; warn when another storage
-        of the realm has them, too. It is usable all the same."""
+        """Record the identity of a storage that was just opened.
+
+        Logs a warning if another storage of the realm has the same id or number; the storage stays
+        usable.
+        """
         if thing.identity != identity:
             try:
                 await self.registry.note_identity(thing, identity)
             except NakshaError as error:
-                _log.warning("The id of the storage %s could not be noted: %s", thing.id, error)
+                _log.warning(
+                    "The identity of the storage %s could not be recorded: %s", thing.id, error
+                )
         known = await registered_in(self.realm_id, await self.registry.snapshot())
         for other in duplicates_of(identity, [one for one in known if one.name != thing.id]):
             _log.warning(
@@ -147,32 +154,38 @@ class RealmHub:
             )
 
     def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
-        """Where a storage of the realm is, for another process, and the options of its backend."""
+        """Return a storage's absolute location and backend options, for use in another process."""
         return self._storages.located(thing)
 
     def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
-        """To keep a storage in the block: Forbidden when the realm may not have it, and no other
-        realm gets it meanwhile."""
+        """Reserve a storage's location for the realm in the block.
+
+        Raises Forbidden if the realm may not have the storage.
+        """
         return self._claims.claimed(self.realm_id, thing)
 
     async def proposed(
         self, thing: StorageObject, old: StorageObject | None = None
     ) -> StorageObject:
-        """A storage, in the place of an old one if there is one, with the id and number that it
-        gets in case it is new."""
+        """Return a storage with the identity that it gets if it is new.
+
+        `old` is the storage that it replaces, if any.
+        """
         return await self._claims.proposed(self.realm_id, thing, old)
 
     async def try_out_storage(self, thing: StorageObject) -> Identity:
-        """Open a storage as it is to be configured, and return its id and number."""
+        """Open a storage before it is configured, and return its identity."""
         return await self._storages.try_out(self.realm_id, thing)
 
     def unique(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
-        """To keep a storage in the block: Conflict when another one of the catalog has its id or
-        number, and no other one gets them meanwhile."""
+        """Reserve a storage's identity in the block.
+
+        Raises Conflict if another storage of the catalog has the same id or number.
+        """
         return self._claims.unique(self.realm_id, thing)
 
     async def pipelines(self) -> Pipelines:
-        """Those of the configuration of now."""
+        """Return the pipelines of the current configuration."""
         return (await self._configuration()).pipelines
 
     async def _configuration(self) -> _Configured:
@@ -183,14 +196,14 @@ class RealmHub:
             made = self._configured = _Configured(of, pipelines, Roles(snapshot))
             listed = snapshot.list(f"{StorageObject.kind}/", StorageObject)
             things = [found.value async for _, found in listed]
-            if self._configured is made:  # else somebody has a later state
+            if self._configured is made:  # else a concurrent call has a later snapshot
                 self._storages.keep_only(self.realm_id, things)
             return made
         return self._configured
 
 
 class Hub:
-    """A node of the hub, for one event loop."""
+    """A hub instance. Bound to one event loop."""
 
     def __init__(
         self,
@@ -225,13 +238,16 @@ class Hub:
         allowed_locations: Sequence[str] | None = None,
         remote_handlers: Sequence[str] = (),
     ) -> Hub:
-        """Join the catalog at a location, and set up the default realm when it is new. `files` is
-        the directory that paths of storages in files begin at; `allowed_locations` are how the
-        locations of storages that somebody configures may begin, with `{realm}` for the realm's id
-        (empty: a realm may have what is its own, see
-        `naksha.hub.storages.tenancy`; None: whoever may manage
-        storages may open any that no other realm has); `remote_handlers` are where handlers may
-        be that run elsewhere (`naksha.hub.remote.allow_list`)."""
+        """Join the catalog at a location, and set up the default realm if it is new.
+
+        Args:
+            files: Base directory of relative paths of file storages.
+            allowed_locations: Allowed prefixes of configured storage locations, in which `{realm}`
+                stands for the realm's id. Empty: a realm may use only its own locations (see
+                `naksha.hub.storages.tenancy`). None: actors who may manage storages can open any
+                storage that no other realm has.
+            remote_handlers: Allow-list of remote handlers (`naksha.hub.remote.allow_list`).
+        """
         remotes = Remotes(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)
@@ -246,10 +262,10 @@ class Hub:
         return hub
 
     async def set_up_realm(self, id: str) -> RealmHub:
-        """Make a realm if there is none of that id."""
+        """Create a realm if it does not exist, and return it."""
         if id == CATALOG:
             raise InvalidArgument(
-                f"No realm is called {id!r}: in a database its schema would be the catalog's own",
+                f"{id!r} is not a valid realm id: its schema would be that of the catalog",
                 field="realm",
             )
         known = await self.catalog.realms.recent(id)
@@ -262,7 +278,7 @@ class Hub:
         return await self.realm(id)
 
     async def realm(self, id: str) -> RealmHub:
-        """A realm that serves, else RealmNotFound or RealmInactive."""
+        """Return an active realm, else raise RealmNotFound or RealmInactive."""
         opened = await self.catalog.realm(id)
         known = self._realms.get(id)
         if known is None or known.opened is not opened:
@@ -313,21 +329,23 @@ class Hub:
             yield
 
     async def _registered(self, realm_id: str, name: str) -> list[Registered]:
-        """All storages of the catalog but one. A storage of an earlier release, of which the
-        catalog does not know id and number, is opened."""
+        """Return all storages of the catalog except one, with their identities.
+
+        A storage whose identity the catalog does not know (from an earlier release) is opened.
+        """
         found: list[Registered] = []
         async for realm, thing in self.storages_configured():
             if (realm, thing.id) == (realm_id, name):
                 continue
             identity = thing.identity
             if identity is None and thing.active:
-                with suppress(NakshaError):  # nobody can know
+                with suppress(NakshaError):  # the identity stays unknown
                     identity = identity_of(await self.storages.get(realm, thing))
             found.append(Registered(realm, thing.id, identity))
         return found
 
     async def storages_configured(self) -> AsyncIterator[tuple[str, StorageObject]]:
-        """The storages of all realms, each with the id of its realm."""
+        """Yield the storages of all realms, each with the id of its realm."""
         for realm in await self.catalog.realms.list():
             if realm.status not in (Status.ACTIVE, Status.INACTIVE):
                 continue

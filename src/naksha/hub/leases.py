@@ -1,9 +1,9 @@
-"""Work that one instance of the hub does at a time: who does it, and how far it is, is one object
-of the catalog, changed by compare and swap.
+"""Leases on work that one hub instance does at a time, fenced by compare-and-swap.
 
-The holder has it for a while (`until_ms`) and takes it anew with every change that he makes; when
-he does not, somebody else becomes the holder in a new `term`. A change is made only over the state
-that was read, so that nobody who has lost it can move it, however late he wakes up.
+Holder and progress of the work are one catalog object. The holder has a lease until `until_ms` and
+renews it with every change. When the lease expires, another instance becomes the holder in a new
+`term`. Every change is a compare-and-swap on the state that was read, so an instance that has lost
+the lease cannot move the progress, however late it resumes.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from naksha.spi.support.cancellation import check_cancelled
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of something that changes all the time."""
+    """Base class of leased objects."""
 
     term: int = 0
-    """One more with each holder."""
+    """Fencing token: incremented with each new holder."""
     holder: str = ""
-    """The instance that does it; empty: nobody."""
+    """The instance that holds the lease; empty if none."""
     until_ms: int = 0
     lease_ms: int = 0
-    """For how long the holder has it with every change."""
+    """Duration of the lease, counted from each renewal."""
 
     def is_free(self, now_ms: int, drift_ms: int) -> bool:
-        """Whether nobody has it any more, whatever his clock says."""
+        """Return whether the lease has expired, allowing for clock drift of the holder."""
         return not self.holder or now_ms > self.until_ms + drift_ms
 
     def taken(self) -> Self:
-        """As a new holder has it."""
+        """Return the object as a new holder takes it over; subclasses reset fields here."""
         return self
 
     @property
     def hold(self) -> tuple[int, ...]:
-        """Another one when it is not the same holder's any more."""
+        """Identifies the current hold; a change means that the holder must stop."""
         return (self.term,)
 
     @property
     def leaves(self) -> str:
-        """Why the holder shall give it back; empty when he need not."""
+        """Reason why the holder must release the lease; empty if it need not."""
         return ""
 
 
@@ -59,7 +59,7 @@ K = TypeVar("K")
 
 
 class LeasedTable(Generic[L]):
-    """All objects of a kind in a realm."""
+    """Leased objects of one kind in a realm."""
 
     def __init__(self, persistence: Persistence, kind: type[L]) -> None:
         self._persistence = persistence
@@ -67,27 +67,27 @@ class LeasedTable(Generic[L]):
 
     @property
     def now_ms(self) -> int:
-        """The time of the catalog's clock."""
+        """Current time of the catalog's clock."""
         return self._persistence.clock.now_ms()
 
     def new_id(self) -> int:
-        """The id for a new one."""
+        """Return an id for a new object."""
         return self._persistence.new_id()
 
     async def create(self, id: int, value: L) -> None:
-        """Begin; there may be one already, of whom nobody heard that it was made."""
+        """Insert an object; it may already exist from an attempt whose outcome was unknown."""
         await self._persistence.insert(id, value)
 
     async def read(self, ids: Collection[int]) -> Mapping[int, Object[L]]:
-        """Those that there are, as they are now."""
+        """Return the current state of existing objects, by id."""
         return await read_objects(self._persistence, self._kind, ids)
 
     async def get(self, id: int) -> Object[L] | None:
-        """One of them."""
+        """Return the current state of an object, or None."""
         return (await self.read([id])).get(id)
 
     async def swap(self, old: Object[L], new: L) -> Object[L] | None:
-        """Put one in the place of another, which must still be there; else None."""
+        """Replace an object by compare-and-swap; return None if it has changed."""
         try:
             return await self._persistence.replace(old, new)
         except OutcomeUnknown:
@@ -95,7 +95,7 @@ class LeasedTable(Generic[L]):
             return found if found is not None and found.value == new else None
 
     async def change(self, id: int, changed: Callable[[L], L]) -> Object[L] | None:
-        """Change one, whoever has it; None when there is none."""
+        """Change an object regardless of its holder; return None if it does not exist."""
         while (old := await self.get(id)) is not None:
             kept = await self.swap(old, changed(old.value))
             if kept is not None:
@@ -103,7 +103,7 @@ class LeasedTable(Generic[L]):
         return None
 
     async def forget(self, id: int) -> None:
-        """It is of no use any more."""
+        """Delete an object."""
         while (old := await self.get(id)) is not None:
             if await self._persistence.delete_if(old):
                 return
@@ -112,17 +112,17 @@ class LeasedTable(Generic[L]):
 async def read_objects(
     persistence: Persistence, kind: type[K], ids: Collection[int]
 ) -> Mapping[int, Object[K]]:
-    """Objects of a kind by their ids; what is not there is left out."""
+    """Return objects of a kind by id; missing ones are left out."""
     refs = [ObjectRef(type_id_of(kind), id) for id in ids]
     found = await persistence.fetch_many(refs, kind)
     return {one.id: one for one in found if one is not None}
 
 
-# ---- Having it: for a limited time, which is prolonged while the process can do so ---------------
+# ---- Holding a lease -----------------------------------------------------------------------------
 
 
 def lease_times(seconds: float) -> LeaseTimes:
-    """The times of a lease that is as long; it is prolonged after a third of it."""
+    """Return the times of a lease of this duration; it is renewed after a third of it."""
     return LeaseTimes(
         lease_seconds=seconds,
         renew_seconds=seconds * 2 / 3,
@@ -135,21 +135,24 @@ TIMES: Final = lease_times(limits.SUBSCRIPTION_LEASE_SECONDS)
 
 
 class Watch(Generic[L]):
-    """Looks at holders, without their clocks: one who has changed nothing for as long as he may
-    have it has lost it, whatever `until_ms` says. His clock may have been far ahead."""
+    """Expiry detection that does not rely on the holders' clocks.
+
+    A holder that has not changed the object for the duration of its lease has lost it, whatever
+    `until_ms` says: its clock may have been far ahead.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[L, float]] = {}
 
     def is_free(self, kept: Object[L], now_ms: int, drift_seconds: float) -> bool:
-        """Whether nobody has it any more, by his clock or by ours."""
+        """Return whether the lease has expired, by the holder's clock or by the local one."""
         if not kept.value.is_free(now_ms, int(drift_seconds * 1000)):
             return self.is_over(kept, drift_seconds)
         self.forget(kept.id)
         return True
 
     def is_over(self, kept: Object[L], drift_seconds: float) -> bool:
-        """Whether it has been the same for long enough; to be asked again and again."""
+        """Return whether the object has been unchanged for its lease; must be called repeatedly."""
         seen, since = self._seen.get(kept.id, (None, 0.0))
         if seen != kept.value:
             self._seen[kept.id] = kept.value, boot_seconds()
@@ -157,18 +160,18 @@ class Watch(Generic[L]):
         return boot_seconds() - since > kept.value.lease_ms / 1_000 + drift_seconds
 
     def forget(self, id: int) -> None:
-        """It is not somebody else's."""
+        """Stop watching an object."""
         self._seen.pop(id, None)
 
 
 class Lost(Exception):
-    """Somebody else has it, or shall have it, or it was put elsewhere."""
+    """The lease was lost: another instance has or wants it, or the object was reset."""
 
 
 async def take(
     table: LeasedTable[L], kept: Object[L], instance: str, times: LeaseTimes = TIMES, **changes: Any
 ) -> Holding[L] | None:
-    """Become the holder of what nobody has; None when somebody else was quicker."""
+    """Acquire a free lease; return None if another instance acquired it first."""
     began = boot_seconds()
     value = msgspec.structs.replace(
         kept.value.taken(),
@@ -183,7 +186,7 @@ async def take(
 
 
 class Holding(Generic[L]):
-    """What the holder has. All changes to it are made here, one after the other."""
+    """A lease that this instance holds. All changes of the object go through it, serialized."""
 
     def __init__(
         self, table: LeasedTable[L], kept: Object[L], times: LeaseTimes, began: float
@@ -197,36 +200,36 @@ class Holding(Generic[L]):
 
     @property
     def value(self) -> L:
-        """As it was kept last."""
+        """The last saved state."""
         return self._kept.value
 
     @property
     def valid_until(self) -> float:
-        """When somebody else may have it (`boot_seconds`)."""
+        """Time (`boot_seconds`) after which another instance may hold the lease."""
         return self._valid_until
 
     @property
     def seconds_left(self) -> float:
-        """How long nobody else can have it."""
+        """Seconds for which no other instance can hold the lease."""
         return self._valid_until - boot_seconds()
 
     def check(self) -> None:
-        """Lost when somebody else may have it by now."""
+        """Raise Lost if another instance may hold the lease by now."""
         if self._is_over:
-            raise Lost("It was put elsewhere")
+            raise Lost("The position was reset")
         if self.seconds_left <= 0:
-            raise Lost("It was not prolonged in time")
+            raise Lost("The lease was not renewed in time")
 
     async def save(self, changed: Callable[[L], L] | None = None) -> None:
-        """Keep a change, and have it for longer.
+        """Save a change and renew the lease.
 
         Raises:
-            Lost: It is somebody else's.
-            NakshaError: The catalog cannot be asked now; it is still held for `seconds_left`.
+            Lost: Another instance holds the lease, or the position was reset.
+            NakshaError: The catalog is unavailable; the lease is still held for `seconds_left`.
         """
         async with self._line:
             if self._is_over:
-                raise Lost("It was put elsewhere")
+                raise Lost("The position was reset")
             began = boot_seconds()
             kept = await self._table.swap(self._kept, self._prolonged(changed))
             while kept is None:
@@ -238,7 +241,7 @@ class Holding(Generic[L]):
             raise Lost(kept.value.leaves)
 
     async def release(self, **changes: Any) -> None:
-        """Give it back, so that others need not wait. What was not saved is done again."""
+        """Release the lease, so that others need not wait. Unsaved progress is lost."""
         async with self._line:
             self._valid_until = 0.0
             kept: Object[L] | None = self._kept
@@ -247,16 +250,16 @@ class Holding(Generic[L]):
                     free = msgspec.structs.replace(kept.value, holder="", until_ms=0, **changes)
                     if await self._table.swap(kept, free) is not None:
                         return
-                    # Somebody has said what he wishes, or where it shall go on.
+                    # Another instance asked for the lease, or the position was reset.
                     kept = await self._table.get(kept.id)
 
     async def keep(self) -> None:
-        """Prolong it for ever; ends with Lost."""
+        """Renew the lease until it is lost; always ends with Lost."""
         pause = self._times.lease_seconds - self._times.renew_seconds
         while True:
             await asyncio.sleep(pause)
             try:
-                # A catalog that does not answer must not let it be had for longer than this.
+                # A catalog that does not respond must not delay the detection of an expired lease.
                 async with asyncio.timeout(max(self.seconds_left, self._times.retry_seconds)):
                     await self.save()
                 pause = self._times.lease_seconds - self._times.renew_seconds
@@ -272,15 +275,15 @@ class Holding(Generic[L]):
         return msgspec.structs.replace(new, until_ms=max(until_ms, old.until_ms))
 
     async def _look(self) -> None:
-        """Lost, unless somebody has only said what he wishes."""
+        """Reload the object; raise Lost unless only the wish of another instance has changed."""
         now, ours = await self._table.get(self._kept.id), self._kept.value
         if now is None:
-            raise Lost("It was removed")
+            raise Lost("The object was removed")
         if now.value.term != ours.term:
-            raise Lost("It is somebody else's")
+            raise Lost("Another instance holds the lease")
         if now.value.hold != ours.hold:
-            # It is still ours, so that nobody else begins before we have ended. But all that we
-            # know is of the life before: nothing is done in the new one but to give it back.
+            # The lease is still ours, so that no other instance starts before this one has stopped.
+            # But our state is from before the reset: the only valid action left is to release it.
             self._is_over = True
-            raise Lost("It was put elsewhere")
+            raise Lost("The position was reset")
         self._kept = now

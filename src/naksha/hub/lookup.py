@@ -1,8 +1,8 @@
-"""States and transactions by their ids, in whatever storage of a realm they are.
+"""Look-up of states and transactions by id across all storages of a realm.
 
-An id says which storage it is of, by a name or a number that only the storage knows, so the
-storages of the realm are asked who they are. What is found is shown to who may read the features of
-a space that is stored in that collection, as that space shows it; for all others it is not there.
+An id contains the id or number of its storage, so each storage of the realm is checked for a match.
+A result is visible to actors who may read it in a space that is stored in that collection, in the
+form in which the space shows it; for all others it does not exist.
 """
 
 from __future__ import annotations
@@ -31,40 +31,41 @@ from naksha.spi.storage import Storage
 
 T = TypeVar("T")
 _SHOWING_ALL: Final = (Authorization, ReadOnlyHandler, StorageHandler)
-"""Handlers behind which a space shows all that is in its collection."""
+"""Handlers that show all features of the space's collection, unchanged."""
 _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
 
 
 class Found(NamedTuple):
-    """A transaction, where it is, and who is stored in the collections that it is about."""
+    """A transaction with its storage, and the spaces of the collections that it changed."""
 
     storage_id: str
     number: int
     transaction: Transaction
     spaces: dict[str, list[str]]
-    """By collection, those that the actor may read."""
+    """By collection, the spaces that the actor may read."""
 
 
 class _Sighting(NamedTuple, Generic[T]):
-    """Something that was found by its id in one of the storages."""
+    """A result found by its id in one of the storages."""
 
     name: str
-    """Of the storage, in the configuration."""
+    """Configured id of the storage."""
     storage: Storage
     is_former: bool
-    """Whether the id has a former id or number of the storage."""
+    """Whether the id contains a former id or number of the storage."""
     found: T
 
 
 async def find_state(
     realm: ServingRealm, id: str, context: Context, storage_id: str | None = None
 ) -> State:
-    """The state with a GUID or UUID, in one storage or in any.
+    """Find the state with a GUID or UUID, in one storage or in any.
 
     Raises:
-        NotFound: There is none that the actor may read.
-        Conflict: Several storages have one.
+        NotFound: No state with this id exists, or the actor may not read it.
+        Conflict: Several storages have a state with this id.
+        Unavailable: It was not found, but not all storages responded.
     """
     ref = parse_state_id(id)
     search = _Search(realm)
@@ -90,12 +91,16 @@ async def find_state(
 async def find_transaction(
     realm: ServingRealm, id: str, storage_id: str | None, context: Context
 ) -> Found:
-    """The transaction with a number or UUID, in one storage or in any. Storages use the same
-    numbers: of several that the actor may read, the caller must name one.
+    """Find the transaction with a number or UUID, in one storage or in any.
+
+    Different storages use the same numbers: if the actor may read several matches, the caller must
+    name the storage.
 
     Raises:
-        NotFound: There is none that the actor may read.
-        Conflict: Several storages have one with this UUID.
+        NotFound: No such transaction exists, or the actor may not read it.
+        InvalidArgument: Several storages have a transaction with this number.
+        Conflict: Several storages have a transaction with this UUID.
+        Unavailable: It was not found, but not all storages responded.
     """
     number = _transaction_number(id)
     search = _Search(realm)
@@ -117,14 +122,14 @@ async def find_transaction(
     if len(found) > 1:
         raise InvalidArgument(
             f"Several storages have a transaction {id}: "
-            f"{', '.join(one.name for one in found)}; say which one",
+            f'{", ".join(one.name for one in found)}; name one with the parameter "storage"',
             field="storage",
         )
     return found[0].found
 
 
 def _uuid_of(txn: int, storage_number: int) -> str | None:
-    """The UUID of a transaction; None for a year that it has no room for, before 2000."""
+    """Return the UUID of a transaction, or None for years before 2000, which it cannot encode."""
     try:
         return str(Uuid.of_txn(txn, storage_number))
     except InvalidArgument:
@@ -132,7 +137,7 @@ def _uuid_of(txn: int, storage_number: int) -> str | None:
 
 
 def transaction_json(found: Found) -> dict[str, Any]:
-    """A transaction, as far as it may be shown: collections of others are left out."""
+    """Return a transaction as JSON, without collections that the actor may not read."""
     transaction = found.transaction
     return {
         "type": "Transaction",
@@ -159,7 +164,7 @@ def transaction_json(found: Found) -> dict[str, Any]:
 
 
 class _Search:
-    """Asks the storages of a realm, and remembers who did not answer."""
+    """Iterates the storages of a realm and records those that are unavailable."""
 
     def __init__(self, realm: ServingRealm) -> None:
         self._realm = realm
@@ -178,24 +183,28 @@ class _Search:
                 yield thing, storage
 
     def not_found(self, kind: str, id: str) -> NakshaError:
-        """What is said when nothing was found; who did not answer may have it."""
+        """Return NotFound, or Unavailable if an unavailable storage may contain the object."""
         if self._silent:
             return Unavailable(
-                f"The {kind} {id!r:.80} was not found, but not all storages of the realm answer"
+                f"The {kind} {id!r:.80} was not found, but not all storages of the realm are "
+                f"available; retry later"
             )
         return NotFound(f"There is no {kind} {id!r:.80}", field=kind)
 
 
 def _is_present(ref: StateRef, storage: Storage) -> bool:
-    """Whether a state id has the present id or number of a storage."""
+    """Return whether a state id contains the current id or number of a storage."""
     if isinstance(ref, Guid):
         return ref.storage_id == storage.id
     return ref.storage_number == storage.number
 
 
 def _only_one(found: list[_Sighting[T]], kind: str, id: str) -> T:
-    """What was found, if it is in one storage only. A storage that has the id comes before one
-    that had it: a fork has the old states of the original, too."""
+    """Return the match if it is unique, else raise Conflict.
+
+    A storage whose current id matches takes precedence over one whose former id does: a fork also
+    contains the old states of the original.
+    """
     best = [one for one in found if not one.is_former] or found
     if any(one.storage is not best[0].storage for one in best):
         names = " and ".join(repr(one.name) for one in best)
@@ -213,15 +222,15 @@ def _transaction_number(id: str) -> int | Uuid:
         return parse_txn(id)
     found = Uuid.parse(id)
     if found.type != TYPE_TRANSACTION:
-        raise InvalidArgument(f"{id} names no transaction", field="transaction")
+        raise InvalidArgument(f"{id} is not the UUID of a transaction", field="transaction")
     return found
 
 
-# ---- Who may see it ------------------------------------------------------------------------------
+# ---- Visibility ----------------------------------------------------------------------------------
 
 
 async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> list[Space]:
-    """The spaces that are stored in a collection."""
+    """Return the spaces that are stored in a collection."""
     registry = realm.registry
     snapshot = await registry.snapshot()
     return await registry.references.spaces_stored_in(snapshot, storage_id, collection)
@@ -230,8 +239,10 @@ async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> l
 async def _shown(
     realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
 ) -> State | None:
-    """A state as a space shows it to who asks, if it does. One with handlers that may hide
-    something, or show it otherwise, is asked for it."""
+    """Return a state as a space shows it to the actor, or None.
+
+    If the space has handlers that may hide or change features, the state is read through them.
+    """
     pipeline = await pipeline_of(realm, space.id)
     if pipeline is None:
         return None
@@ -249,7 +260,7 @@ async def _shown(
 
 
 async def _is_given_up(space: Space, storage: Storage, state: State) -> bool:
-    """Whether a state was over before the oldest version that a space keeps."""
+    """Return whether a state ended before the oldest version that a space keeps."""
     end = int(state.xyz.get("txn_next") or 0)
     if not space.min_version or not end:
         return False
@@ -257,8 +268,10 @@ async def _is_given_up(space: Space, storage: Storage, state: State) -> bool:
 
 
 def _is_same(shown: State, state: State) -> bool:
-    """Whether a state is the one that was asked for; a handler may have taken its name away, and
-    only that one was asked for."""
+    """Return whether a shown state is the requested one.
+
+    A handler may have removed its `uuid`; then it is, as the query matches only that state.
+    """
     namespace = shown.feature.get("properties", {}).get(XYZ, {})
     return shown.id == state.id and namespace.get("uuid", state.uuid) == state.uuid
 
@@ -272,7 +285,7 @@ async def _readable(
     found: dict[str, list[str]] = {}
     for id in touched:
         for space in await _spaces_of(realm, storage_id, id):
-            # What a transaction did is about all features.
+            # A transaction's counts and bbox cover all features, so the actor must read all.
             if await reads_all(realm, space.id, context.actor.rights):
                 found.setdefault(id, []).append(space.id)
     return found

@@ -1,4 +1,4 @@
-"""Looking at all realms again and again, for what an instance of the hub should do there."""
+"""Periodic scan of all realms for background work of this hub instance."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Looker:
-    """Looks at one realm after the other, in any order; what is wrong with one is no matter of the
-    others. `serving`, if given, is told first which realms there are."""
+    """Periodic task that visits all active realms in random order.
+
+    An error in one realm does not affect the others. `serving`, if given, is called first with the
+    ids of all active realms.
+    """
 
     def __init__(
         self,
@@ -39,15 +42,15 @@ class Looker:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         self._task = asyncio.create_task(self._look_for_ever(), name=f"naksha-{self._what}")
 
     def wake(self) -> None:
-        """Look soon: there is something new."""
+        """Start the next scan immediately."""
         self._wake.set()
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -57,7 +60,7 @@ class Looker:
             self._wake.clear()
             with _telling(self._what):
                 await self._look_everywhere()
-            pause = self._pause_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads them
+            pause = self._pause_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
 
@@ -73,12 +76,12 @@ class Looker:
 
 @contextlib.contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Whatever goes wrong is logged, and looked for again."""
+    """Log any error; the next scan retries."""
     try:
         yield
     except NakshaError as error:
         check_cancelled()
-        _log.warning("%s cannot be looked for: %s", what, error)
-    except Exception:  # noqa: BLE001 - others are looked for all the same
+        _log.warning("The scan for %s failed and will be retried: %s", what, error)
+    except Exception:  # noqa: BLE001 - the scan of other realms continues
         check_cancelled()
-        _log.exception("%s cannot be looked for", what)
+        _log.exception("The scan for %s failed and will be retried", what)

@@ -91,7 +91,7 @@ def encrypted_pem() -> bytes:
 
 
 REFUSED: dict[str, tuple[KeyForm, Any, str]] = {
-    "a short secret": (KeyForm.SECRET, lambda: b"x" * 31, "31 bytes; HS256 needs 32"),
+    "a short secret": (KeyForm.SECRET, lambda: b"x" * 31, "31 bytes; HS256 needs at least 32"),
     "an empty secret": (KeyForm.SECRET, lambda: b"\n", "0 bytes"),
     "a public key as a secret": (KeyForm.SECRET, lambda: public_pem(rsa_key()), "not a secret"),
     "after a byte order mark": (
@@ -107,21 +107,21 @@ REFUSED: dict[str, tuple[KeyForm, Any, str]] = {
     ),
     "a short RSA key": (KeyForm.PEM, lambda: public_pem(rsa_key(1024)), "1024 bits.* 2048"),
     "a private one": (KeyForm.PEM, lambda: private_pem(rsa_key(1024)), "1024 bits.* 2048"),
-    "another curve": (KeyForm.PEM, lambda: public_pem(ec_key(ec.SECP384R1)), "another kind"),
-    "another kind of key": (KeyForm.PEM, pem_of_another_kind, "another kind"),
+    "another curve": (KeyForm.PEM, lambda: public_pem(ec_key(ec.SECP384R1)), "unsupported key"),
+    "another kind of key": (KeyForm.PEM, pem_of_another_kind, "unsupported key"),
     "an encrypted key": (KeyForm.PEM, encrypted_pem, "encrypted"),
-    "a secret as a PEM": (KeyForm.PEM, lambda: SECRET, "no key in PEM"),
+    "a secret as a PEM": (KeyForm.PEM, lambda: SECRET, "unencrypted PEM key"),
     "too much": (KeyForm.PEM, lambda: b"x" * (limits.TOKEN_KEY_BYTES_MAX + 1), "TOKEN_KEY_BYTES"),
-    "no JSON": (KeyForm.JWKS, lambda: b"{", "no key set"),
-    "a list": (KeyForm.JWKS, lambda: b"[]", "no key set"),
-    "no keys": (KeyForm.JWKS, lambda: b"{}", "no key set"),
-    "keys that are none": (KeyForm.JWKS, lambda: b'{"keys": 1}', "no key set"),
-    "a key that is none": (KeyForm.JWKS, lambda: b'{"keys": ["a"]}', "no key set"),
-    "an empty set": (KeyForm.JWKS, lambda: b'{"keys": []}', "no key for"),
+    "no JSON": (KeyForm.JWKS, lambda: b"{", "is not a JWKS"),
+    "a list": (KeyForm.JWKS, lambda: b"[]", "is not a JWKS"),
+    "no keys": (KeyForm.JWKS, lambda: b"{}", "is not a JWKS"),
+    "keys that are none": (KeyForm.JWKS, lambda: b'{"keys": 1}', "is not a JWKS"),
+    "a key that is none": (KeyForm.JWKS, lambda: b'{"keys": ["a"]}', "is not a JWKS"),
+    "an empty set": (KeyForm.JWKS, lambda: b'{"keys": []}', "does not contain a key for"),
     "a key without its numbers": (
         KeyForm.JWKS,
         lambda: b'{"keys": [{"kty": "RSA", "kid": "one"}]}',
-        "'one' that is not complete",
+        "incomplete key 'one'",
     ),
     "a short secret in a set": (
         KeyForm.JWKS,
@@ -164,7 +164,7 @@ def test_tokens_are_signed_with_a_secret_or_a_private_key(tmp_path: Path) -> Non
         write(tmp_path / "public", public_pem(rsa_key()), KeyForm.PEM),
         write_set(tmp_path / "set", jwk(SECRET, "a")),
     ):
-        with pytest.raises(InvalidArgument, match="no private key"):
+        with pytest.raises(InvalidArgument, match="does not contain a private key"):
             read_signing_key(file)
     with pytest.raises(InvalidArgument, match="1024 bits"):
         read_signing_key(write(tmp_path / "weak", private_pem(rsa_key(1024)), KeyForm.PEM))
@@ -203,7 +203,7 @@ def test_a_token_names_its_key(tmp_path: Path) -> None:
 def test_keys_must_be_told_apart_and_not_too_many(tmp_path: Path) -> None:
     one = write_set(tmp_path / "one", jwk(SECRET, "a"))
     two = write_set(tmp_path / "two", jwk(OTHER_SECRET, "a"))
-    with pytest.raises(InvalidArgument, match="Several keys have the kid a"):
+    with pytest.raises(InvalidArgument, match="Several keys have the same kid: a"):
         KeyRing([one, two])
     many = [jwk(SECRET, str(n)) for n in range(limits.TOKEN_KEYS_MAX + 1)]
     with pytest.raises(InvalidArgument, match="TOKEN_KEYS_MAX = 32"):

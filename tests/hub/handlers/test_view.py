@@ -313,7 +313,7 @@ class TestLayered:
         def circle(old: Connector) -> Connector:
             return Connector(id=old.id, class_name="view", properties={"spaceIds": ["c"]})
 
-        with pytest.raises(InvalidArgument, match="contain itself"):
+        with pytest.raises(InvalidArgument, match="reference itself"):
             await hub.realm.registry.change(Connector, "b-0-view", circle, ACTOR)
 
 

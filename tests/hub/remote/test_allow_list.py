@@ -66,7 +66,7 @@ def test_what_is_listed(url: str) -> None:
     ],
 )
 def test_what_is_not_listed(url: str) -> None:
-    with pytest.raises(Forbidden, match="not allowed here") as refused:
+    with pytest.raises(Forbidden, match="not on the allow-list") as refused:
         TARGETS.check(url)
     assert refused.value.field == "properties.url"
 
@@ -97,7 +97,7 @@ def test_what_is_not_listed(url: str) -> None:
     ],
 )
 def test_what_is_no_target(url: object) -> None:
-    with pytest.raises(InvalidArgument, match="is no target"):
+    with pytest.raises(InvalidArgument, match="is not a valid URL"):
         TARGETS.check(url)
 
 

@@ -208,9 +208,9 @@ async def test_only_registered_names_are_taken(hub: HubUnderTest) -> None:
     with pytest.raises(InvalidArgument, match=r"known are: .*storage.*tests:choose") as unknown:
         await hub.space("a", ("tests.hub.remote.sample:choose", {}))
     assert unknown.value.field == "className"
-    with pytest.raises(InvalidArgument, match="not installed whole"):
+    with pytest.raises(InvalidArgument, match="could not be imported"):
         await hub.space("b", ("tests:gone", {}))
-    with pytest.raises(InvalidArgument, match="cannot be used"):
+    with pytest.raises(InvalidArgument, match="has invalid properties"):
         await hub.space("c", ("tests:choose", {"handler": "None"}))
 
 

@@ -292,7 +292,7 @@ def test_a_signature_is_of_a_body_and_a_time() -> None:
 
 
 async def test_without_a_secret_only_this_machine_is_served() -> None:
-    with pytest.raises(InvalidArgument, match="loopback only"):
+    with pytest.raises(InvalidArgument, match="non-loopback address"):
         await RemoteHost(Counting).start("0.0.0.0", 0)
     with pytest.raises(InvalidArgument, match="at least 32 bytes"):
         RemoteHost(Counting, secret="short")

@@ -94,7 +94,7 @@ async def test_a_client_cannot_choose_the_identity_of_another(realm: RealmHub) -
     assert made.identity == Identity(id="given", number=12)
     refused: dict[str, dict[str, Any]] = {"two": {"storageId": "given"}, "three": {"number": 12}}
     for name, options in refused.items():
-        with pytest.raises(Conflict, match="the storage 'one' has one of them"):
+        with pytest.raises(Conflict, match="the storage 'one' has the same id or number"):
             await create_storage(realm, a_storage(name, **options), ADMIN)
         assert await realm.registry.find(StorageObject, name) is None
 

@@ -208,7 +208,7 @@ def test_a_realm_has_no_storage_of_another_one(
     body = {"id": "again", "properties": {"location": f"file:{hub.directory}/other.naksha"}}
     answer = client.post("/storages", json=body, headers=other)
     assert answer.status_code == 409, answer.text
-    assert "the storage 'default' has one of them" in answer.json()["errorMessage"]
+    assert "the storage 'default' has the same id or number" in answer.json()["errorMessage"]
     assert client.get("/storages/theirs", headers=other).status_code == 404
 
 

@@ -1,8 +1,8 @@
-"""The keys that tokens are signed with, from files that may change while the hub runs.
+"""Keys that tokens are signed with, loaded from files and reloaded when these change.
 
-Every key is for one algorithm, which follows from the key and from what its file is said to be,
-never from a token. What a file holds is not guessed: the text of a public key would make a fine
-secret, and everybody knows it.
+Every key is used with one algorithm, which follows from the key and the declared form of its file,
+never from a token. The form is declared, not guessed: a public key misread as an HS256 secret
+would let anyone sign tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Material = TypeVar("Material")
 
 
 class Algorithm(StrEnum):
-    """How a token can be signed."""
+    """Supported signature algorithms."""
 
     HS256 = "HS256"
     RS256 = "RS256"
@@ -39,38 +39,38 @@ class Algorithm(StrEnum):
 
 
 class KeyForm(StrEnum):
-    """What is in a file of keys."""
+    """The declared content of a key file."""
 
     SECRET = "secret"  # noqa: S105 - the name of a form
-    """A secret for HS256. A line end after it is not a part of it."""
+    """A secret for HS256. A trailing line end is not part of it."""
     PEM = "pem"
-    """A public key, or a private one, whose public part is used then: RSA or P-256."""
+    """A public or private key, RSA or P-256; of a private key, the public part is used."""
     JWKS = "jwks"
     """A JSON Web Key Set."""
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """Where keys are."""
+    """Path and form of a key file."""
 
     path: Path
     form: KeyForm
     kid: str | None = None
-    """The `kid` that tokens name a secret or PEM key by; keys of a set have their own."""
+    """The `kid` of a secret or PEM key; keys of a JWKS have their own."""
 
     @classmethod
     def parse(cls, text: str) -> KeyFile:
-        """`secret:PATH`, `pem:PATH` or `jwks:PATH`."""
+        """Parse `secret:PATH`, `pem:PATH` or `jwks:PATH`."""
         form, colon, path = text.partition(":")
         if not colon or not path or form not in list(KeyForm):
             raise InvalidArgument(
-                f"A file of keys is given as secret:PATH, pem:PATH or jwks:PATH, not {text!r}",
+                f"{text!r} is not a valid key file; use secret:PATH, pem:PATH or jwks:PATH",
                 field="keys",
             )
         return cls(Path(path), KeyForm(form))
 
 
 class Key(Generic[Material]):
-    """A key, and the only algorithm that it is used with."""
+    """A key and the only algorithm that it is used with."""
 
     __slots__ = ("algorithm", "kid", "material")
 
@@ -80,7 +80,7 @@ class Key(Generic[Material]):
         self.kid = kid
 
     def __repr__(self) -> str:
-        """Without the key itself, which must not get into a log."""
+        """Omit the key itself, which must not be logged."""
         return f"Key({self.algorithm.value}, kid={self.kid!r})"
 
 
@@ -89,12 +89,14 @@ SigningKey = Key[bytes | PrivateKey]
 
 
 class KeyRing:
-    """All keys that tokens are checked with. For one thread: whoever checks them."""
+    """All keys that tokens are verified with. Not thread-safe."""
 
     def __init__(self, files: Sequence[KeyFile]) -> None:
-        """Raises InvalidArgument when a file cannot be used."""
+        """Read all files; raise InvalidArgument if one is invalid."""
         if not files:
-            raise InvalidArgument("Tokens cannot be checked without keys", field="keys")
+            raise InvalidArgument(
+                "No key file is configured; tokens cannot be verified without keys", field="keys"
+            )
         self._files = files
         self._stamps = [_stamp(file.path) for file in files]
         self._read = [read_keys(file) for file in files]
@@ -102,15 +104,18 @@ class KeyRing:
         self._looked = time.monotonic()
 
     def for_token(self, kid: str | None) -> Sequence[CheckingKey]:
-        """The keys that may have signed a token which names one, or none."""
+        """Return the keys that may have signed a token with this `kid`, or with none."""
         named = [key for key in self._keys if key.kid == kid] if kid is not None else []
         if named:
             return named
         return self._keys if kid is None else [key for key in self._keys if key.kid is None]
 
     def refresh(self) -> bool:
-        """Read files again that have changed; whether any has. The keys of a file that is gone are
-        gone; one that cannot be used (it may be half written) leaves its keys as they were."""
+        """Reload changed files; return whether the keys were replaced.
+
+        The keys of a deleted file are dropped. An invalid file (it may be half written) keeps its
+        previous keys.
+        """
         now = time.monotonic()
         if now - self._looked < limits.TOKEN_KEYS_SECONDS:
             return False
@@ -122,33 +127,33 @@ class KeyRing:
             if new is None and old is not None:
                 self._read[n] = []
                 path = self._files[n].path
-                _log.error("The file %s is gone; its keys are not accepted any more", path)
+                _log.error("The key file %s was deleted; its keys are no longer accepted", path)
             elif old != new:
                 self._read_anew(n)
         self._stamps = stamps
         try:
             self._keys = _joined(self._read)
         except InvalidArgument as error:
-            _log.error("All keys stay as they were: %s", error)
+            _log.error("All previous keys stay in use: %s", error)
             return False
-        _log.info("Keys were read anew: %s", self._keys)
+        _log.info("Reloaded the keys: %s", self._keys)
         return True
 
     def _read_anew(self, n: int) -> None:
         try:
             self._read[n] = read_keys(self._files[n])
         except InvalidArgument as error:
-            _log.error("The keys of this file stay as they were: %s", error)
+            _log.error("The previous keys of a file stay in use: %s", error)
 
 
 # ---- Files ---------------------------------------------------------------------------------------
 
 
 def read_keys(file: KeyFile) -> list[CheckingKey]:
-    """The keys of a file, to check tokens with.
+    """Read the keys of a file for verifying tokens.
 
     Raises:
-        InvalidArgument: It cannot be read, holds something else, or a key is weak.
+        InvalidArgument: The file is unreadable or not of its declared form, or a key is weak.
     """
     content = _content(file.path)
     if file.form is KeyForm.SECRET:
@@ -159,13 +164,16 @@ def read_keys(file: KeyFile) -> list[CheckingKey]:
 
 
 def read_signing_key(file: KeyFile) -> SigningKey:
-    """The key of a file that holds a secret or a private key."""
+    """Read the secret or private key of a file for signing tokens."""
     content = _content(file.path)
     if file.form is KeyForm.SECRET:
         return Key(Algorithm.HS256, _secret(content, file.path), file.kid)
     key = _pem(content, file.path) if file.form is KeyForm.PEM else None
     if not isinstance(key, PrivateKey):
-        raise _unfit(file.path, "holds no private key; tokens are signed with a secret or a PEM")
+        raise _unfit(
+            file.path,
+            "does not contain a private key; sign tokens with a secret or a private PEM key",
+        )
     return Key(_public(key, None, file.path).algorithm, key, file.kid)
 
 
@@ -176,14 +184,16 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise _unfit(path, f"cannot be read: {error.strerror}") from error
     if len(content) > limits.TOKEN_KEY_BYTES_MAX:
-        raise _unfit(path, f"has more than TOKEN_KEY_BYTES_MAX = {limits.TOKEN_KEY_BYTES_MAX}")
+        raise _unfit(
+            path, f"is larger than TOKEN_KEY_BYTES_MAX = {limits.TOKEN_KEY_BYTES_MAX} bytes"
+        )
     return content
 
 
 def _secret(content: bytes, path: Path) -> bytes:
     secret = content.removesuffix(b"\n").removesuffix(b"\r")
     if b"-----BEGIN" in secret or secret.startswith((b"ssh-", b"ecdsa-", b"{")):
-        raise _unfit(path, "holds a key, not a secret; say pem: or jwks:")
+        raise _unfit(path, "contains a key, not a secret; use pem:PATH or jwks:PATH")
     return _strong(secret, path)
 
 
@@ -191,8 +201,8 @@ def _strong(secret: bytes, path: Path) -> bytes:
     if len(secret) < limits.SECRET_BYTES_MIN:
         raise _unfit(
             path,
-            f"has a secret of {len(secret)} bytes; HS256 needs {limits.SECRET_BYTES_MIN} "
-            "(openssl rand -hex 32)",
+            f"has a secret of {len(secret)} bytes; HS256 needs at least {limits.SECRET_BYTES_MIN} "
+            "(create one with openssl rand -hex 32)",
         )
     return secret
 
@@ -205,30 +215,32 @@ def _pem(content: bytes, path: Path) -> object:
     try:
         key: object = load(content, **arguments)
     except (ValueError, TypeError) as error:
-        raise _unfit(path, "holds no key in PEM, or an encrypted one") from error
+        raise _unfit(path, "does not contain an unencrypted PEM key") from error
     return key
 
 
 def _public(key: object, kid: str | None, path: Path) -> CheckingKey:
-    """A key by its kind, which must be one of ours and strong enough."""
+    """Wrap a public key with its algorithm; raise InvalidArgument if unsupported or weak."""
     if isinstance(key, PrivateKey):
         key = key.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < limits.RSA_BITS_MIN:
             raise _unfit(
-                path, f"has an RSA key of {key.key_size} bits; RS256 needs {limits.RSA_BITS_MIN}"
+                path,
+                f"has an RSA key of {key.key_size} bits; "
+                f"RS256 needs at least {limits.RSA_BITS_MIN}",
             )
         return Key(Algorithm.RS256, key, kid)
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
         return Key(Algorithm.ES256, key, kid)
-    raise _unfit(path, "holds a key of another kind than RSA (RS256) and P-256 (ES256)")
+    raise _unfit(path, "contains an unsupported key; use RSA (RS256) or P-256 (ES256)")
 
 
 # ---- Key sets ------------------------------------------------------------------------------------
 
 
 class _Jwk(msgspec.Struct):
-    """What is needed to know whether a key is one of ours."""
+    """The members of a JWK that determine whether the hub can use it."""
 
     kty: str
     kid: str | None = None
@@ -238,7 +250,7 @@ class _Jwk(msgspec.Struct):
 
     @property
     def algorithm(self) -> Algorithm | None:
-        """None when it is for something else: another algorithm, or to encrypt with."""
+        """The algorithm, or None if the key is for another algorithm or for encryption."""
         found = _ALGORITHMS.get((self.kty, self.crv))
         is_ours = self.use == "sig" and (self.alg is None or self.alg == found)
         return found if is_ours else None
@@ -252,20 +264,24 @@ _ALGORITHMS: Final = {
 
 
 def _jwks(content: bytes, path: Path) -> list[CheckingKey]:
-    """Those keys of a set that are for an algorithm of ours; a set may well have others."""
+    """Return the keys of a JWKS that are for a supported algorithm; others are skipped."""
     try:
         listed = msgspec.json.decode(content, type=dict[str, Any])["keys"]
         found = [(data, msgspec.convert(data, _Jwk)) for data in listed]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise _unfit(path, 'holds no key set, which is {"keys": [{"kty": …}, …]}') from error
+        raise _unfit(path, 'is not a JWKS of the form {"keys": [{"kty": …}, …]}') from error
     keys = []
     for data, jwk in found:
         if jwk.algorithm is None:
-            _log.info("%s: the key %r is for another purpose", path, jwk.kid)
+            _log.info(
+                "%s: skipped the key %r, which is not for HS256, RS256 or ES256 signatures",
+                path,
+                jwk.kid,
+            )
             continue
         keys.append(_from_jwk(data, jwk, jwk.algorithm, path))
     if not keys:
-        raise _unfit(path, "holds no key for HS256, RS256 or ES256")
+        raise _unfit(path, "does not contain a key for HS256, RS256 or ES256")
     return keys
 
 
@@ -273,8 +289,8 @@ def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path)
     try:
         material: object = jwt.PyJWK(data, algorithm.value).key
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
-        # The error would repeat the key.
-        raise _unfit(path, f"has a key {jwk.kid!r} that is not complete") from None
+        # Not chained: the error contains the key.
+        raise _unfit(path, f"has an incomplete key {jwk.kid!r}") from None
     if isinstance(material, bytes):
         return Key(algorithm, _strong(material, path), jwk.kid)
     return _public(material, jwk.kid, path)
@@ -284,19 +300,22 @@ def _joined(read: Iterable[Sequence[CheckingKey]]) -> list[CheckingKey]:
     keys = list(chain.from_iterable(read))
     if len(keys) > limits.TOKEN_KEYS_MAX:
         raise InvalidArgument(
-            f"{len(keys)} keys are more than TOKEN_KEYS_MAX = {limits.TOKEN_KEYS_MAX}; "
-            "take those out that sign no tokens any more",
+            f"{len(keys)} keys exceed TOKEN_KEYS_MAX = {limits.TOKEN_KEYS_MAX}; "
+            "remove those that no longer sign tokens",
             field="keys",
         )
     names = [key.kid for key in keys if key.kid is not None]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidArgument(f"Several keys have the kid {', '.join(twice)}", field="keys")
+        raise InvalidArgument(
+            f"Several keys have the same kid: {', '.join(twice)}; make each kid unique",
+            field="keys",
+        )
     return keys
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Changes with the file; None when there is none."""
+    """Return a value that changes with the file, or None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -305,4 +324,4 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def _unfit(path: Path, problem: str) -> InvalidArgument:
-    return InvalidArgument(f"The file {str(path)!r} {problem}", field="keys")
+    return InvalidArgument(f"The key file {str(path)!r} {problem}", field="keys")

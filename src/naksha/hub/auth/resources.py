@@ -1,7 +1,7 @@
-"""What a right is needed for: a resource, described by the attributes that attribute maps name.
+"""Resources that rights are checked against, described by attributes.
 
-A resource of a space also has the attributes under which XYZ knows it, so that a map which was
-written for XYZ (`{"space": …, "owner": …}`) and one for Naksha (`{"id": …}`) both find theirs.
+Resources also have XYZ's attribute names, so that attribute maps written for XYZ
+(`{"space": …, "owner": …}`) and for Naksha (`{"id": …}`) both match.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 Attributes = Mapping[str, str | Collection[str] | None]
-"""By name; None and an empty collection are the same as absent: no map matches them."""
+"""Values by name. None and an empty collection count as absent: no attribute map matches them."""
 
 
 class Kind(StrEnum):
@@ -31,20 +31,20 @@ class Kind(StrEnum):
 
 
 FEATURE_ATTRIBUTES: Final = frozenset({"id", "tags", "appId", "author"})
-"""What differs from feature to feature; the rest is the same for all features of a request."""
+"""Attributes that differ between features; all others are constant within a request."""
 
 SPACE_ATTRIBUTES: Final = frozenset({"spaceId", "owner", "packages"})
-"""What a feature has from its space."""
+"""Attributes that features inherit from their space."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Something that is used, read or changed."""
+    """An object that a right is checked on, with the attributes to match against."""
 
     kind: Kind
     attributes: Attributes
 
     def __str__(self) -> str:
-        """How an error calls it; only what the caller has named himself."""
+        """Return the name for error messages; contains only ids that the caller has sent."""
         id, space = self.attributes.get("id"), self.attributes.get("spaceId")
         if self.kind is not Kind.FEATURE:
             return f"{self.kind} {id!r}" if id is not None else f"{self.kind}s"
@@ -62,7 +62,7 @@ def space(
     packages: Collection[str] = (),
     connector_ids: Collection[str] = (),
 ) -> Resource:
-    """A space as such, not what is in it."""
+    """Describe a space itself, not its features."""
     return Resource(
         Kind.SPACE,
         {
@@ -86,7 +86,7 @@ def features(
     collection_id: str | None = None,
     collection_tags: Collection[str] = (),
 ) -> Resource:
-    """The features of a space (or, below it, of a collection), none of them in particular."""
+    """Describe the features of a space (or of a collection of it), no particular one."""
     of = space.attributes
     return Resource(
         Kind.FEATURE,
@@ -103,7 +103,7 @@ def features(
 
 
 def stored_features(storage: Resource, collection_id: str | None = None) -> Resource:
-    """The features of a storage, or of a collection of it, of whatever space they are."""
+    """Describe the features of a storage or of one collection, independent of any space."""
     return Resource(
         Kind.FEATURE,
         {
@@ -122,7 +122,7 @@ def feature(
     app_id: str | None = None,
     author: str | None = None,
 ) -> Resource:
-    """One of the features."""
+    """Describe one of a space's features."""
     own: Attributes = {"id": id, "tags": tags, "appId": app_id, "author": author}
     return Resource(Kind.FEATURE, {**among.attributes, **own})
 
@@ -136,7 +136,7 @@ def connector(
     app_id: str | None = None,
     author: str | None = None,
 ) -> Resource:
-    """The configuration of an event handler."""
+    """Describe a connector."""
     return Resource(
         Kind.CONNECTOR,
         {
@@ -161,7 +161,7 @@ def storage(
     author: str | None = None,
     space_id: str | None = None,
 ) -> Resource:
-    """A storage; with the space that it is used for, if there is one."""
+    """Describe a storage, optionally with the space that it is used for."""
     return Resource(
         Kind.STORAGE,
         {
@@ -186,7 +186,7 @@ def collection(
     app_id: str | None = None,
     author: str | None = None,
 ) -> Resource:
-    """A collection of a storage."""
+    """Describe a collection of a storage."""
     return Resource(
         Kind.COLLECTION,
         {
@@ -211,7 +211,7 @@ def subscription(
     app_id: str | None = None,
     author: str | None = None,
 ) -> Resource:
-    """A subscription to a space, or to a storage."""
+    """Describe a subscription to a space or a storage."""
     return Resource(
         Kind.SUBSCRIPTION,
         {
@@ -238,7 +238,7 @@ def job(
     app_id: str | None = None,
     author: str | None = None,
 ) -> Resource:
-    """A job about a space, or about a storage."""
+    """Describe a job that works on a space or a storage."""
     return Resource(
         Kind.JOB,
         {
@@ -255,10 +255,10 @@ def job(
 
 
 def role(id: str) -> Resource:
-    """A named rights matrix of the realm."""
+    """Describe a role of the realm."""
     return Resource(Kind.ROLE, {"id": id})
 
 
 def capability(id: str) -> Resource:
-    """An ability of the hub that XYZ has a right for, such as `hexbinClustering`."""
+    """Describe a capability that XYZ has a right for, such as `hexbinClustering`."""
     return Resource(Kind.CAPABILITY, {"id": id})

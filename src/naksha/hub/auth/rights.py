@@ -1,17 +1,18 @@
-"""The rights matrix: which actor may do what with which resource.
+"""Rights matrix: the actions that an actor may perform on resources.
 
     {"naksha": {"useSpaces":    [{"id": "public-*"}],
                 "readFeatures": [{"storageId": "maps"}, {"tags": ["open", "checked"]}],
                 "roles":        ["editor"]}}
 
-An action has attribute maps, of which one must match; a map matches when all its attributes do, so
-`{}` matches everything. An attribute matches when the resource has that value, or for `public-*`
-one that begins so; a list matches when the resource has all its values. Names of roles stand for
-what the role grants. The sections `xyz-hub` and `naksha` know the same actions, but in XYZ whoever
-may read the features of a space sees the space, and a storage is a connector.
+An action has a list of attribute maps, of which one must match. A map matches if all its attributes
+do, so `{}` matches everything. An attribute matches if the resource has that value, or for
+`public-*` a value with that prefix; a list matches if the resource has all its values. The name of
+a role stands for the role's grants. The sections `xyz-hub` and `naksha` have the same actions, but
+in `xyz-hub` the right to read features of a space includes the right to see the space, and rights
+on connectors include those on storages.
 
-Everything here is immutable and decided in about a microsecond: it runs on every request, and on
-every request that a handler makes for it.
+Everything here is immutable, and a decision takes about a microsecond: it runs on every request,
+including those that handlers send.
 """
 
 from __future__ import annotations
@@ -30,34 +31,34 @@ T = TypeVar("T")
 
 
 class Right(StrEnum):
-    """What can be granted. Values are the names of actions in a matrix."""
+    """Rights that can be granted. The values are the action names in a matrix."""
 
     READ_FEATURES = "readFeatures"
     CREATE_FEATURES = "createFeatures"
     UPDATE_FEATURES = "updateFeatures"
     DELETE_FEATURES = "deleteFeatures"
     USE_SPACES = "useSpaces"
-    """See that it exists, and send requests to it."""
+    """See the space and send requests to it."""
     MANAGE_SPACES = "manageSpaces"
     ADMIN_SPACES = "adminSpaces"
-    """Change what a space's owner cannot: its owner."""
+    """Change the owner of a space, which its owner cannot."""
     USE_CONNECTORS = "useConnectors"
     MANAGE_CONNECTORS = "manageConnectors"
     USE_STORAGES = "useStorages"
     MANAGE_STORAGES = "manageStorages"
     USE_SUBSCRIPTIONS = "useSubscriptions"
     MANAGE_SUBSCRIPTIONS = "manageSubscriptions"
-    """Also needs the right to read all features of the source, and to write to what it names."""
+    """Also needs the right to read all features of the source, and to write to named spaces."""
     USE_JOBS = "useJobs"
     MANAGE_JOBS = "manageJobs"
-    """Submit, cancel and remove them. Also needs the rights to what a job does."""
+    """Submit, cancel and remove jobs. Also needs the rights for the job's own operations."""
     READ_COLLECTIONS = "readCollections"
     CREATE_COLLECTIONS = "createCollections"
     UPDATE_COLLECTIONS = "updateCollections"
     DELETE_COLLECTIONS = "deleteCollections"
     USE_CAPABILITIES = "useCapabilities"
     MANAGE_ROLES = "manageRoles"
-    """Whoever has it can give himself every other right of the realm."""
+    """An actor with this right can obtain every other right of the realm."""
 
 
 ACTIONS: Final[Mapping[str, Right]] = MappingProxyType(
@@ -68,7 +69,7 @@ ACTIONS: Final[Mapping[str, Right]] = MappingProxyType(
         "manageEventHandlers": Right.MANAGE_CONNECTORS,
     }
 )
-"""The names that a matrix may use; others are of other services and are ignored."""
+"""Action names in a matrix; others belong to other services and are ignored."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -79,7 +80,7 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
         "eventHandlerIds": "connectorIds",
     }
 )
-"""Attributes that others call otherwise."""
+"""Alternative attribute names."""
 
 FEATURE_RIGHTS: Final = frozenset(
     {Right.READ_FEATURES, Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES}
@@ -111,18 +112,18 @@ SECTIONS: Final[Mapping[str, Mapping[Right, tuple[Right, ...]]]] = MappingProxyT
         },
     }
 )
-"""The sections of a matrix, each with the rights that come along with a right."""
+"""The sections of a matrix, each with the rights that a right implies."""
 
 
 class Condition(NamedTuple):
-    """One value of one attribute of a map."""
+    """One value, or value prefix, of one attribute in an attribute map."""
 
     attribute: str
     text: str
     is_prefix: bool
 
     def passes(self, attributes: Attributes) -> bool:
-        """Whether a resource has the value, or one among its values."""
+        """Return whether the resource's attribute is or contains a matching value."""
         found = attributes.get(self.attribute)
         if found is None:
             return False
@@ -134,19 +135,19 @@ class Condition(NamedTuple):
 
 
 Grant = tuple[Condition, ...]
-"""An attribute map: all of it must pass. The empty one grants everything."""
+"""An attribute map: all conditions must pass. The empty map grants everything."""
 _EVERYTHING: Final[tuple[Grant, ...]] = ((),)
 
 
 class RoleGrant(NamedTuple):
-    """What a role grants for one right, which counts here as well."""
+    """A reference to a role's grants for one right."""
 
     role: str
     right: Right
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Which features a right extends to, once everything but the feature is known."""
+    """The features that a right extends to, when everything but the feature is known."""
 
     grants: tuple[Grant, ...]
 
@@ -159,41 +160,43 @@ class Scope(msgspec.Struct, frozen=True):
         return not self.grants
 
     def allows(self, attributes: Attributes) -> bool:
-        """Whether a feature with these FEATURE_ATTRIBUTES is one of them."""
+        """Return whether a feature with these FEATURE_ATTRIBUTES is in scope."""
         return _is_granted(self.grants, attributes)
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What an actor may do."""
+    """The rights of an actor."""
 
     grants: Mapping[Right, tuple[Grant, ...]]
     roles: Mapping[Right, tuple[RoleGrant, ...]] = MappingProxyType({})
-    """What is to be had from roles. They can change at any time, so they are looked up with every
-    request; as long as they are not (see `resolved`) they grant nothing."""
+    """Rights from roles. Roles can change at any time, so they are resolved per request; until then
+    (see `resolved`) they grant nothing."""
 
     def allows(self, right: Right, resource: Resource) -> bool:
-        """Whether the actor has a right on a resource."""
+        """Return whether the actor has a right on a resource."""
         return _is_granted(self.grants.get(right, ()), resource.attributes)
 
     def check(self, right: Right, resource: Resource) -> None:
-        """Forbidden unless the actor has a right on a resource."""
+        """Raise Forbidden unless the actor has a right on a resource."""
         if not self.allows(right, resource):
             raise forbidden(right, resource)
 
     def filter(
         self, right: Right, items: Iterable[T], resource_of: Callable[[T], Resource]
     ) -> list[T]:
-        """Those on which the actor has a right: what he may not see is left out of a list."""
+        """Return the items on which the actor has a right."""
         grants = self.grants.get(right, ())
         return [item for item in items if _is_granted(grants, resource_of(item).attributes)]
 
     def scope(self, right: Right, features: Resource) -> Scope:
-        """Which of the features the actor has a right on. With `is_everything` none of them need
-        be looked at."""
+        """Return the scope of features on which the actor has a right.
+
+        If `is_everything`, features need not be checked individually.
+        """
         return Scope(tuple(_remaining(self.grants.get(right, ()), features.attributes)))
 
     def tells_features_apart(self, right: Right) -> bool:
-        """Whether in some space the right may extend to some features only."""
+        """Return whether the right may extend to only some features of a space."""
         return any(
             condition.attribute in FEATURE_ATTRIBUTES
             for grant in self.grants.get(right, ())
@@ -201,7 +204,7 @@ class Rights(msgspec.Struct, frozen=True):
         )
 
     def resolved(self, role_rights: Callable[[str], Rights | None]) -> Rights:
-        """The same with what the roles grant now; one that does not exist grants nothing."""
+        """Return the rights with the roles' current grants added; a missing role grants nothing."""
         if not self.roles:
             return self
         found = {
@@ -225,14 +228,14 @@ _ALL_RIGHTS: Final = Rights(MappingProxyType(dict.fromkeys(Right, _EVERYTHING)))
 
 
 def all_rights() -> Rights:
-    """Every right on everything in the realm."""
+    """Return every right on everything in the realm."""
     return _ALL_RIGHTS
 
 
 def forbidden(right: Right, resource: Resource) -> Forbidden:
-    """The error for a missing right."""
+    """Return the error for a missing right."""
     return Forbidden(
-        f"The right {right.value} is missing for {resource}; ask for a token, or a role, "
+        f"The token lacks the right {right.value} for {resource}; request a token or a role "
         f"that grants it",
         right=right.value,
         resource=str(resource),
@@ -243,10 +246,10 @@ def forbidden(right: Right, resource: Resource) -> Forbidden:
 
 
 def parse_rights(matrix: object, *, field: str = "urm") -> Rights:
-    """The rights of a matrix; None is an empty one.
+    """Parse a rights matrix; None is an empty one.
 
     Raises:
-        InvalidArgument: It is not built as a matrix is; the message says where.
+        InvalidArgument: The matrix is malformed; the error's field says where.
     """
     if matrix is None:
         return NO_RIGHTS
@@ -273,17 +276,17 @@ def parse_rights(matrix: object, *, field: str = "urm") -> Rights:
 
 
 def parse_role(matrix: object, *, field: str = "urm") -> Rights:
-    """The rights of a role, which can name no other roles: so none can name itself."""
+    """Parse the rights of a role. It cannot name roles, which rules out cycles."""
     rights = parse_rights(matrix, field=field)
     if rights.roles:
         raise InvalidArgument(
-            "A role cannot name other roles; give it their attribute maps", field=field
+            "A role cannot name other roles; copy their attribute maps instead", field=field
         )
     return rights
 
 
 def _entries(entries: object, field: str) -> tuple[list[Grant], list[str]]:
-    """The attribute maps and the names of roles in the list of an action."""
+    """Parse the list of an action into attribute maps and names of roles."""
     grants: list[Grant] = []
     names: list[str] = []
     for n, entry in enumerate(_list(entries, field)):
@@ -297,13 +300,14 @@ def _entries(entries: object, field: str) -> tuple[list[Grant], list[str]]:
 
 
 def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
-    """None for a map that can match nothing, because a list of values is empty."""
+    """Parse an attribute map; return None if an empty list of values makes it match nothing."""
     conditions: list[Condition] = []
     for name, value in attribute_map.items():
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidArgument(
-                "An attribute is compared with a text or a list of texts", field=f"{field}.{name}"
+                "An attribute of a rights matrix must be a string or a list of strings",
+                field=f"{field}.{name}",
             )
         if not texts:
             return None
@@ -318,21 +322,25 @@ def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
 def _role_names(value: object, field: str) -> Sequence[str]:
     names = _list(value, field)
     if not all(isinstance(name, str) for name in names):
-        raise InvalidArgument("Roles are named by texts", field=field)
+        raise InvalidArgument("roles in a rights matrix must be a list of strings", field=field)
     return names
 
 
 def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgument(
-            f"must be an object {otherwise}".rstrip() + f", not {type(value).__name__}", field=field
+            f"Invalid rights matrix: expected an object {otherwise}".rstrip()
+            + f", not {type(value).__name__}",
+            field=field,
         )
     return value
 
 
 def _list(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidArgument(f"must be a list, not {type(value).__name__}", field=field)
+        raise InvalidArgument(
+            f"Invalid rights matrix: expected a list, not {type(value).__name__}", field=field
+        )
     return value
 
 
@@ -350,7 +358,7 @@ def _is_granted(grants: tuple[Grant, ...], attributes: Attributes) -> bool:
 
 
 def _remaining(grants: tuple[Grant, ...], known: Attributes) -> Iterator[Grant]:
-    """What is left to be seen of grants when all but FEATURE_ATTRIBUTES is known."""
+    """Yield the grants' remaining conditions when all but FEATURE_ATTRIBUTES is known."""
     for grant in grants:
         rest = tuple(each for each in grant if each.attribute in FEATURE_ATTRIBUTES)
         if all(each in rest or each.passes(known) for each in grant):
@@ -358,8 +366,11 @@ def _remaining(grants: tuple[Grant, ...], known: Attributes) -> Iterator[Grant]:
 
 
 def _carried(grants: Iterable[Grant], via: Right, right: Right) -> Iterable[Grant]:
-    """The grants of one right that count for another. On the way from features to their space only
-    those do that are about the space: the `id` of a feature is not the `id` of a space."""
+    """Return the grants of one right that also apply to the right that it implies.
+
+    From a right on features to the right to use their space, only grants with space attributes
+    carry over: the `id` of a feature is not the `id` of a space.
+    """
     if right is not Right.USE_SPACES or via not in FEATURE_RIGHTS:
         return grants
     return [
@@ -370,7 +381,7 @@ def _carried(grants: Iterable[Grant], via: Right, right: Right) -> Iterable[Gran
 
 
 def _frozen(granted: Mapping[Right, Sequence[Grant]]) -> Mapping[Right, tuple[Grant, ...]]:
-    """Without repetitions, and without what is of no account beside a grant of everything."""
+    """Remove duplicate grants, and those made redundant by a grant of everything."""
     return MappingProxyType(
         {
             right: _EVERYTHING if () in grants else tuple(dict.fromkeys(grants))

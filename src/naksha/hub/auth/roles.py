@@ -1,4 +1,4 @@
-"""What the roles grant that tokens name, in one state of the configuration."""
+"""Resolution of the roles in tokens to rights, for one configuration snapshot."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from naksha.model import limits
 
 
 class Roles:
-    """The roles of a realm."""
+    """Roles of a realm in one configuration snapshot, with a cache of resolved rights."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        # A token that comes again has the same rights, the very object, which is kept here so that
-        # no other one gets its identity.
+        # Keyed by id(rights): a cached token yields the identical Rights object. The entry holds a
+        # reference to it, so that no other object can get the same id.
         self._resolved: OrderedDict[int, tuple[Rights, Rights]] = OrderedDict()
 
     async def granted(self, actor: Actor) -> Actor:
-        """The actor with the rights that he has from his roles."""
+        """Return the actor with the rights of their roles added."""
         if not actor.rights.roles:
             return actor
         return msgspec.structs.replace(actor, rights=await self._rights(actor.rights))

@@ -1,9 +1,9 @@
-"""Rights that extend to some features only: as a part of a query, and as a guard of a write.
+"""Row-level rights: query predicates for reads and guards for writes.
 
-What is read is narrowed by the storage itself, so that limits, counts and pages are those of what
-the actor may see. What is written is checked in the transaction that writes it, where the state
-that is there cannot change any more: whoever carries out a request that is `guarded` lets every
-guard of its context look at every change.
+Reads are narrowed in the storage itself, so that limits, counts and pages cover exactly the
+features that the actor may see. Writes are checked inside the writing transaction, where the
+existing state can no longer change: the handler that executes a `guarded` request passes every
+change to every guard of the request context.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
 _NEVER: Final = Or(())
 
 
-# ---- What is read --------------------------------------------------------------------------------
+# ---- Reads ---------------------------------------------------------------------------------------
 
 
 def predicate_of(scope: Scope) -> Predicate:
-    """What is true of the features of a scope, and of no others."""
+    """Return the predicate that exactly the features of a scope satisfy."""
     return Or(tuple(And(tuple(map(_test, grant))) for grant in scope.grants))
 
 
@@ -49,21 +49,21 @@ def _test(condition: Condition) -> Predicate:
 
 
 def _can_be_stored(text: str) -> bool:
-    """Whether a text can be that of a feature at all; a storage refuses to look for others."""
+    """Return whether a stored feature can contain a text; a storage rejects queries for others."""
     return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def narrowed(query: Query, allowed: Predicate) -> Query:
-    """A query for those of its features of which something is true."""
+    """Restrict a query to features that also satisfy a predicate."""
     where = allowed if query.where is None else And((allowed, query.where))
     return msgspec.structs.replace(query, where=where)
 
 
-# ---- What rights look at in a feature ------------------------------------------------------------
+# ---- Feature attributes --------------------------------------------------------------------------
 
 
 class Marks(NamedTuple):
-    """The attributes of a feature that rights can be about."""
+    """The attributes of a feature that rights can be matched against."""
 
     id: str
     tags: Collection[str] = ()
@@ -71,7 +71,7 @@ class Marks(NamedTuple):
     author: str | None = None
 
     def among(self, features: Resource) -> Resource:
-        """The feature as one of a space."""
+        """Return the resource of this feature among the features of a space."""
         return resources.feature(
             features, self.id, tags=self.tags, app_id=self.app_id, author=self.author
         )
@@ -95,8 +95,11 @@ _decode: Final = msgspec.json.Decoder(_Feature).decode
 
 
 def marks_of(state: State) -> Marks:
-    """Those of a state. A handler may have made it without a namespace, or with a strange one: it
-    has no marks then but its id, and few rights are about that."""
+    """Return the marks of a state.
+
+    A handler may have created the state without a namespace or with an invalid one. Such a state
+    has only its id, so only few attribute maps match it.
+    """
     try:
         properties = state.decoded_by(_decode).properties
     except (msgspec.DecodeError, StorageCorrupt):
@@ -108,24 +111,26 @@ def marks_of(state: State) -> Marks:
 
 
 def marks_in(feature: Mapping[str, Any]) -> Marks:
-    """Those of a parsed feature."""
+    """Return the marks of a parsed feature."""
     return marks_of(State(str(feature.get("id")), msgspec.json.encode(feature)))
 
 
-# ---- What is written -----------------------------------------------------------------------------
+# ---- Writes --------------------------------------------------------------------------------------
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """The features that a write may change, by the right that it takes, of all that it needs."""
+    """The scope of features that a write may change, per right that the write requires."""
 
     features: Resource
-    """Those of the space that was asked, none in particular."""
+    """The features of the requested space, no particular one."""
     scopes: Mapping[Right, Scope]
 
     def check(self, old: Marks | None, new: Marks | None) -> None:
-        """Forbidden when a feature, as it was or as it will be, is not one of them. What the
-        request cannot come to by itself, a handler does that moves a feature or brings it up from
-        another space: that is a part of changing it."""
+        """Raise Forbidden if the feature's old or new state is out of scope.
+
+        A change whose right the request does not require comes from a handler that moves a feature
+        or copies it from another space; it is checked as an update.
+        """
         right = right_for(old, new)
         if right not in self.scopes:
             right = Right.UPDATE_FEATURES
@@ -142,7 +147,7 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 def right_for(old: Marks | None, new: Marks | None) -> Right:
-    """What it takes to make one out of the other."""
+    """Return the right needed to change a feature from the old to the new state."""
     if new is None:
         return Right.DELETE_FEATURES
     return Right.CREATE_FEATURES if old is None else Right.UPDATE_FEATURES

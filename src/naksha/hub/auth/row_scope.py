@@ -1,5 +1,7 @@
-"""Which features of a space a right extends to, for those who do not send it a request: decided as
-the space itself decides about requests."""
+"""Row-level scope of a right in a space, for code that does not send the space a request.
+
+The decision is the one that the space's own authorization handler makes for requests.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class ServingRealm(Realm, Protocol):
 
 
 async def pipeline_of(realm: ServingRealm, space_id: str) -> Pipeline | None:
-    """The pipeline of a space; None of one that cannot serve."""
+    """Return the pipeline of a space, or None if it cannot be built."""
     try:
         return await (await realm.pipelines()).get(space_id)
     except NakshaError:
@@ -28,7 +30,7 @@ async def pipeline_of(realm: ServingRealm, space_id: str) -> Pipeline | None:
 
 
 def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Scope:
-    """Which features of a space a right extends to."""
+    """Return the scope of features that a right extends to in a pipeline's space."""
     if pipeline is None:
         return NOTHING
     first = pipeline.stages[0].handler
@@ -37,6 +39,6 @@ def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Scope:
 
 
 async def reads_all(realm: ServingRealm, space_id: str, rights: Rights) -> bool:
-    """Whether all features of a space may be read."""
+    """Return whether the rights allow reading all features of a space."""
     pipeline = await pipeline_of(realm, space_id)
     return scope_in(pipeline, rights, Right.READ_FEATURES).is_everything

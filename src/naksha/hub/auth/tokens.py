@@ -1,10 +1,10 @@
-"""Tokens: who an actor is and what he may do, signed by somebody we trust.
+"""JWT validation: derives the actor and their rights from a signed token.
 
     tokens = Tokens([KeyFile.parse("jwks:/etc/naksha/keys.json")])
     actor = tokens.actor("eyJhbGciOi…")
 
-A token is checked with the key that its `kid` names, or with every key when it names none, and
-always by the algorithm of the key; what the token says of its algorithm must only agree.
+A token is verified with the key that its `kid` names, or with every key if it has no `kid`, and
+always with the algorithm of the key; the `alg` of the token must match it.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from naksha.model.identity.names import check_app_id, check_author
 
 APP_CLAIMS: Final = ("appId", "cid")
 AUTHOR_CLAIMS: Final = ("userId", "aid")
-"""Naksha's name first, then XYZ's; the first one that is there counts."""
+"""Naksha's claim first, then XYZ's; the first one present is used."""
 _DOTS: Final = 2
-"""Between the parts of a signed token."""
+"""Number of dots in a signed token."""
 _TIME_MAX: Final = 2**53
-"""Seconds; a token may name later ones, which do not fit a float at last."""
+"""Upper bound of `exp` in seconds: a larger integer in a token may not fit a float."""
 _UNTRUSTED: Final = (
-    "The token is not signed with a key of this server, or not whole; "
-    "get one from whoever has the keys"
+    "The token is malformed or not signed with a key of this server; "
+    "request a new token from the issuer"
 )
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """Which signed tokens are accepted."""
+    """Conditions that accepted tokens must meet beyond a valid signature."""
 
     audience: str | None = None
-    """What `aud` must contain, if anything is given."""
+    """The value that `aud` must contain; None accepts any."""
     issuer: str | None = None
-    """What `iss` must be, if anything is given."""
+    """The value that `iss` must have; None accepts any."""
     leeway_s: float = limits.TOKEN_LEEWAY_SECONDS
     needs_expiry: bool = True
-    """Refuse tokens without `exp`: they can only be called back by changing the key."""
+    """Reject tokens without `exp`: only replacing the key would revoke them."""
 
 
 class Tokens:
-    """Checks tokens. For one thread, like an event loop; nothing here waits."""
+    """Token validator with a cache. Not thread-safe; use it from one event loop. Never blocks."""
 
     def __init__(self, files: Sequence[KeyFile], trust: Trust | None = None) -> None:
-        """Raises InvalidArgument when a file of keys cannot be used."""
+        """Load the keys; raise InvalidArgument if a key file is invalid."""
         self._ring = KeyRing(files)
         self._trust = trust if trust is not None else Trust()
         self._options: Any = {
@@ -69,14 +69,14 @@ class Tokens:
             "verify_sub": False,
             "verify_jti": False,
         }
-        # By the digest, so that no token is kept; with the time up to which it holds.
+        # Keyed by digest, so that no token stays in memory; with the time until which it is valid.
         self._known: OrderedDict[bytes, tuple[float, Actor]] = OrderedDict()
 
     def actor(self, token: str) -> Actor:
-        """Who sends a token.
+        """Return the actor of a token.
 
         Raises:
-            Unauthorized: It is not valid, or not for us; the message says what to do.
+            Unauthorized: The token is invalid or not for this server; the message says what to do.
         """
         if not token.isascii() or len(token) > limits.TOKEN_BYTES_MAX:
             raise Unauthorized(_UNTRUSTED)
@@ -107,8 +107,10 @@ class Tokens:
         raise Unauthorized(_UNTRUSTED)
 
     def _claims_by(self, key: CheckingKey, token: str) -> dict[str, Any] | None:
-        """What a token claims; None when another key has signed it, if any. Errors are not chained:
-        some repeat parts of the token."""
+        """Return the claims of a token, or None if this key did not sign it.
+
+        Errors are not chained, because some contain parts of the token.
+        """
         trust = self._trust
         try:
             found: dict[str, Any] = jwt.decode(
@@ -121,22 +123,25 @@ class Tokens:
                 leeway=trust.leeway_s,
             )
         except jwt.ExpiredSignatureError:
-            raise Unauthorized("The token has expired; get a new one", field="exp") from None
+            raise Unauthorized("The token has expired; request a new one", field="exp") from None
         except jwt.ImmatureSignatureError:
             raise Unauthorized(
-                "The token is not valid yet; wait, or set the clocks", field="nbf"
+                "The token is not valid yet; retry later, or synchronize the clocks", field="nbf"
             ) from None
         except jwt.InvalidAudienceError:
             raise Unauthorized(
-                f"The token is not meant for {trust.audience!r}; get one that is", field="aud"
+                f"The token's audience does not include {trust.audience!r}; request one that does",
+                field="aud",
             ) from None
         except jwt.InvalidIssuerError:
             raise Unauthorized(
-                f"The token is not issued by {trust.issuer!r}; get one that is", field="iss"
+                f"The token is not issued by {trust.issuer!r}; request one from that issuer",
+                field="iss",
             ) from None
         except jwt.MissingRequiredClaimError as error:
             raise Unauthorized(
-                f"The token has no {error.claim}; get one that has", field=error.claim
+                f"The token lacks the claim {error.claim}; request a token that has it",
+                field=error.claim,
             ) from None
         except jwt.PyJWTError:
             return None
@@ -149,18 +154,18 @@ class Tokens:
 
 
 def actor_of(claims: Mapping[str, Any]) -> Actor:
-    """The actor that a token claims to be from.
+    """Build the actor from the claims of a token.
 
     Raises:
-        Unauthorized: A claim is missing, or not what it should be; the message names it.
+        Unauthorized: A claim is missing or invalid; the message names it.
     """
     app_claim, app_id = _first(claims, APP_CLAIMS)
     author_claim, author = _first(claims, AUTHOR_CLAIMS)
-    if app_id is None:  # XYZ's tokens may name the account alone
+    if app_id is None:  # XYZ tokens may contain only the account
         app_claim, app_id = author_claim, author
     if app_id is None:
         raise Unauthorized(
-            "The token names no application; it needs the claim appId, cid or aid",
+            "The token does not name an application; it needs the claim appId, cid or aid",
             field=APP_CLAIMS[0],
         )
     try:
@@ -173,13 +178,15 @@ def actor_of(claims: Mapping[str, Any]) -> Actor:
         )
     except InvalidArgument as error:
         raise Unauthorized(
-            f"The token has a claim that cannot be used: {error.message}", field=error.field
+            f"The token has an invalid claim: {error.message}", field=error.field
         ) from error
 
 
 def mint(key: SigningKey, claims: Mapping[str, Any], *, seconds: float | None = 3_600) -> str:
-    """A token with these claims, signed with a secret or private key, that holds for some time; for
-    ever when that is None."""
+    """Create a token with the given claims, signed with a secret or a private key.
+
+    It expires after `seconds`, or never if that is None.
+    """
     now = int(time.time())
     dated: dict[str, Any] = {"iat": now}
     if seconds is not None:
@@ -191,8 +198,10 @@ def mint(key: SigningKey, claims: Mapping[str, Any], *, seconds: float | None = 
 
 
 def _inflated(token: str) -> str:
-    """A token that XYZ's clients send compressed: Deflate, in base64. The `+` of base64 arrives as
-    a space where the token is a query parameter."""
+    """Decompress a token that an XYZ client sends as base64 of Deflate.
+
+    The `+` of base64 arrives as a space if the token is a query parameter.
+    """
     if token.count(".") == _DOTS:
         return token
     inflater = zlib.decompressobj()
@@ -215,7 +224,7 @@ def _first(claims: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any]:
 
 def _realm(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"must be a string, not {type(value).__name__}", field="realm")
+        raise InvalidArgument(f"realm must be a string, not {type(value).__name__}", field="realm")
     check_realm_id(value)
     return value
 
@@ -224,7 +233,9 @@ def _limits(value: object) -> UsageLimits:
     if value is None:
         return UsageLimits()
     if not isinstance(value, dict):
-        raise InvalidArgument(f"must be an object, not {type(value).__name__}", field="limits")
+        raise InvalidArgument(
+            f"limits must be an object, not {type(value).__name__}", field="limits"
+        )
     return UsageLimits(
         max_spaces=_limit(value, "maxSpaces"),
         max_features_per_space=_limit(value, "maxFeaturesPerSpace"),
@@ -232,10 +243,10 @@ def _limits(value: object) -> UsageLimits:
 
 
 def _limit(found: Mapping[str, Any], name: str) -> int | None:
-    """None for any number, which XYZ writes as -1."""
+    """Return a limit, or None for unlimited, which XYZ writes as -1."""
     value = found.get(name)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument("must be a whole number", field=f"limits.{name}")
+        raise InvalidArgument("a usage limit must be an integer", field=f"limits.{name}")
     return value if value >= 0 else None

@@ -1,4 +1,4 @@
-"""The configuration of a realm: its objects, the references between them, and changes to it.
+"""Realm configuration: objects, the references between them, validation and changes.
 
-Validation that needs the whole configuration belongs here; opening what is configured does not.
+Validation that needs the whole configuration belongs here; opening storages and handlers does not.
 """

@@ -1,4 +1,4 @@
-"""The change log of a realm's configuration: who changed which objects, and when."""
+"""Change log of a realm's configuration: which objects changed, when, and by which actor."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ KINDS: dict[str, type[HubObject]] = {
 
 
 class ConfigLog:
-    """Reads the log for one actor, who sees changes of objects that they may see."""
+    """Configuration log for one actor, limited to changes of objects that the actor may see."""
 
     def __init__(self, realm: OpenRealm, actor: Actor) -> None:
         if not any(actor.rights.grants.get(kind.use_right) for kind in KINDS.values()):
             raise Forbidden(
-                "Reading the configuration log needs the right to use some kind of object"
+                "Reading the configuration log requires a right to use at least one kind of object"
             )
         self._realm = realm
         self._actor = actor
         self._log = realm.entities(POINTER).log
 
     async def newest_first(self, before: str | None, limit: int) -> dict[str, Any]:
-        """Return commits from the newest, or from before a cursor, downwards."""
+        """Return commits in descending order, from the newest or from just before a cursor."""
         return await self._page(await self._log.newest_first(before, limit))
 
     async def oldest_first(self, after: str | None, limit: int) -> dict[str, Any]:
-        """Return commits after a cursor, or from the first one, upwards."""
+        """Return commits in ascending order, from the first or from just after a cursor."""
         return await self._page(await self._log.oldest_first(after, limit))
 
     async def since(self, time_ms: int, limit: int) -> dict[str, Any]:
-        """Return commits from a point in time, upwards."""
+        """Return commits in ascending order, from a point in time."""
         return await self.oldest_first(await self._log.before(time_ms * 1000), limit)
 
     async def _page(self, page: LogPage[EntitiesCommit]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class ConfigLog:
         }
 
     async def _shown(self, change: EntityChange) -> dict[str, Any] | None:
-        """The change of an object that the actor may see, as it is or as it was."""
+        """Return a change as JSON if the actor may see the object before or after it, else None."""
         name, _, id = change.key.partition("/")
         kind = KINDS.get(name)
         refs = [ObjectRef.from_bytes(each) for each in (change.ref, change.old) if each]

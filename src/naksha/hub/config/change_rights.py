@@ -1,7 +1,8 @@
-"""Who may change the configuration: checked in the commit itself, on what is really there.
+"""Authorization of configuration changes, checked inside the commit against its own snapshot.
 
-Whoever makes something needs the right to manage it, and the right to use what it newly names: a
-space with somebody else's connector, or a connector with somebody else's storage, is a way in.
+An actor needs the right to manage the object and the right to use every object that it newly
+references: a space with another owner's connector, or a connector with another owner's storage,
+would otherwise give access to their data.
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ from naksha.model import limits
 from naksha.model.errors import Forbidden, LimitExceeded
 
 ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
-"""What it takes to give an object to somebody else; of other kinds, the right to manage both."""
+"""The right needed to change an object's owner. Other kinds: the right to manage old and new."""
 
 
 def check_seen(thing: HubObject, actor: Actor) -> None:
-    """Forbidden when the actor may not see an object."""
+    """Raise Forbidden if the actor may not see an object."""
     if not is_seen(thing, actor):
         raise forbidden(thing.use_right, thing.resource())
 
 
 def is_seen(thing: HubObject, actor: Actor) -> bool:
-    """Whether the actor may see an object. What is shared is seen by everybody."""
+    """Return whether the actor may see an object. Shared spaces are visible to every actor."""
     is_shared = isinstance(thing, Space) and thing.shared
     return is_shared or actor.rights.allows(thing.use_right, thing.resource())
 
 
 def check_lists(kind: type[HubObject], actor: Actor) -> None:
-    """Forbidden when the actor may see no object of a kind, whatever there is."""
+    """Raise Forbidden if the actor has no right to see objects of a kind at all."""
     if not actor.rights.grants.get(kind.use_right):
         raise Forbidden(
-            f"The right {kind.use_right.value} is missing; request a token, or a role, that "
+            f"The token lacks the right {kind.use_right.value}; request a token or a role that "
             "grants it",
             right=kind.use_right.value,
         )
 
 
 def check_removed(thing: HubObject, actor: Actor) -> None:
-    """Forbidden when the actor may not remove an object."""
+    """Raise Forbidden if the actor may not remove an object."""
     actor.rights.check(thing.manage_right, thing.resource())
 
 
 def check_remade(old: HubObject, new: HubObject, actor: Actor) -> None:
-    """Forbidden when the actor may not make one out of the other."""
+    """Raise Forbidden if the actor may not replace the old object with the new one."""
     actor.rights.check(old.manage_right, old.resource())
     actor.rights.check(new.manage_right, new.resource())
     if new.owner != old.owner and type(old) in ADMIN:
@@ -75,7 +76,7 @@ async def check_made(
     actor: Actor,
     old: HubObject | None = None,
 ) -> None:
-    """Forbidden when the actor may not have an object as it is now."""
+    """Raise Forbidden if the actor may not create or change an object to this state."""
     if old is None:
         actor.rights.check(made.manage_right, made.resource())
         if made.owner != actor.owner and type(made) in ADMIN:
@@ -98,7 +99,7 @@ async def check_made(
 async def _check_delivered(
     edit: Edit, made: HubObject, actor: Actor, old: HubObject | None
 ) -> None:
-    """What subscriptions deliver, whoever they are of, must be his who makes or changes that."""
+    """Check that the actor may read everything that affected subscriptions would then deliver."""
     if isinstance(made, Subscription):
         await check_subscription(edit, made, actor)
     elif isinstance(made, Connector):
@@ -112,7 +113,7 @@ async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
     kind = KINDS[name.kind]
     found = await edit.get(name.key, kind)
     if found is None:
-        return  # told by whoever checks references
+        return  # check_references reports missing objects
     try:
         check_seen(found.value, actor)
     except Forbidden as error:
@@ -121,8 +122,11 @@ async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
 
 
 async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> set[str]:
-    """The storages in which an object newly names a collection: whoever does so reaches what others
-    have stored there. A space whose connector does so does not: who made that was asked."""
+    """Return the storages in which an object newly names a collection.
+
+    Naming a collection gives access to data that others have stored there. Collections named by a
+    space's connectors do not count: they were checked when the connector was created.
+    """
     named = await _named_collections(edit, made)
     known = await _named_collections(edit, old) if old is not None else set()
     return {storage_id for storage_id, _ in named - known}
@@ -142,16 +146,19 @@ async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str
 async def _check_count(
     edit: Edit, references: ReferenceIndex, made: HubObject, actor: Actor
 ) -> None:
-    """What a realm, or a token, allows to pile up."""
+    """Check the number of subscriptions per realm, and of spaces per owner as the token allows."""
     if isinstance(made, Subscription):
         known = [key async for key, _ in edit.list(f"{made.kind}/", Subscription)]
         if len(known) >= limits.SUBSCRIPTIONS_MAX:
-            raise LimitExceeded(f"A realm has at most {limits.SUBSCRIPTIONS_MAX} subscriptions")
+            raise LimitExceeded(
+                f"The realm has reached the maximum of {limits.SUBSCRIPTIONS_MAX} subscriptions"
+            )
     spaces_max = actor.limits.max_spaces
     if not isinstance(made, Space) or spaces_max is None:
         return
     count = len(await references.keys(edit, owned_by(made.owner)))
     if count >= spaces_max:
         raise Forbidden(
-            f"{made.owner!r} has {count} spaces, and the token allows {spaces_max}", field="owner"
+            f"{made.owner!r} has {count} spaces; the token allows at most {spaces_max}",
+            field="owner",
         )

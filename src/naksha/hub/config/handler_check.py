@@ -1,5 +1,7 @@
-"""A configuration is tried out before it is kept: a handler that cannot be made from it is the
-error of whoever sends it, not of whoever uses the space later."""
+"""Trial construction of event handlers before a configuration change is committed.
+
+An invalid configuration fails in the request that sends it, not in later requests to the space.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import NakshaError
 
 NOBODY: Final = Space(id="nobody")
-"""The space of a connector that no space uses yet."""
+"""Placeholder space for connectors that no space uses yet."""
 
 
 async def try_out(
     edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
 ) -> None:
-    """Make all handlers that would be made from an object.
+    """Construct every handler that the object would lead to, to validate its configuration.
 
     Raises:
-        InvalidArgument: Names the field, and the connector that it is about.
+            InvalidArgument: The configuration is invalid; names the field and the connector.
     """
     if isinstance(thing, Space):
         processors = {ref.id for ref in thing.processor_refs()}

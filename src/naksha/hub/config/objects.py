@@ -1,7 +1,7 @@
-"""What is configured in a realm: storages, connectors, spaces and roles.
+"""Configuration objects of a realm: storages, connectors, spaces and roles.
 
-They are kept as entities of the pointer `config`, each under `<kind>/<id>`. In JSON they look as
-existing clients know them; what we do not know of them is kept and given back as it came.
+They are stored as entities of the pointer `config`, each under `<kind>/<id>`. Their JSON form is
+the one that existing clients know; unknown members are stored and returned unchanged.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _ID: Final = re.compile(rf"[A-Za-z0-9_.-]{{1,{limits.SPACE_ID_LENGTH_MAX}}}")
 
 
 class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all of them have. `extra` are the keys that mean nothing to us."""
+    """Base class of configuration objects. `extra` holds unknown members."""
 
     kind: ClassVar[str]
-    """Its place in the catalog, and what it is called in errors."""
+    """Key prefix in the catalog, and noun in error messages."""
     use_right: ClassVar[Right]
-    """To see it, and to name it in something else."""
+    """The right to see the object and to reference it from other objects."""
     manage_right: ClassVar[Right]
-    """To make, change and remove it."""
+    """The right to create, change and remove the object."""
     computed: ClassVar[frozenset[str]] = frozenset({"type"})
-    """Keys that are shown and not kept: they may come back from a client, and mean nothing."""
+    """Members of the response that are not stored; ignored when a client sends them back."""
     switches: ClassVar[frozenset[str]] = frozenset()
-    """Keys that older clients send as the texts `true` and `false`."""
+    """Boolean members that older clients send as the strings `true` and `false`."""
     kept: ClassVar[tuple[str, ...]] = ("app_id", "author", "created_at")
-    """Fields that stay as they were when the object was made, whatever a client sends."""
+    """Fields that keep their value from creation, whatever a client sends."""
 
     id: str
     title: str = ""
     description: str = ""
     owner: str = ""
-    """Who made it, or got it from an administrator: the author, else the app."""
+    """The author (else the app) that created the object or was made owner by an administrator."""
     app_id: str = ""
-    """The app that made it."""
+    """The app that created the object."""
     author: str | None = None
-    """The person that it was made for."""
+    """The person on whose behalf the object was created."""
     tags: tuple[str, ...] = ()
     created_at: int = 0
     updated_at: int = 0
@@ -61,18 +61,19 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """Where it is in the catalog."""
+        """The object's key in the catalog."""
         return key_of(type(self), self.id)
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """From what a client sends.
+        """Parse the JSON that a client sends.
 
         Raises:
-            InvalidArgument: Names the field that is wrong.
+            InvalidArgument: Names the invalid field.
+            LimitExceeded: The object is too large.
         """
         if not isinstance(value, dict):
-            raise InvalidArgument(f"A {cls.kind} is a JSON object", field=cls.kind)
+            raise InvalidArgument(f"A {cls.kind} must be a JSON object", field=cls.kind)
         check_object_id(value.get("id"), cls.kind)
         problem = json_problem(value)
         if problem is not None:
@@ -80,7 +81,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         check_numbers(value, cls.kind)
         if len(msgspec.json.encode(value)) > limits.CONFIG_OBJECT_BYTES_MAX:
             raise LimitExceeded(
-                f"A {cls.kind} has at most {limits.CONFIG_OBJECT_BYTES_MAX} bytes", field=cls.kind
+                f"The {cls.kind} is too large; the limit is {limits.CONFIG_OBJECT_BYTES_MAX} bytes",
+                field=cls.kind,
             )
         known = {field.encode_name for field in msgspec.structs.fields(cls)}
         known -= {"extra", *cls.computed}
@@ -98,20 +100,22 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return made
 
     def check(self) -> None:
-        """What the types do not say."""
+        """Check constraints that the field types do not express."""
         if self.owner:
             check_field_text(self.owner, limits.APP_ID_BYTES_MAX, "owner")
         if len(self.tags) > limits.CONFIG_TAGS_MAX:
-            raise InvalidArgument(f"There are at most {limits.CONFIG_TAGS_MAX} tags", field="tags")
+            raise InvalidArgument(
+                f"tags must have at most {limits.CONFIG_TAGS_MAX} entries", field="tags"
+            )
         for place, tag in enumerate(self.tags):
             check_field_text(tag, limits.CONFIG_TAG_BYTES_MAX, f"tags[{place}]")
 
     def to_json(self) -> dict[str, Any]:
-        """What a client gets."""
+        """Return the JSON form for clients, without secrets."""
         return self.whole_json()
 
     def whole_json(self) -> dict[str, Any]:
-        """All of it, also what nobody is shown."""
+        """Return the complete JSON form, including secrets that no client may see."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         extra = plain.pop("extra")
         shown = {name: value for name, value in plain.items() if value is not None}
@@ -119,21 +123,24 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def type_name(self) -> str:
-        """What clients call it."""
+        """The `type` member of the JSON form."""
         return self.kind.capitalize()
 
     def resource(self) -> Resource:
-        """What rights can be about: its id, unless a kind has more to say."""
+        """Return the attributes that rights are matched against; by default only the id."""
         return Resource(Kind(self.kind), {"id": self.id})
 
     def etag(self) -> str:
-        """Another one after every change. Made from what is shown only: it is shown too."""
+        """Return a hash that changes with every visible change.
+
+        It covers only the client's JSON form, since the ETag itself is visible to clients.
+        """
         shown = msgspec.json.encode(self.to_json(), order="sorted")
         return hashlib.sha256(shown).hexdigest()[:24]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The id and number by which state ids name a storage, and the ids that it had before."""
+    """The id and number by which state ids name a storage, and the storage's former ids."""
 
     id: str
     number: int
@@ -142,7 +149,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @object_type("hub-storage")
 class StorageObject(HubObject, frozen=True, kw_only=True, rename="camel"):
-    """A storage that the hub opens: `properties.location`, and options of its backend."""
+    """A storage that the hub opens: `properties.location` and options of its backend."""
 
     kind: ClassVar[str] = "storage"
     use_right: ClassVar[Right] = Right.USE_STORAGES
@@ -153,11 +160,11 @@ class StorageObject(HubObject, frozen=True, kw_only=True, rename="camel"):
     active: bool = True
     properties: dict[str, Any] = {}
     identity: Identity | None = None
-    """What the storage was when it was opened last, or will be when it is made; None while that is
-    not known. A client cannot change it."""
+    """The identity at the last opening, or the one it will be created with; None while unknown. A
+    client cannot change it."""
 
     def to_json(self) -> dict[str, Any]:
-        """Without what opens it: password and options."""
+        """Return the JSON form for clients, without credentials and backend options."""
         plain = self.whole_json()
         location = self.properties.get("location")
         plain["properties"] = {"location": redacted(location)} if isinstance(location, str) else {}
@@ -176,7 +183,7 @@ class StorageObject(HubObject, frozen=True, kw_only=True, rename="camel"):
 
 @object_type("hub-connector")
 class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
-    """The configuration of an event handler: which code, and what it is told."""
+    """Configuration of an event handler: its class and its properties."""
 
     kind: ClassVar[str] = "connector"
     use_right: ClassVar[Right] = Right.USE_CONNECTORS
@@ -184,20 +191,20 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
 
     class_name: str
     active: bool = True
-    """An inactive one is left out of every pipeline."""
+    """Inactive connectors are left out of every pipeline."""
     remote: bool | str = False
-    """Whether the code is on a remote service: its URL, or true and the URL is `properties.url`.
-    Then `class_name` is for that service."""
+    """The URL of the remote service that runs the handler, or true if it is in `properties.url`.
+    `class_name` is then interpreted by that service."""
     properties: dict[str, Any] = {}
 
     @property
     def handler_name(self) -> str:
-        """The registered name of the handler that the hub runs."""
+        """The registered name of the handler class that the hub runs."""
         return REMOTE if self.remote else self.class_name
 
     @property
     def url(self) -> Any:
-        """Where a remote service is, as it is configured."""
+        """The configured URL of the remote service, not validated."""
         return self.remote if isinstance(self.remote, str) else self.properties.get("url")
 
     @property
@@ -205,7 +212,7 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
         return "EventHandler"
 
     def to_json(self) -> dict[str, Any]:
-        """Without what it shares with a remote handler only."""
+        """Return the JSON form for clients, without the secret shared with a remote handler."""
         plain = self.whole_json()
         plain["properties"] = without_secret(self.properties)
         return plain
@@ -222,26 +229,28 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
 
 
 REMOTE: Final = "remote"
-"""The name of the handler that calls a remote service."""
+"""Name of the handler that calls a remote service."""
 SECRET: Final = "secret"  # noqa: S105 - the name of a property
-"""Of a connector: never shown to anybody."""
+"""Connector property that is never returned to a client."""
 
 
 def without_secret(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the properties of a connector may be shown."""
+    """Return a connector's properties without the secret."""
     return {name: value for name, value in properties.items() if name != SECRET}
 
 
 class StorageChoice(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a space without connectors of its own is stored."""
+    """The storage of a space without connectors."""
 
     id: str
     params: dict[str, Any] = {}
 
 
 class Dateline(StrEnum):
-    """What a space does with geometries that cross the date line, or have longitudes beyond ±180:
-    it splits or wraps them, keeps them as they are sent, or refuses the feature."""
+    """Handling of geometries that cross the date line or have longitudes beyond ±180.
+
+    SPLIT splits or wraps them, KEEP stores them unchanged, REFUSE rejects the feature.
+    """
 
     SPLIT = "split"
     KEEP = "keep"
@@ -249,7 +258,7 @@ class Dateline(StrEnum):
 
 
 class ProcessorRef(msgspec.Struct, frozen=True, rename="camel"):
-    """A connector that a space runs requests through, with parameters of its own."""
+    """A connector that preprocesses a space's requests, with parameters of the space."""
 
     id: str
     params: dict[str, Any] | None = None
@@ -257,7 +266,7 @@ class ProcessorRef(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Extends(msgspec.Struct, frozen=True, rename="camel"):
-    """The space below a composite one."""
+    """The base space of a composite space."""
 
     space_id: str
 
@@ -266,8 +275,9 @@ class Extends(msgspec.Struct, frozen=True, rename="camel"):
 class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     """A public name with an ordered pipeline of connectors.
 
-    Without `event_handler_ids` it has a pipeline of its own: a collection of the storage that it
-    names (or of the default one), over the space that it extends."""
+    Without `event_handler_ids` it has a default pipeline: a collection in the named (or default)
+    storage, layered over the space that it extends.
+    """
 
     kind: ClassVar[str] = "space"
     use_right: ClassVar[Right] = Right.USE_SPACES
@@ -290,21 +300,21 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     versions_to_keep: int | None = None
     """None: history is on; 1: off."""
     uuid_lock: bool = False
-    """Whether the `uuid` of a written feature always locks, not only when the client asks."""
+    """Whether the `uuid` of a written feature is always checked, not only on request."""
     dateline: Dateline = Dateline.SPLIT
     processors: Any = None
-    """Connectors that run before the others, with parameters of this space, as XYZ has them."""
+    """Connectors that run before the others, with parameters of this space, in XYZ's format."""
     listeners: Any = None
-    """Refused: XYZ's form of subscriptions."""
+    """XYZ's form of subscriptions; rejected."""
     min_version: int = 0
-    """Older versions were given up by the owner."""
+    """Oldest readable version: the owner gave up all earlier ones."""
     provenance: tuple[dict[str, Any], ...] = ()
-    """Where the data came from, oldest first: an entry for every load (see `provenance.py`)."""
+    """Sources of the data, oldest first, with one entry per load (see `provenance.py`)."""
     collection_id: str = ""
-    """The collection of its own, chosen when it was made; a client cannot change it."""
+    """The space's own collection, chosen at creation; a client cannot change it."""
 
     def to_json(self) -> dict[str, Any]:
-        """What a client gets; `shared` only when it is true, which clients test by its presence."""
+        """Return the JSON form for clients; `shared` only if true, as clients test its presence."""
         shown = super().to_json()
         if not self.shared:
             del shown["shared"]
@@ -313,25 +323,25 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     def check(self) -> None:
         super().check()
         if self.versions_to_keep is not None and self.versions_to_keep < 1:
-            raise InvalidArgument("At least one version is kept", field="versionsToKeep")
+            raise InvalidArgument("versionsToKeep must be at least 1", field="versionsToKeep")
         if self.listeners:
             raise InvalidArgument(
                 "listeners are not supported: create a subscription to the space instead "
                 "(POST /hub/spaces/{id}/subscriptions). History needs no listener, it is always "
-                "kept; a connector of the class activity-log shows it",
+                "recorded; a connector of the class activity-log returns it",
                 field="listeners",
             )
         self.processor_refs()
         if self.min_version < 0:
-            raise InvalidArgument("A version is not negative", field="minVersion")
+            raise InvalidArgument("minVersion must not be negative", field="minVersion")
         if len(self.event_handler_ids) > limits.PIPELINE_HANDLERS_MAX:
             raise InvalidArgument(
-                f"A space has at most {limits.PIPELINE_HANDLERS_MAX} connectors",
+                f"A space can have at most {limits.PIPELINE_HANDLERS_MAX} connectors",
                 field="eventHandlerIds",
             )
         if len(self.provenance) > limits.PROVENANCE_MAX:
             raise InvalidArgument(
-                f"At most {limits.PROVENANCE_MAX} entries are kept; send the newest",
+                f"provenance can have at most {limits.PROVENANCE_MAX} entries; send the newest",
                 field="provenance",
             )
         for place, entry in enumerate(self.provenance):
@@ -349,8 +359,11 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
         )
 
     def processor_refs(self) -> list[ProcessorRef]:
-        """The processors in their order. XYZ's clients send a reference, a list of references, or
-        lists of references by the id of their connector."""
+        """Return the processors, sorted by `order`.
+
+        XYZ clients send one reference, a list of references, or an object that maps connector ids
+        to lists of references.
+        """
         found = self.processors or []
         if isinstance(found, dict) and "id" not in found:
             found = [
@@ -367,13 +380,13 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
         return sorted(refs, key=lambda ref: ref.order)
 
     def without_versions_before(self, version: int) -> Space:
-        """Older versions are given up, too; what is given up does not come back."""
+        """Return the space with `min_version` raised to a version; it is never lowered."""
         return msgspec.structs.replace(self, min_version=max(self.min_version, version))
 
 
 @object_type("hub-role")
 class Role(HubObject, frozen=True, kw_only=True, rename="camel"):
-    """A named rights matrix, which tokens of the realm may name instead of having one."""
+    """A named rights matrix that tokens of the realm can reference instead of containing one."""
 
     kind: ClassVar[str] = "role"
     use_right: ClassVar[Right] = Right.MANAGE_ROLES
@@ -386,7 +399,7 @@ class Role(HubObject, frozen=True, kw_only=True, rename="camel"):
         self.rights()
 
     def rights(self) -> Rights:
-        """What it grants."""
+        """Parse and return the rights that the role grants."""
         return parse_role(self.urm)
 
 
@@ -394,30 +407,30 @@ H = TypeVar("H", bound=HubObject)
 
 
 def key_of(kind: type[HubObject], id: str) -> str:
-    """The key of an object in the catalog."""
+    """Return the catalog key of an object."""
     return f"{kind.kind}/{id}"
 
 
 def check_object_id(id: object, field: str) -> str:
-    """An id under which a space, a connector, a storage or a role may be kept."""
+    """Return a valid id of a space, connector, storage or role, else raise InvalidArgument."""
     if not isinstance(id, str) or _ID.fullmatch(id) is None:
         raise InvalidArgument(
-            f"{id!r:.80} is no id of a {field}: it has 1 to {limits.SPACE_ID_LENGTH_MAX} letters, "
-            "digits, '_', '.' and '-'",
+            f"{id!r:.80} is not a valid {field} id: use 1 to {limits.SPACE_ID_LENGTH_MAX} letters, "
+            "digits, '_', '.' or '-'",
             field="id",
         )
     return id
 
 
 def check_field_text(value: str, bytes_max: int, field: str) -> None:
-    """A text that is not empty and not too long."""
+    """Raise InvalidArgument unless a text is not empty and within its size limit."""
     problem = text_problem(value, bytes_max)
     if problem is not None:
         raise InvalidArgument(f"{field} {problem}", field=field)
 
 
 class _Provenance(msgspec.Struct):
-    """What is known of an entry; it may say more."""
+    """The known members of a provenance entry; others are allowed."""
 
     source: str
     at: int = 0
@@ -427,41 +440,44 @@ class _Provenance(msgspec.Struct):
 
 
 def check_numbers(value: dict[str, Any], field: str) -> None:
-    """Numbers in the configuration are those that the catalog can keep."""
+    """Raise InvalidArgument if a number exceeds the range that the catalog can store."""
     try:
         msgspec.msgpack.encode(value)
     except OverflowError:
         raise InvalidArgument(
-            "Whole numbers are from -2^63 to 2^64-1; write others as texts", field=field
+            "Integers must be between -2^63 and 2^64-1; send larger ones as strings", field=field
         ) from None
 
 
 def check_provenance(entry: dict[str, Any], field: str) -> None:
-    """An entry says its source, and not too much."""
+    """Validate a provenance entry: it needs a source and must not be too large."""
     problem = json_problem(entry)
     if problem is not None:
         raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
     try:
         said = msgspec.convert(entry, _Provenance)
     except msgspec.ValidationError as error:
-        raise invalid_struct("entry", error, field) from None
+        raise invalid_struct("provenance entry", error, field) from None
     if not said.source:
-        raise InvalidArgument("An entry has a source, which is a text", field=f"{field}.source")
+        raise InvalidArgument(
+            "A provenance entry needs a non-empty source", field=f"{field}.source"
+        )
     check_numbers(entry, field)
     if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
         raise LimitExceeded(
-            f"An entry has at most {limits.PROVENANCE_BYTES_MAX} bytes", field=field
+            f"The provenance entry is too large; the limit is {limits.PROVENANCE_BYTES_MAX} bytes",
+            field=field,
         )
 
 
 def replaced(kind: type[H], old: H, value: dict[str, Any]) -> H:
-    """What takes the place of an object; its id stays."""
+    """Parse the replacement of an object; the id must not change."""
     _check_same_id(kind, old, value)
     return kind.from_json({**value, "id": old.id})
 
 
 def patched(kind: type[H], old: H, patch: Mapping[str, Any]) -> H:
-    """The object with a merge patch (RFC 7396) applied; its id stays."""
+    """Apply a merge patch (RFC 7396) to an object; the id must not change."""
     now = _merge_patched(old.whole_json(), patch)
     _check_same_id(kind, old, now)
     return kind.from_json(now)
@@ -485,5 +501,5 @@ def _merge_patched(old: Any, patch: Any) -> Any:
 
 
 def _truth(value: object) -> object:
-    """The truth that a text says; everything else is as it is."""
+    """Convert the strings `true` and `false` to booleans; return any other value unchanged."""
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value

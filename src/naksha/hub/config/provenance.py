@@ -1,10 +1,11 @@
-"""Where the data of a space came from: an entry for every load.
+"""Provenance of a space's data: one entry per load.
 
     {"source": "https://example.org/roads.gpkg", "at": 1794787200000, "tool": "naksha load 1.0",
      "by": "importer", "counts": {"inserted": 120, "updated": 3, "deleted": 0, "failed": 1}}
 
-`source` is required; `at` (epoch milliseconds) and `by` are filled in; whatever else is there
-stays. The newest entry is the last one; when there are too many, the oldest go.
+`source` is required; `at` (epoch milliseconds) defaults to now, `by` is always set by the hub, and
+other members are stored unchanged. The newest entry is last; beyond the limit, the oldest are
+dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from naksha.spi.clock import SystemClock
 async def add_provenance(
     realm: Realm, space_id: str, entry: dict[str, Any], actor: Actor
 ) -> dict[str, Any]:
-    """Append an entry; gives it as it is kept. Two loads at the same time both are."""
+    """Append an entry and return it as stored. Concurrent loads each keep their entry."""
     whole = {"at": SystemClock().now_ms(), **entry, "by": actor.owner}
     check_provenance(whole, "provenance")
 

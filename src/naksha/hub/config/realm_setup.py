@@ -1,5 +1,7 @@
-"""A realm is made ready: its pointers, and the storage that its spaces are in unless they say
-otherwise. Several instances may do so at the same time, or die on the way."""
+"""Realm setup: creates a realm's pointers and its default storage.
+
+Safe when several instances do it concurrently or one crashes half-way.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +23,22 @@ __all__ = ["DEFAULT_REALM", "DEFAULT_STORAGE", "DefaultStorage", "set_up_realm"]
 
 
 class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
-    """The storage that a new realm gets. In texts `{realm}` stands for the realm's id."""
+    """Template of the storage that a new realm gets; `{realm}` is replaced by the realm's id."""
 
     location: str
     options: dict[str, Any] = {}
     options_of_others: dict[str, Any] = {}
-    """What realms other than the default one have instead, so that no two share their features."""
+    """Defaults of realms other than the default one, so that no two realms share features."""
 
     def for_realm(self, realm: str) -> StorageObject:
-        """The storage of a realm, which no other realm has."""
+        """Return the storage configuration of a realm; each realm gets one of its own."""
         given = self.options
         if realm != DEFAULT_REALM:
             given = {**self.options_of_others, **given}
             if not any("{realm}" in str(text) for text in (self.location, *given.values())):
                 raise InvalidArgument(
-                    f"The realm {realm!r} would share its features with others; the location of "
-                    "the default storage, or one of its options, must contain {realm}",
+                    f"The realm {realm!r} would share its features with other realms; the location "
+                    "of the default storage, or one of its options, must contain {realm}",
                     field="storage",
                 )
         options = {
@@ -51,7 +53,7 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def set_up_realm(catalog: Catalog, id: str, storage: StorageObject) -> OpenRealm:
-    """Return the realm; create or finish it, with its default storage, if it does not serve yet."""
+    """Open a realm; first create it, or finish its setup, if it is not active yet."""
     for _ in range(_ATTEMPTS_MAX):
         try:
             realm = await catalog.realms.get(id)
@@ -61,12 +63,12 @@ async def set_up_realm(catalog: Catalog, id: str, storage: StorageObject) -> Ope
         except RealmNotFound:
             await _reserve(catalog, id)
         except (Conflict, RealmChanged):
-            continue  # another instance was quicker
-    raise Retryable(f"The realm {id!r} is being set up by others all the time; try again")
+            continue  # another instance made progress
+    raise Retryable(f"The realm {id!r} is being set up by other instances; retry later")
 
 
 async def _reserve(catalog: Catalog, id: str) -> None:
-    with contextlib.suppress(Conflict):  # another instance was quicker
+    with contextlib.suppress(Conflict):  # another instance has created it
         await catalog.realms.create(id)
 
 

@@ -1,15 +1,16 @@
-"""Who names whom in the configuration: checked when it is changed, with all of it at hand.
+"""References between configuration objects, and their validation on every change.
 
-A handler class may say what its connectors name, and where it stores features, with two static
-methods; the configuration is then checked, and kept together, for it as for those that come along:
+A handler class can declare which objects its connectors reference, and in which collections it
+stores features, with two static methods. Its connectors are then validated, and the referenced
+objects protected from removal, as for built-in handlers:
 
     @staticmethod
     def references(properties: dict[str, Any]) -> Iterable[Reference]: ...
     @staticmethod
     def collections(space: Space, properties: dict[str, Any]) -> Iterable[Stored]: ...
 
-Of one that does not, whatever its properties have under `storageId`, `spaceId` or `spaceIds`, at
-whatever depth, counts as named; it stores nothing.
+Without `references`, every `storageId`, `spaceId` or `spaceIds` at any depth of the properties
+counts as a reference; without `collections`, the handler stores nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ _NAMING: Final = {"storageId": "storage", "spaceId": "space", "spaceIds": "space
 
 
 class Reference(NamedTuple):
-    """Something that is named: `storage`, `connector` or `space`, its id, and the field that names
-    it. What is implicit is needed, but nobody asked for it, so that nobody needs a right to it."""
+    """A reference to an object: its kind, its id, and the field that contains the reference.
+
+    An implicit reference comes from a default; the object must exist, but the actor needs no right
+    to it.
+    """
 
     kind: str
     id: str
@@ -50,12 +54,12 @@ class Reference(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Where it is in the catalog."""
+        """The catalog key of the referenced object."""
         return key_of(KINDS[self.kind], self.id)
 
 
 def names_of(thing: HubObject) -> list[Reference]:
-    """What an object names."""
+    """Return the references of an object."""
     if isinstance(thing, Space):
         return _names_of_space(thing)
     if isinstance(thing, Connector):
@@ -113,17 +117,17 @@ def _names_of_connector(connector: Connector) -> list[Reference]:
 
 @contextmanager
 def _told_as_invalid(connector: Connector) -> Iterator[None]:
-    """What code of others makes of properties that it does not expect."""
+    """Convert errors of third-party handler code on unexpected properties to InvalidArgument."""
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise InvalidArgument(
-            f"The connector {connector.id!r} cannot be used: {error!r}", field="properties"
+            f"The connector {connector.id!r} has invalid properties: {error!r}", field="properties"
         ) from error
 
 
 def _named_in(value: object, field: str) -> Iterator[Reference]:
-    """What is named by the keys that the built-in handlers use."""
+    """Yield the references under the property names that the built-in handlers use."""
     if isinstance(value, list | tuple):
         for place, part in enumerate(value):
             yield from _named_in(part, f"{field}[{place}]")
@@ -141,7 +145,7 @@ def _named_in(value: object, field: str) -> Iterator[Reference]:
 
 
 async def check_references(edit: Edit, thing: HubObject) -> None:
-    """InvalidArgument when something is named that is not there, or leads back to who names it."""
+    """Raise InvalidArgument if a reference is missing or leads back to the object itself."""
     for name in names_of(thing):
         if await edit.ref(name.key) is None and name.key != thing.key:
             raise InvalidArgument(
@@ -149,14 +153,14 @@ async def check_references(edit: Edit, thing: HubObject) -> None:
             )
         if await _leads_to(edit, name, thing):
             raise InvalidArgument(
-                f"The {thing.kind} {thing.id!r} would contain itself by way of the {name.kind} "
+                f"The {thing.kind} {thing.id!r} would reference itself through the {name.kind} "
                 f"{name.id!r}",
                 field=name.field,
             )
 
 
 async def _leads_to(edit: Edit, name: Reference, thing: HubObject) -> bool:
-    """Whether what is named names an object, or names what does so."""
+    """Return whether a reference leads to an object, directly or through other objects."""
     waiting, seen = [name], {name.key}
     while waiting:
         name = waiting.pop()
@@ -171,8 +175,10 @@ async def _leads_to(edit: Edit, name: Reference, thing: HubObject) -> bool:
 
 
 def kept_names(thing: HubObject) -> list[Reference]:
-    """What an object that is kept names. One that would be refused today, because another release
-    of its handler asks for more, must not be in the way of others."""
+    """Return the references of a stored object, even if its handler no longer accepts it.
+
+    An object that a newer release of its handler rejects must not block changes of other objects.
+    """
     try:
         return names_of(thing)
     except NakshaError:
@@ -183,7 +189,7 @@ def kept_names(thing: HubObject) -> list[Reference]:
 
 
 def stored_by(space: Space, connectors: Iterable[Connector]) -> list[Stored]:
-    """The collections that a pipeline stores into, also while a part of it is switched off."""
+    """Return the collections that a pipeline stores into, including inactive connectors."""
     found: list[Stored] = []
     for connector in connectors:
         says = getattr(found_class(connector.handler_name), "collections", None)
@@ -194,8 +200,7 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[Stored]:
 
 
 async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]:
-    """The connectors of a space, those that it has by itself included; what is not there is left
-    out."""
+    """Return the connectors of a space or its default pipeline; missing ones are skipped."""
     processors = await processors_of(snapshot, space)
     if not space.event_handler_ids:
         return [*processors, *own_connectors(space)]
@@ -203,8 +208,13 @@ async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]
 
 
 async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
-    """The connectors of a space that run before the others, with the parameters that the space has
-    for them; what does not exist is left out."""
+    """Return a space's processors with their parameters applied; missing ones are skipped.
+
+    Processors are connectors that run before the others.
+
+    Raises:
+        InvalidArgument: A processor stores features, or its parameters are not allowed.
+    """
     refs = space.processor_refs()
     if not refs:
         return []
@@ -219,20 +229,23 @@ async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
             found.append(_with_params(known[ref.id], ref.params or {}))
             if stored_by(space, found[-1:]):
                 raise InvalidArgument(
-                    f"The connector {ref.id!r} stores features; name it in eventHandlerIds, not "
-                    "as a processor",
+                    f"The connector {ref.id!r} stores features and cannot be a processor; name it "
+                    "in eventHandlerIds",
                     field="processors",
                 )
     return found
 
 
 def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
-    """A connector with parameters of a space. The right to use a connector does not include the
-    right to change it: parameters add properties, and name no other storage or space."""
+    """Return a connector with a space's parameters added to its properties.
+
+    The right to use a connector does not include the right to change it, so parameters cannot
+    replace properties or reference another storage or space.
+    """
     replaced = sorted(connector.properties.keys() & params.keys())
     if replaced:
         raise InvalidArgument(
-            f"The connector {connector.id!r} has its own {', '.join(replaced)}; parameters of a "
+            f"The connector {connector.id!r} already sets {', '.join(replaced)}; parameters of a "
             "processor cannot replace properties of its connector",
             field="processors",
         )
@@ -241,7 +254,7 @@ def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
     for name in _names_of_connector(merged):
         if name.key not in own:
             raise InvalidArgument(
-                f"Parameters of a processor cannot name the {name.kind} {name.id!r}; make a "
+                f"Parameters of a processor cannot name the {name.kind} {name.id!r}; create a "
                 "connector that names it",
                 field="processors",
             )
@@ -249,19 +262,21 @@ def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
 
 
 async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[Connector]:
-    """The connectors of these ids; what is not there is left out."""
+    """Return the connectors with the given ids; missing ones are skipped."""
     found = await snapshot.get_many([key_of(Connector, id) for id in ids], Connector)
     return [one.value for one in found if one is not None]
 
 
 async def stored_in(snapshot: Snapshot, space: Space) -> list[Stored]:
-    """The collections that a space is stored in."""
+    """Return the collections that a space is stored in."""
     return stored_by(space, await connectors_of(snapshot, space))
 
 
 async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
-    """The spaces that a space is made of, directly or by way of others; of a view none is left
-    out."""
+    """Return the spaces that a space reads, directly or through other spaces.
+
+    Every layer of a view is included.
+    """
     found: dict[str, Space] = {}
     waiting = [space]
     while waiting:

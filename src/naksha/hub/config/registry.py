@@ -1,5 +1,8 @@
-"""The configuration of one realm: made, changed and removed with one commit each, so that what
-names something else cannot miss it, and what is still needed cannot go."""
+"""Configuration registry of a realm: creates, changes and removes objects.
+
+Each operation is one commit, so a reference to a missing object cannot be stored, and an object
+that is still referenced cannot be removed.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
 H = TypeVar("H", bound=HubObject)
 R = TypeVar("R")
 ID_LENGTH: Final = 8
-"""Of a space that comes without an id."""
+"""Length of the generated id of a space that is created without one."""
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
 class Change(NamedTuple, Generic[H]):
-    """An object before and after."""
+    """An object before and after a change."""
 
     old: H
     new: H
 
 
 class Removed(NamedTuple):
-    """A space that is gone, and the collections that no other space is stored in."""
+    """A removed space, and the collections that no other space is stored in."""
 
     space: Space
     unused: list[Stored]
@@ -54,33 +57,36 @@ class Registry:
         self.references = ReferenceIndex()
 
     async def snapshot(self) -> Snapshot:
-        """All of it as it was not long ago: at most a second, when another instance changed it."""
+        """Return a recent snapshot: changes by other instances appear within a second."""
         return await self._entities.recent()
 
     async def snapshot_now(self) -> Snapshot:
-        """All of it as it is in the catalog."""
+        """Return the current snapshot from the catalog."""
         return await self._entities.now()
 
     async def find(self, kind: type[H], id: str) -> H | None:
-        """An object, or None."""
+        """Return an object, or None."""
         found = await (await self.snapshot()).get(key_of(kind, id), kind)
         return None if found is None else found.value
 
     async def get(self, kind: type[H], id: str) -> H:
-        """An object, else NotFound."""
+        """Return an object, else raise NotFound."""
         found = await self.find(kind, id)
         if found is None:
             raise _not_found(kind, id)
         return found
 
     async def list(self, kind: type[H]) -> list[H]:
-        """All of a kind in the order of their ids."""
+        """Return all objects of a kind, ordered by id."""
         snapshot = await self.snapshot()
         return [found.value async for _, found in snapshot.list(f"{kind.kind}/", kind)]
 
     async def create(self, thing: H, actor: Actor, *, dry_run: bool = False) -> H:
-        """Keep a new one; Conflict if there is one of that id. A dry run checks everything and
-        keeps nothing."""
+        """Store a new object. A dry run checks everything and stores nothing.
+
+        Raises:
+            Conflict: An object of that kind and id exists.
+        """
 
         async def change(edit: Edit) -> H:
             now = self._now_ms()
@@ -92,10 +98,10 @@ class Registry:
                 created_at=now,
                 updated_at=now,
             )
-            # First: a client without the right does not learn which ids exist.
+            # First, so that Forbidden does not reveal which ids exist.
             await check_made(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
-                raise Conflict(f"There is a {thing.kind} {thing.id!r} already", field="id")
+                raise Conflict(f"The {thing.kind} {thing.id!r} already exists", field="id")
             await check_references(edit, made)
             await self._check_identity(edit, made)
             await try_out(edit, self.references, made, self._hub)
@@ -113,7 +119,7 @@ class Registry:
         *,
         if_match: Collection[str] | None = None,
     ) -> H:
-        """Replace an object by what a function makes of it, else NotFound."""
+        """Replace an object with the result of `changed(old)`, else raise NotFound."""
         return (await self.exchange(kind, id, changed, actor, if_match=if_match)).new
 
     async def exchange(
@@ -126,7 +132,10 @@ class Registry:
         if_match: Collection[str] | None = None,
         dry_run: bool = False,
     ) -> Change[H]:
-        """The same, with what it was. `if_match` are the ETags of which it must have one."""
+        """Replace an object as `change` does, and return its old and new state.
+
+        If `if_match` is given, the object's ETag must be one of it, else PreconditionFailed.
+        """
 
         async def change(edit: Edit) -> Change[H]:
             old = await _found(edit, kind, id, if_match)
@@ -149,7 +158,7 @@ class Registry:
         return await self._commit(change, f"change {kind.kind} {id}", actor, dry_run)
 
     async def take_back(self, old: H, new: H, actor: Actor) -> None:
-        """Put back what an object was, unless it was changed once more."""
+        """Restore an object's old state, unless it has been changed again."""
 
         async def change(edit: Edit) -> None:
             now = await _found(edit, type(new), new.id, None)
@@ -159,7 +168,7 @@ class Registry:
         await self._commit(change, f"take back {new.kind} {new.id}", actor)
 
     async def note(self, space_id: str, changed: Callable[[Space], Space], actor: Actor) -> Space:
-        """Change a space in what the hub itself notes of it: no right to manage it is needed."""
+        """Update members that the hub itself maintains; the actor needs no right to manage it."""
 
         async def change(edit: Edit) -> Space:
             made = changed(await _found(edit, Space, space_id, None))
@@ -169,7 +178,7 @@ class Registry:
         return await self._commit(change, f"note of space {space_id}", actor)
 
     async def note_identity(self, thing: StorageObject, identity: Identity) -> None:
-        """Keep the id and number that a storage turned out to have, unless it was changed."""
+        """Record the identity of an opened storage, unless its configuration has changed."""
 
         async def change(edit: Edit) -> None:
             found = await edit.get(thing.key, StorageObject)
@@ -181,7 +190,7 @@ class Registry:
     async def _check_identity(
         self, edit: Edit, made: HubObject, old: HubObject | None = None
     ) -> None:
-        """No storage gets the id or number of another one of the realm."""
+        """Check that no other storage of the realm has the same id or number."""
         if not isinstance(made, StorageObject) or made.identity is None:
             return
         if not isinstance(old, StorageObject) or old.identity != made.identity:
@@ -198,8 +207,12 @@ class Registry:
         if_match: Collection[str] | None = None,
         also: Callable[[Edit, H], Awaitable[None]] | None = None,
     ) -> H:
-        """Remove an object, else NotFound; InUse when another one needs it. `also` is done in the
-        same commit."""
+        """Remove an object and return it; `also` runs in the same commit.
+
+        Raises:
+            NotFound: The object does not exist.
+            InUse: Another object references it.
+        """
 
         async def change(edit: Edit) -> H:
             removed = await self._removed(edit, kind, id, actor, if_match)
@@ -210,7 +223,7 @@ class Registry:
         return await self._commit(change, f"remove {kind.kind} {id}", actor)
 
     async def forget(self, key: str) -> None:
-        """Remove something that the hub itself has noted, if it is there."""
+        """Remove an entity that the hub itself maintains, if it exists."""
 
         async def change(edit: Edit) -> None:
             if await edit.ref(key) is not None:
@@ -226,7 +239,7 @@ class Registry:
         if_match: Collection[str] | None = None,
         dry_run: bool = False,
     ) -> Removed:
-        """Remove a space; says which collections nobody is stored in any more."""
+        """Remove a space; return it with the collections that no space is stored in any more."""
 
         async def change(edit: Edit) -> Removed:
             space = await self._removed(edit, Space, id, actor, if_match)
@@ -277,17 +290,17 @@ class Registry:
 
 
 class _DryRun(Exception):
-    """Ends a commit that is only tried."""
+    """Aborts the commit of a dry run."""
 
 
 class Realm(Surroundings, Protocol):
-    """A realm with its configuration."""
+    """A realm with its configuration registry."""
 
     registry: Registry
 
 
 def new_space_id() -> str:
-    """An id for a space that comes without one."""
+    """Generate an id for a space that is created without one."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
 
 
@@ -298,7 +311,7 @@ async def _found(edit: Edit, kind: type[H], id: str, if_match: Collection[str] |
     etag = found.value.etag()
     if if_match is not None and not {"*", etag} & set(if_match):
         raise PreconditionFailed(
-            f"The {kind.kind} {id!r} has been changed: its ETag is {etag}; read it again",
+            f"The {kind.kind} {id!r} does not match If-Match: its ETag is {etag}; read it again",
             field="If-Match",
         )
     return found.value

@@ -1,9 +1,8 @@
-"""Spaces together with their collections: what is done in a storage when a space is made, changed
-or removed.
+"""Space and connector changes, including the effects on collections in storages.
 
-The catalog decides, with one commit; the storage follows. Who comes in between is found afterwards:
-a collection that is needed again after all is restored by whoever dropped it, or by whoever needs
-it, whichever looks last.
+A catalog commit decides; the storage is updated afterwards. Concurrent changes are detected after
+the fact: if a dropped collection is in use again, either the operation that dropped it or the one
+that uses it restores it, whichever checks last.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _log: Final = logging.getLogger(__name__)
 _SETTINGS: Final = (
     *("history_enabled", "max_age", "id_prefix", "author", "optimal_partitioning", "partitions"),
 )
-"""What can be changed of a collection that is there."""
+"""Settings of an existing collection that can be changed."""
 
 
 async def create_space(realm: Realm, space: Space, actor: Actor, *, dry_run: bool = False) -> Space:
-    """Make a space, and the collections that are its own. A dry run only checks."""
-    # Whoever may not make it need not learn what there is in the storage.
+    """Create a space and its own collections. A dry run only checks."""
+    # Checked before the storage is accessed, so that Forbidden reveals nothing about it.
     owned = msgspec.structs.replace(space, owner=space.owner or actor.owner)
     actor.rights.check(Right.MANAGE_SPACES, owned.resource())
     named = msgspec.structs.replace(space, collection_id=await _free_name(realm, space, actor))
@@ -58,8 +57,10 @@ async def change_space(
     if_match: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> Space:
-    """Change a space, and the settings of its collections with it. Versions that were given up
-    stay so, whatever it says. A dry run only checks."""
+    """Change a space and the settings of its collections. A dry run only checks.
+
+    `min_version` is never lowered.
+    """
 
     def lasting(old: Space) -> Space:
         return changed(old).without_versions_before(old.min_version)
@@ -81,7 +82,7 @@ async def change_connector(
     *,
     if_match: Collection[str] | None = None,
 ) -> Connector:
-    """Change a connector, and the settings of the collections that spaces have by it."""
+    """Change a connector, and the settings of the collections that spaces use through it."""
     old, new = await realm.registry.exchange(Connector, id, changed, actor, if_match=if_match)
     if new is not old:
         registry = realm.registry
@@ -101,8 +102,11 @@ async def remove_space(
     keeps_collection: bool = False,
     dry_run: bool = False,
 ) -> Space:
-    """Remove a space, its tags and its branches; a collection that no other space is stored in is
-    dropped, and can be restored for a while. A dry run only checks."""
+    """Remove a space with its tags and branches. A dry run only checks.
+
+    A collection that no other space is stored in is dropped; it can be restored until the grace
+    period (`limits.SPACE_GRACE_SECONDS`) ends.
+    """
     space = await realm.registry.get(Space, id)
     if not keeps_collection:
         await _check_reachable(realm, await _stored(realm, space))
@@ -119,9 +123,12 @@ async def remove_space(
 
 
 async def _free_name(realm: Realm, space: Space, actor: Actor) -> str:
-    """The name of the space's own collection. What is there already under that name, perhaps from a
-    space that was removed, is only found again by those who may use the storage as such; others,
-    and those who come while it is being dropped, get another one."""
+    """Choose the id of the space's own collection.
+
+    A collection may already exist under the derived id, for example from a removed space. It is
+    reused only if the actor may use the storage directly and it is not scheduled for deletion;
+    otherwise the space gets a salted id.
+    """
     name = derived_collection_id(space.id)
     snapshot = await realm.registry.snapshot()
     for each in await stored_in(snapshot, space):
@@ -129,7 +136,7 @@ async def _free_name(realm: Realm, space: Space, actor: Actor) -> str:
             continue
         thing = await snapshot.get(key_of(StorageObject, each.storage_id), StorageObject)
         if thing is None:
-            continue  # told by the commit
+            continue  # the commit reports the missing storage
         found = await _found(await realm.storage(each.storage_id), name)
         may_use = actor.rights.allows(Right.USE_STORAGES, thing.value.resource())
         if found is not None and (found.delete_at or not may_use):
@@ -152,7 +159,7 @@ async def _stored(realm: Realm, space: Space) -> list[Stored]:
 
 
 async def _ensure(realm: Realm, places: Iterable[Stored], actor: Actor) -> None:
-    """The collections are there. If that cannot be done now, the first write will do it."""
+    """Create or restore collections. If that fails now, the first write does it."""
     for each in places:
         if not each.auto_create:
             continue
@@ -160,7 +167,11 @@ async def _ensure(realm: Realm, places: Iterable[Stored], actor: Actor) -> None:
             storage = await realm.storage(each.storage_id)
             await storage.run(_making(each.collection), actor.app_id, actor.author)
         except NakshaError as error:
-            _log.warning("The collection %s of %s is not made yet: %s", *each.place[::-1], error)
+            _log.warning(
+                "The collection %s in the storage %s was not created: %s; the first write retries",
+                *each.place[::-1],
+                error,
+            )
 
 
 def _making(info: CollectionInfo) -> Callable[[WriteSession], Any]:
@@ -185,7 +196,7 @@ async def _change_settings(
         if getattr(each.collection, name) != getattr(earlier, name)
     }
     if different.get("partitions") == 1:
-        del different["partitions"]  # They do not become fewer.
+        del different["partitions"]  # a grown collection never shrinks to one partition
     if not different:
         return
     change = CollectionChange(**different)
@@ -203,8 +214,10 @@ async def _change_settings(
 async def _follow_or_take_back(
     realm: Realm, change: Change[H], before: list[Stored], after: list[Stored], actor: Actor
 ) -> None:
-    """The storages follow a change of the configuration. If one refuses, the object is what it was,
-    unless it was changed again."""
+    """Apply a configuration change to the storages.
+
+    If a storage fails, restore the object's old state, unless it has been changed again.
+    """
     known = {each.place: each.collection for each in before}
     try:
         for each in after:
@@ -218,19 +231,19 @@ async def _follow_or_take_back(
         try:
             await realm.registry.take_back(old, new, actor)
         except NakshaError as error:
-            _log.warning("The change of %s could not be taken back: %s", new.key, error)
+            _log.warning("The change of %s could not be reverted: %s", new.key, error)
         raise
 
 
 async def _check_reachable(realm: Realm, places: Iterable[Stored]) -> None:
-    """Before anything is done."""
+    """Raise Unavailable, before anything is changed, if a storage cannot be opened."""
     for storage_id in {each.storage_id for each in places}:
         try:
             await realm.storage(storage_id)
         except NakshaError as error:
             raise Unavailable(
-                f"The storage {storage_id!r} cannot be reached, so that its collection would be "
-                f"left: {error.message}; with keepCollection=true the space is removed alone"
+                f"The storage {storage_id!r} cannot be reached to drop the space's collection: "
+                f"{error.message}; retry later, or remove only the space with keepCollection=true"
             ) from error
 
 
@@ -246,7 +259,9 @@ async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
             if await realm.registry.references.keys(now, each.place):
                 await storage.run(_making(each.collection), actor.app_id, actor.author)
         except NakshaError as error:
-            _log.warning("The collection %s of %s was not dropped: %s", *each.place[::-1], error)
+            _log.warning(
+                "The collection %s in the storage %s was not dropped: %s", *each.place[::-1], error
+            )
 
 
 async def _drop(storage: Storage, collection: str, delete_at: int, actor: Actor) -> None:
@@ -257,4 +272,4 @@ async def _drop(storage: Storage, collection: str, delete_at: int, actor: Actor)
     try:
         await storage.run(work, actor.app_id, actor.author)
     except InUse as error:
-        _log.warning("The collection %s is kept: %s", collection, error)
+        _log.warning("The collection %s is still in use and was not dropped: %s", collection, error)

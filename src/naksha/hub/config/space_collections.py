@@ -1,4 +1,4 @@
-"""Which collection a space is stored in."""
+"""Mapping from spaces to the collections that they are stored in."""
 
 from __future__ import annotations
 
@@ -22,30 +22,35 @@ class Stored(NamedTuple):
 
     storage_id: str
     collection: CollectionInfo
-    """With the settings that the configuration gives it."""
+    """The collection's id and configured settings."""
     is_own: bool
-    """Whether nobody named it: it has its name from the space."""
+    """Whether its id is derived from the space, not named in the configuration."""
     auto_create: bool = True
-    """Whether it is made with the space, or by the first write."""
+    """Whether the hub creates it with the space or on the first write."""
     auto_delete: bool = True
-    """Whether it is dropped with the last space that is stored in it."""
+    """Whether the hub drops it with the last space that is stored in it."""
 
     @property
     def place(self) -> tuple[str, str]:
-        """What tells it from all other collections of the realm."""
+        """The storage id and collection id, unique in the realm."""
         return self.storage_id, self.collection.id
 
 
 def scope_of(realm_id: str, space_id: str) -> str:
-    """Where a space has the names of its tags and branches: spaces of several realms may have the
-    same id, and be in the same storage."""
+    """Return the scope of a space's tag and branch names.
+
+    It includes the realm: spaces of several realms may have the same id in the same storage.
+    """
     return f"{realm_id}/{space_id}"
 
 
 def derived_collection_id(space_id: str, salt: str = "") -> str:
-    """The collection of a space: its own id where that fits, else something like it that no other
-    space gets. A space whose id looks derived gets a derived one as well, so that it is not that of
-    the space it looks like. With a salt it is another one than without."""
+    """Derive a collection id from a space id.
+
+    It is the space id where that is a valid collection id, else a slug of it with a digest, which
+    no other space gets. A space id that itself looks like a slug with a digest is not used
+    unchanged, else it could be the collection of another space. A salt selects a different id.
+    """
     if not salt and not _DERIVED.fullmatch(space_id):
         try:
             return check_collection_id(space_id)
@@ -57,8 +62,11 @@ def derived_collection_id(space_id: str, salt: str = "") -> str:
 
 
 def collection_of(space: Space, properties: dict[str, Any]) -> CollectionInfo:
-    """The collection, with the settings that it is created with: what the connector says, else
-    what the space says, else one of the space's own."""
+    """Return a space's collection with the settings for its creation.
+
+    The connector's `collection` takes precedence over the space's; without either, the space has
+    its own collection.
+    """
     told = _told(space, properties)
     keeps = space.versions_to_keep is None or space.versions_to_keep > 1
     return CollectionInfo(
@@ -77,7 +85,7 @@ def collection_of(space: Space, properties: dict[str, Any]) -> CollectionInfo:
 
 
 def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
-    """The collection together with where it is."""
+    """Return a space's collection together with its storage."""
     return Stored(
         storage_id,
         collection_of(space, properties),
@@ -88,10 +96,10 @@ def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
 
 
 def not_to_be_made(id: str) -> CollectionNotFound:
-    """Why there is no collection for a space."""
+    """Return the error for a missing collection that must not be created automatically."""
     return CollectionNotFound(
-        f"No collection {id!r}, and the connector's autoCreateCollection is false: create it, or"
-        " let the connector do so",
+        f"The collection {id!r} does not exist, and the connector's autoCreateCollection is false;"
+        " create the collection or set autoCreateCollection to true",
         collection_id=id,
     )
 
@@ -101,7 +109,9 @@ def _told(space: Space, properties: dict[str, Any]) -> dict[str, Any]:
     if isinstance(told, str):
         return {"id": told}
     if not isinstance(told, dict):
-        raise InvalidArgument("It is an id or an object with an id", field="properties.collection")
+        raise InvalidArgument(
+            "collection must be an id or an object with an id", field="properties.collection"
+        )
     return told
 
 
@@ -110,26 +120,30 @@ def _flag(
 ) -> bool:
     value = told.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{name} is true or false", field=f"{at}.{name}")
+        raise InvalidArgument(f"{name} must be true or false", field=f"{at}.{name}")
     return value
 
 
 def _text(told: dict[str, Any], name: str) -> str | None:
     value = told.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"{name} is a text", field=f"properties.collection.{name}")
+        raise InvalidArgument(f"{name} must be a string", field=f"properties.collection.{name}")
     return value
 
 
 def _days(told: dict[str, Any]) -> int:
     days = told.get("maxAge", CollectionInfo(id="a").max_age)
     if not isinstance(days, int) or isinstance(days, bool) or days < 0:
-        raise InvalidArgument("maxAge is a number of days", field="properties.collection.maxAge")
+        raise InvalidArgument(
+            "maxAge must be a number of days, 0 or more", field="properties.collection.maxAge"
+        )
     return days
 
 
 def _partitions(told: dict[str, Any]) -> int:
     partitions = told.get("partitions", 1)
     if isinstance(partitions, bool) or partitions not in (1, 16):
-        raise InvalidArgument("partitions is 1 or 16", field="properties.collection.partitions")
+        raise InvalidArgument(
+            "partitions must be 1 or 16", field="properties.collection.partitions"
+        )
     return int(partitions)

@@ -1,4 +1,4 @@
-"""Lists of spaces: which ones, and what is said of each beside what is configured."""
+"""Space lists: filters, and members computed in addition to the configuration."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ _FEATURE_RIGHTS: Final = (
 
 
 class SpaceFilter(NamedTuple):
-    """Which spaces are listed; all of it must hold."""
+    """Conditions that a listed space must all meet."""
 
     owner: str = "*"
     """`me`, `others`, `*`, or an owner."""
     tags: frozenset[str] = frozenset()
-    """One of them, if there are any: a tag of the space, or of one of its versions."""
+    """If not empty, the space or one of its versions must have one of these tags."""
     region: str | None = None
     content_tests: tuple[Test, ...] = ()
 
     def takes(self, space: Space, actor: Actor, tagged: Collection[str] = ()) -> bool:
-        """Whether a space is among them, as far as its configuration says so; `tagged` are the ids
-        of spaces with such a version tag."""
+        """Return whether a space's configuration meets the conditions.
+
+        `tagged` are the ids of spaces with a version tag of the filter. Content tests are not
+        evaluated here.
+        """
         is_mine = space.owner == actor.owner
         is_owned = {"*": True, "me": is_mine, "others": not is_mine}.get(
             self.owner, space.owner == self.owner
@@ -49,7 +52,7 @@ class SpaceFilter(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is said of each."""
+    """Computed members that the response includes for each space."""
 
     rights: bool = False
     connectors: bool = False
@@ -59,7 +62,7 @@ class Wanted(NamedTuple):
 async def listed(
     realm: ServingRealm, where: SpaceFilter, wanted: Wanted, actor: Actor
 ) -> list[dict[str, Any]]:
-    """The spaces that an actor may see, as JSON, in the order of their ids."""
+    """Return the spaces that an actor may see, as JSON, ordered by id."""
     tagged = await spaces_with_tag(realm, where.tags) if where.tags else ()
     spaces = [
         space
@@ -88,8 +91,10 @@ async def listed(
 
 
 async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[Size]:
-    """How much spaces hold; nothing of those whose features an actor may not read, or that hide
-    some of what is stored."""
+    """Return the sizes of spaces.
+
+    The size is UNKNOWN if the actor may not read all features, or if a handler hides some.
+    """
     shown = [space for space in spaces if await _shows_all(realm, space, actor)]
     known = dict(zip([space.id for space in shown], await sizes(realm, shown), strict=True))
     return [known.get(space.id, UNKNOWN) for space in spaces]
@@ -104,7 +109,7 @@ async def _shows_all(realm: ServingRealm, space: Space, actor: Actor) -> bool:
 
 
 async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[str]:
-    """What an actor may do with a space, or with some of its features."""
+    """Return the actor's rights on a space or on some of its features."""
     resource, pipeline = space.resource(), await pipeline_of(realm, space.id)
     return [
         *(right for right in _SPACE_RIGHTS if actor.rights.allows(right, resource)),
@@ -117,7 +122,7 @@ async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[st
 
 
 async def _connectors(realm: Realm, space: Space, actor: Actor) -> list[dict[str, Any]]:
-    """Those that the space names; of one that the actor may not see, its id."""
+    """Return the space's connectors, reduced to their ids where the actor may not see them."""
     if not space.event_handler_ids:
         return []
     found = await connectors_of(await realm.registry.snapshot(), space)

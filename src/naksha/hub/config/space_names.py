@@ -1,5 +1,7 @@
-"""Tags and branches are names inside a space: they go with it, lest they come back with another
-space of that id."""
+"""Tags and branches of a space.
+
+They are removed with the space, so that a later space of the same id does not inherit them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _log: Final = logging.getLogger(__name__)
 
 async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
     """Delete all tags and branches of a space."""
-    signed = Signed(actor.app_id, actor.author, f"the space {space.id} is removed")
+    signed = Signed(actor.app_id, actor.author, f"remove the space {space.id}")
     scope = scope_of(realm.realm_id, space.id)
     for storage_id in {
         each.storage_id for each in await stored_in(await realm.registry.snapshot(), space)
@@ -31,23 +33,30 @@ async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
         try:
             storage = await realm.storage(storage_id)
             for tag in await tags(storage, space=scope):
-                with suppress(NotFound):  # somebody else was faster
+                with suppress(NotFound):  # another instance has deleted it
                     await delete_tag(storage, tag.name, signed, scope=tag.scope)
             await _forget_branches(storage, scope, signed)
         except NakshaError as error:
-            _log.warning("Names of the space %s are left in %s: %s", space.id, storage_id, error)
+            _log.warning(
+                "Tags and branches of the space %s were not deleted in the storage %s: %s",
+                space.id,
+                storage_id,
+                error,
+            )
 
 
 async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
-    """The ids of spaces with a version tag of one of these names. A storage that does not answer is
-    left out."""
+    """Return the ids of spaces with a version tag of one of these names.
+
+    Storages that cannot be read are skipped.
+    """
     found: set[str] = set()
     prefix = scope_of(realm.realm_id, "")
     for thing in await realm.registry.list(StorageObject):
         try:
             known = await everywhere(await realm.storage(thing.id)) if thing.active else []
         except NakshaError as error:
-            _log.warning("The tags of the storage %s are not known: %s", thing.id, error)
+            _log.warning("The tags of the storage %s could not be read: %s", thing.id, error)
             continue
         scopes = {
             one.record.scope.space or ""
@@ -59,7 +68,7 @@ async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
 
 
 async def _forget_branches(storage: Storage, scope: str, signed: Signed) -> None:
-    """Those first on which no other one stands."""
+    """Delete branches, starting with those that no other branch is based on."""
     left = await branches(storage, space=scope)
     while left:
         blocked: list[Branch] = []
@@ -71,6 +80,8 @@ async def _forget_branches(storage: Storage, scope: str, signed: Signed) -> None
             except NotFound:
                 continue
         if len(blocked) == len(left):
-            _log.warning("Branches of the space %s are needed by others", scope)
+            _log.warning(
+                "Branches of the space %s were not deleted: other branches depend on them", scope
+            )
             return
         left = blocked

@@ -1,5 +1,4 @@
-"""The change feed as the hub serves and delivers it.
+"""Change feed: pages, log tails, and the JSON form of transactions.
 
-Pages, tails and the JSON form of transactions belong here; positions and leases belong to
-subscriptions.
+Positions and leases of deliveries belong to `naksha.hub.subscriptions`.
 """

@@ -1,4 +1,4 @@
-"""What runs through the pipeline of a subscription: some changes, for whoever wants them."""
+"""Requests that deliver changes through the pipeline of a subscription."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from naksha.hub.subscriptions.delivery_fence import Fence
 
 
 class ChangedFeature(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature that was created, updated or deleted; `feature` is the state it has, or had."""
+    """A created, updated or deleted feature; `feature` is its new state, or the deleted one."""
 
     action: str
     collection: str
@@ -21,7 +21,7 @@ class ChangedFeature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedCollection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was done to a collection altogether."""
+    """Summary of all changes of a collection."""
 
     id: str
     created: int = 0
@@ -31,7 +31,7 @@ class ChangedCollection(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is delivered, as far as handlers of the hub look at it."""
+    """Delivered changes, reduced to the members that the hub's handlers use."""
 
     version: int
     part: int = 0
@@ -41,20 +41,22 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeliverChanges(Request[None], frozen=True, kw_only=True, tag="DeliverChanges"):
-    """Take note of changes; whoever returns has taken them. They come at least once, in order."""
+    """Deliver changes, at least once and in order. A normal return acknowledges them."""
 
     changes: ClassVar[bool] = True
     tells_features: ClassVar[bool] = False
 
     fence: Fence
     body: msgspec.Raw
-    """JSON, as the feed tells it (`naksha.hub.feed.transaction_json`)."""
+    """JSON in the format of the feed (`naksha.hub.feed.transaction_json`)."""
 
     def needs(self) -> Collection[Right]:
-        """The hub itself asks nobody; somebody else who sends it to a space could make up what
-        a subscription delivers."""
+        """Return the right that protects against forged deliveries sent to a space.
+
+        The hub's own deliveries are not checked.
+        """
         return (Right.MANAGE_SUBSCRIPTIONS,)
 
     def read(self) -> Changes:
-        """What is in the body."""
+        """Parse the body."""
         return msgspec.json.decode(self.body, type=Changes)

@@ -1,5 +1,7 @@
-"""The end of the log of a storage, in memory: so that many who wait for changes of some collections
-need not all look at each transaction of others."""
+"""In-memory tail of a storage's log, shared by all clients that wait for changes.
+
+Clients that wait for changes of some collections need not each read the transactions of others.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _tails: Final[WeakKeyDictionary[Storage, Tail]] = WeakKeyDictionary()
 
 
 def tail_of(storage: Storage) -> Tail:
-    """The one of an open storage."""
+    """Return the tail of an open storage."""
     tail = _tails.get(storage)
     if tail is None:
         tail = _tails[storage] = Tail()
@@ -28,27 +30,32 @@ def tail_of(storage: Storage) -> Tail:
 
 
 class Tail:
-    """The collections that the last transactions touched on main. It knows no more than what came
-    since somebody asked first, and of that only so much."""
+    """The collections touched by the latest transactions on main.
+
+    It covers a limited number of transactions, starting with the first query.
+    """
 
     def __init__(self) -> None:
         self._end = -limits.INT8_MAX
-        """The last transaction that is known."""
+        """Version of the last transaction in the tail."""
         self._touched: deque[frozenset[str]] = deque(maxlen=limits.FEED_TAIL_TRANSACTIONS)
         self._turn = asyncio.Lock()
 
     async def untouched(
         self, storage: Storage, after: int, last: int, collections: Collection[str]
     ) -> int:
-        """The version until which nothing was done to any of the collections since a version, as
-        far as is known; the given one if that is nothing. `last` is published."""
+        """Return the last version, from `after` to `last`, before any of the collections changed.
+
+        Returns `after` if a collection changed immediately, or if the tail does not reach back that
+        far. `last` must be published.
+        """
         async with self._turn:
             if self._end < after - limits.FEED_TRANSACTIONS_MAX:
                 self._begin(after)
             try:
                 await self._read_until(storage, last)
             except Expired:
-                # Nobody has asked for a long time.
+                # The tail was not used for a long time, and the log after it has expired.
                 self._begin(after)
                 await self._read_until(storage, last)
         first = self._end - len(self._touched) + 1
@@ -65,7 +72,7 @@ class Tail:
     async def _read_until(self, storage: Storage, last: int) -> None:
         while self._end < last:
             found = await storage.transactions(self._end, limits.FEED_TRANSACTIONS_MAX, _EVERYWHERE)
-            assert found, "what is published is in the log"
+            assert found, "published transactions are in the log"
             self._touched.extend(map(_touched, found))
             self._end += len(found)
 

@@ -1,4 +1,4 @@
-"""Pages of the feed of changes that are waited for."""
+"""Pages of the change feed, with long polling."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from naksha.versioning import FeedFilter, FeedPosition, Line, read_feed
 
 
 class Source(NamedTuple):
-    """What a feed is about."""
+    """Source of a feed: a line of a storage, filtered."""
 
     storage_id: str
-    """What the realm calls the storage."""
+    """The storage's id in the realm."""
     line: Line
     where: FeedFilter
     space: str | None = None
-    """The space that features are given out for."""
+    """The space that is set in returned features."""
 
 
 async def next_changes(
     source: Source, request: ReadChanges, check: Callable[[int], None] = lambda _: None
 ) -> Changes:
-    """The next page of a feed that has anything in it; an empty one when that takes longer than the
-    request waits, or at once when it does not. `check` may refuse a position. While it waits it
-    holds no connection."""
+    """Return the next non-empty page, or an empty one when the request's wait time is over.
+
+    `check` may raise to reject a position. While waiting, no database connection is held.
+    """
     if not 1 <= request.limit <= limits.FEED_TRANSACTIONS_MAX:
         raise InvalidArgument(
-            f"It must be between 1 and {limits.FEED_TRANSACTIONS_MAX}", field="limit"
+            f"limit must be between 1 and {limits.FEED_TRANSACTIONS_MAX}", field="limit"
         )
     line = source.line
     deadline = time.monotonic() + min(request.wait_seconds, limits.FEED_WAIT_SECONDS_MAX)
@@ -61,8 +62,10 @@ async def next_changes(
 
 
 async def _news(source: Source, last: int, deadline: float) -> FeedPosition:
-    """Wait for a transaction that may have something to tell; gives the position before it, or
-    where nothing was found in time."""
+    """Wait for a transaction that may contain matching changes.
+
+    Returns the position before it, or the position reached when the deadline passes.
+    """
     storage, collections = source.line.root, source.where.collections
     while (left := deadline - time.monotonic()) > 0:
         published = await storage.wait_beyond(last, left)

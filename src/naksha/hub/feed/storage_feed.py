@@ -1,4 +1,4 @@
-"""The feed of changes of a whole storage, past all spaces."""
+"""Change feed of a whole storage, independent of spaces."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ async def read_storage_changes(
     request: ReadChanges,
     actor: Actor,
 ) -> Changes:
-    """The next changes of a storage, or of some of its collections.
+    """Read the next changes of a storage, or of some of its collections.
 
-    What spaces hide and change is not looked at here, so it takes the right to use the storage, and
-    the right to read all features that are in it (or in those collections), whatever their space.
+    Handlers of spaces, which may hide or change features, do not apply here. So the actor needs the
+    right to use the storage, and the right to read all features in it (or in those collections),
+    independent of their space.
     """
     thing = await realm.registry.get(StorageObject, storage_id)
     check_seen(thing, actor)

@@ -1,6 +1,7 @@
-"""A published transaction as JSON, the same wherever it goes: to clients of the feed, to webhooks
-and into files. Features are passed through as the bytes that they were stored as; all of it is one
-line."""
+"""JSON form of published transactions, the same for feed clients, webhooks and files.
+
+Features are copied as their stored bytes. The JSON is a single line.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ _encode = msgspec.json.encode
 
 
 def published_json(item: Published, storage: str) -> bytes:
-    """A published transaction, or a part of one; what is not known is left out. `collections` are
-    about the whole transaction, `features` about this part of it."""
+    """Encode a published transaction, or a part of one; unknown members are left out.
+
+    `collections` summarizes the whole transaction, `features` contains only this part.
+    """
     changeset = item.changeset
     head: dict[str, Any] = {
         "type": "Changes",
@@ -40,7 +43,7 @@ def published_json(item: Published, storage: str) -> bytes:
 
 
 def _collections(item: Published) -> list[dict[str, Any]]:
-    """What was done to each; `changed`: to the collection itself."""
+    """Summarize the changes per collection; `changed` means that its settings changed."""
     changeset = item.changeset
     found: dict[str, dict[str, Any]] = {}
     for each in changeset.touched:

@@ -1,4 +1,4 @@
-"""Maintenance that the hub runs for its storages and its catalog.
+"""Maintenance of storages and the catalog by the hub.
 
-Rounds, schedules and their reports belong here; the steps belong to the storages and the catalog.
+Rounds, schedules and reports belong here; the individual steps belong to storages and the catalog.
 """

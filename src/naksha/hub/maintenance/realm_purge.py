@@ -29,8 +29,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class HubRealms(AllRealms):
-    """Claims every realm of a hub. Before a realm is purged, the pins of its subscriptions are
-    removed from its storages: without the subscriptions they would hold history for ever."""
+    """All realms of a hub, for catalog maintenance.
+
+    Before a realm is purged, its subscriptions' pins are removed from its storages: otherwise they
+    would keep history forever.
+    """
 
     def __init__(self, hub: Hub, rules: Sequence[RetentionRule] = ()) -> None:
         super().__init__(rules)
@@ -45,9 +48,13 @@ class HubRealms(AllRealms):
                 async for _, found in snapshot.list(f"{StorageObject.kind}/", StorageObject)
             ]
         except PointerNotFound:
-            return  # it was never set up
+            return  # the realm was never set up
         except StorageCorrupt as error:
-            _log.warning("The pins of the purged realm %s are unknown: %s", realm.id, error)
+            _log.warning(
+                "The pins of the purged realm %s cannot be determined and stay in its storages: %s",
+                realm.id,
+                error,
+            )
             return
         try:
             for thing in things:
@@ -63,13 +70,13 @@ class HubRealms(AllRealms):
             await storage.unpin(pin)
 
     def _exists(self, thing: StorageObject) -> bool:
-        """Whether a storage is there: a missing file would be created by opening it."""
+        """Return whether a storage exists; opening a missing file would create it."""
         location, _ = self._hub.storages.located(thing)
         return STORAGES.scheme_of(location) != FILE or Path(path_of(location)).exists()
 
 
 async def _progress_ids(snapshot: Snapshot) -> list[int]:
-    """The subscriptions of a realm, with those that were removed but not cleared away yet."""
+    """Return the progress ids of subscriptions, including removed ones not yet cleaned up."""
     kept = snapshot.list(f"{Subscription.kind}/", Subscription)
     left = snapshot.list(PREFIX, Leftover)
     return [found.value.progress_id async for _, found in kept] + [

@@ -1,5 +1,5 @@
-"""Events, requests and responses, and the pipelines that they run through.
+"""Events, requests, responses, and the pipelines that process them.
 
-Plain data that handlers exchange belongs here; what a handler does belongs to
+Plain data that handlers exchange belongs here; handler implementations belong to
 `naksha.hub.handlers`.
 """

@@ -1,4 +1,4 @@
-"""The pipeline that a space has when it names no connectors."""
+"""Default pipeline of a space that names no connectors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.model.errors import InvalidArgument
 
 VIRTUAL: Final = "virtualspace"
-"""The storage, and the parameter, of a space that is made of others."""
+"""Storage id and parameter of a virtual space, which combines other spaces."""
 
 
 def own_connectors(space: Space) -> list[Connector]:
-    """What a space has that names no connectors: a collection, over the space that it extends; or
-    what it is made of."""
+    """Return the connectors of a space that names none.
+
+    They are a collection, layered over the space that it extends, if any; or a view for a virtual
+    space.
+    """
     connectors = space_rules(space)
     if is_virtual(space):
         connectors.append(Connector(id=VIRTUAL, class_name="view", properties=_view_of(space)))
@@ -41,20 +44,20 @@ def own_connectors(space: Space) -> list[Connector]:
 
 
 def is_virtual(space: Space) -> bool:
-    """Whether a space is made of others, in the words of the Data Hub: no storage is meant."""
+    """Return whether a space is a virtual space of the Data Hub, which has no storage."""
     choice = space.storage
     return choice is not None and choice.id == VIRTUAL and VIRTUAL in choice.params
 
 
 def _view_of(space: Space) -> dict[str, Any]:
-    """The view that is meant. There, the last space is the one on top."""
+    """Return the view's properties. In the Data Hub, the last space is the topmost layer."""
     assert space.storage is not None
     told = space.storage.params[VIRTUAL]
     kind = next(iter(told)) if isinstance(told, dict) and len(told) == 1 else None
     if kind not in _VIEWS or not isinstance(told[kind], list | tuple):
         raise InvalidArgument(
-            f"It has one of {', '.join(_VIEWS)}, with an array of ids of spaces; for anything else"
-            " name a connector in eventHandlerIds",
+            f"A virtual space needs one of {', '.join(_VIEWS)}, with an array of space ids;"
+            " for anything else name a connector in eventHandlerIds",
             field=f"storage.params.{VIRTUAL}",
         )
     ids = [*told[kind]]
@@ -69,18 +72,19 @@ _VIEWS: Final[dict[str, dict[str, Any]]] = {
     "override": {"viewType": "LAYERED", "namesOrigin": True},
     "custom": _GROUP,
 }
-"""Of a custom view a connector of the Data Hub decides; here it shows all features as they are."""
+"""In the Data Hub, a connector implements a custom view; here it shows all features unchanged."""
 
 
 # ---- Processors ------------------------------------------------------------------------------
 
 
 def own_processor(ref: ProcessorRef) -> Connector | None:
-    """The connector for a processor that HERE's platform had for all spaces, made of the handlers
-    of the hub. None for any other: that one is a connector of the realm.
+    """Return the connector for a built-in processor of HERE's platform, using the hub's handlers.
+
+    Returns None for any other processor, which is a connector of the realm.
 
     Raises:
-        InvalidArgument: It has parameters that the handler cannot express.
+        InvalidArgument: The processor has parameters that the handler does not support.
     """
     if ref.id not in PROCESSORS:
         return None
@@ -88,7 +92,7 @@ def own_processor(ref: ProcessorRef) -> Connector | None:
     params = ref.params or {}
     if {*params} != {name}:
         raise InvalidArgument(
-            f"The processor {ref.id} has one parameter, {name}; not {sorted(params)!r:.80}",
+            f"The processor {ref.id} takes one parameter, {name}, not {sorted(params)!r:.80}",
             field="processors",
         )
     if ref.id == RULE_TAGGER:
@@ -103,23 +107,23 @@ PROCESSORS: Final[Mapping[str, tuple[str, str]]] = {
     RULE_TAGGER: ("taggingRules", "tag-filter"),
     SCHEMA_VALIDATOR: ("schema", "validation"),
 }
-"""The parameter and the handler of each of these processors."""
+"""Parameter and handler of each built-in processor."""
 
 
 def _schema_of(schema: object) -> object:
-    """The schema, which clients also send as a text."""
+    """Return the schema, which clients may also send as a JSON string."""
     if not isinstance(schema, str):
         return schema
     try:
         return msgspec.json.decode(schema)
     except msgspec.DecodeError as error:
         raise InvalidArgument(
-            f"The schema of the processor {SCHEMA_VALIDATOR} is not JSON: {error}. An address is "
-            "not supported: send the schema itself, the hub fetches nothing",
+            f"The schema of the processor {SCHEMA_VALIDATOR} is not valid JSON: {error}. URLs are "
+            "not supported, as the hub fetches nothing; send the schema itself",
             field="processors",
         ) from None
 
 
 def space_rules(space: Space) -> list[Connector]:
-    """What comes before all connectors, because the space says so."""
+    """Return the connectors that precede all others because of the space's own settings."""
     return [Connector(id="readOnly", class_name="read-only")] if space.read_only else []

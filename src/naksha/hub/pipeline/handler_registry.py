@@ -1,7 +1,7 @@
-"""Event handlers by name: entry points of the group `naksha.handlers`.
+"""Registry of event handlers: entry points of the group `naksha.handlers`.
 
-A connector's `className` picks one of these names, and nothing else, so that whoever may configure
-connectors cannot load code. Any distribution may add some:
+The `className` of a connector must be one of these names, so that an actor who configures
+connectors cannot load arbitrary code. Any distribution can register handlers:
 
     [project.entry-points."naksha.handlers"]
     "acme:stamp" = "acme.handlers:Stamp"
@@ -27,28 +27,29 @@ def _known() -> dict[str, EntryPoint]:
 
 @cache
 def handler_class(name: str) -> Callable[[Setup], Handler]:
-    """What makes the handlers of a name.
+    """Return the handler class registered under a name.
 
     Raises:
-        InvalidArgument: There is none; names those that there are.
+        InvalidArgument: The name is unknown (the message lists the known ones), or the class cannot
+            be imported.
     """
     entry = _known().get(name)
     if entry is None:
         raise InvalidArgument(
-            f"No event handler is called {name!r:.80}; known are: {', '.join(sorted(_known()))}",
+            f"Unknown event handler {name!r:.80}; known are: {', '.join(sorted(_known()))}",
             field="className",
         )
     try:
         made: Callable[[Setup], Handler] = entry.load()
     except ImportError as error:
         raise InvalidArgument(
-            f"The event handler {name!r} is not installed whole: {error}", field="className"
+            f"The event handler {name!r} could not be imported: {error}", field="className"
         ) from error
     return made
 
 
 def found_class(name: str) -> Callable[[Setup], Handler] | None:
-    """The same, or None when there is none, or none that can be used."""
+    """Return the handler class registered under a name, or None if unknown or not importable."""
     try:
         return handler_class(name)
     except InvalidArgument:
@@ -56,11 +57,11 @@ def found_class(name: str) -> Callable[[Setup], Handler] | None:
 
 
 def handler_names() -> list[str]:
-    """All names that a connector may have."""
+    """Return all registered names, sorted."""
     return sorted(_known())
 
 
 def look_again() -> None:
-    """Know what was installed or removed since somebody asked first."""
+    """Clear the cache, to find entry points installed or removed since the first look-up."""
     _known.cache_clear()
     handler_class.cache_clear()

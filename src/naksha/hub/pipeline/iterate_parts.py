@@ -1,7 +1,7 @@
-"""An iteration cut into parts that several clients read at the same time, each one its own.
+"""Partitioned iteration: several clients each read one part of a space concurrently.
 
-What is in a part is decided by the storage (`Query.part`), so that nothing else is read. A handler
-that makes features itself may know nothing of parts; what it gives too much is left out here.
+The storage selects the features of a part (`Query.part`), so that it reads nothing else. A handler
+that generates features may not support parts; features of other parts are filtered out here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _TEXT: Final = re.compile(r"([0-9]{1,6}),([0-9]{1,6})")
 
 
 def parse_part(text: str) -> Part:
-    """What `part=n,total` means."""
+    """Parse the value of `part=n,total`."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise InvalidArgument(
-            f"It is n,total with 1 ≤ n ≤ total ≤ {limits.PARTS_MAX}", field="part"
+            f"part must be n,total with 1 ≤ n ≤ total ≤ {limits.PARTS_MAX}", field="part"
         )
     return Part(*map(int, found.groups()))
 
 
 def only(part: Part, send: Send) -> Send:
-    """The same features without those of other parts."""
+    """Wrap a send function to filter out features of other parts."""
 
     async def send_part(read: ReadFeatures) -> Features:
         whole = await send(read)

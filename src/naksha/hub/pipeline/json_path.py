@@ -1,9 +1,12 @@
-"""JSONPath (RFC 9535), as far as it can be asked about features of strangers: whatever the path and
-whatever the feature, each part of the one looks at each place in the other about once.
+"""JSONPath (RFC 9535), restricted so that evaluation takes bounded time on untrusted input.
 
-So there are no functions that take patterns, which can be written so that they never end; brackets
-have one selector, since of several each is followed by all that comes next; `..` is there once; and
-a filter that begins at `$` names one place, since it is asked anew for every place around it.
+For any path and feature, each segment visits each node about once. Therefore:
+- `match` and `search` are not available, as patterns can backtrack catastrophically;
+- brackets contain one selector, as every further selector multiplies the work of all segments
+  after it;
+- `..` occurs at most once;
+- a query in a filter that begins at `$` must be singular, as it is evaluated for every filtered
+  node.
 """
 
 from __future__ import annotations
@@ -44,32 +47,35 @@ _environment: Final = _Environment()
 
 
 class JsonPath(NamedTuple):
-    """A path that was understood."""
+    """A parsed path."""
 
     query: JSONPathQuery
 
     @classmethod
     def parse(cls, text: str, *, field: str) -> JsonPath:
-        """Raises InvalidArgument for what is no path, or one that may take for ever."""
+        """Parse a path; raise InvalidArgument if it is invalid or not bounded in time."""
         if len(text) > limits.JSON_PATH_LENGTH_MAX:
             raise InvalidArgument(
-                f"A path has at most {limits.JSON_PATH_LENGTH_MAX} characters", field=field
+                f"The JSONPath is longer than {limits.JSON_PATH_LENGTH_MAX} characters", field=field
             )
         try:
             query = _environment.compile(text)
             problem = _problem(query)
         except JSONPathError as error:
-            raise InvalidArgument(f"It is no JSONPath (RFC 9535): {error}", field=field) from None
+            raise InvalidArgument(
+                f"The text is not a valid JSONPath (RFC 9535): {error}", field=field
+            ) from None
         except (ArithmeticError, RecursionError, ValueError):
             raise InvalidArgument(
-                "It is too deep, or has numbers that are too large", field=field
+                "The JSONPath is nested too deeply or contains a number that is too large",
+                field=field,
             ) from None
         if problem is not None:
             raise InvalidArgument(problem, field=field)
         return cls(query)
 
     def finds(self, feature: dict[str, Any]) -> bool:
-        """Whether there is something at the path; yes, when that cannot be said."""
+        """Return whether the path selects anything in a feature; true if evaluation fails."""
         try:
             return any(True for _ in self.query.finditer(feature))
         except (JSONPathError, ArithmeticError, RecursionError):
@@ -77,28 +83,28 @@ class JsonPath(NamedTuple):
 
 
 def _problem(query: JSONPathQuery) -> str | None:
-    """Why it may take too long to look for a path."""
+    """Return why the evaluation of a path may take too long, or None."""
     queries = list(_queries(query))
     segments = [segment for one in queries for segment in one.segments]
     if len(segments) > limits.JSON_PATH_SEGMENTS_MAX:
-        return f"A path has at most {limits.JSON_PATH_SEGMENTS_MAX} segments, with its filters"
+        return f"A JSONPath has at most {limits.JSON_PATH_SEGMENTS_MAX} segments, with its filters"
     if any(len(segment.selectors) > 1 for segment in segments):
-        return "There is one selector in brackets"
+        return "Brackets in a JSONPath can contain only one selector"
     if sum(isinstance(segment, JSONPathRecursiveDescentSegment) for segment in segments) > 1:
-        return "There is one `..` in a path, with its filters"
+        return "A JSONPath can contain only one `..`, including its filters"
     if any(not one.query.singular_query() for one in _expressions(query, RootFilterQuery)):
-        return "In a filter, what begins at `$` names one place"
+        return "In a filter, a JSONPath that begins at `$` must select a single node"
     return None
 
 
 def _queries(query: JSONPathQuery) -> Iterator[JSONPathQuery]:
-    """A path and all those in its filters."""
+    """Yield a query and all queries in its filters."""
     yield query
     yield from (one.query for one in _expressions(query, FilterQuery))
 
 
 def _expressions(query: JSONPathQuery, kind: type[Any]) -> Iterator[Any]:
-    """All expressions of a kind in the filters of a path, and in those of the paths in them."""
+    """Yield all expressions of a kind in the filters of a query, recursively."""
     for segment in query.segments:
         for selector in segment.selectors:
             if isinstance(selector, FilterSelector):

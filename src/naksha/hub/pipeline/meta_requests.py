@@ -1,4 +1,4 @@
-"""Requests about meta features: what is noted beside the collection of a space."""
+"""Requests for meta features, which are stored beside the collection of a space."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from naksha.hub.pipeline.requests import Request
 
 
 class ListMeta(Request[list[dict[str, Any]]], frozen=True, kw_only=True, tag="ListMeta"):
-    """Read all meta features, in the order of their ids."""
+    """Read all meta features, ordered by id."""
 
 
 class GetMeta(Request[dict[str, Any]], frozen=True, kw_only=True, tag="GetMeta"):
@@ -20,7 +20,7 @@ class GetMeta(Request[dict[str, Any]], frozen=True, kw_only=True, tag="GetMeta")
 
 
 class _Managing(Request[Any], frozen=True, kw_only=True, tag=""):
-    """Meta features belong to the space as a whole, so the right to manage it is needed."""
+    """Base of changes. Meta features belong to the whole space, so they need the manage right."""
 
     changes: ClassVar[bool] = True
 
@@ -29,7 +29,7 @@ class _Managing(Request[Any], frozen=True, kw_only=True, tag=""):
 
 
 class PutMeta(_Managing, frozen=True, kw_only=True, tag="PutMeta"):
-    """Write a meta feature, in the place of one with the same id."""
+    """Write a meta feature, replacing one with the same id."""
 
     feature: dict[str, Any]
 

@@ -1,8 +1,8 @@
-"""Events and the pipelines that they run through.
+"""Pipelines and the events that run through them.
 
-A pipeline is an ordered list of handlers, made once for a configuration. An event starts at the
-first handler; a handler answers it, or sends it on (`send_upstream`), with the request changed or
-not, and may change the answer on its way back. Nobody answers behind the last one.
+A pipeline is an ordered list of handlers, built once per configuration. An event starts at the
+first handler. A handler returns a response, or forwards the event (`send_upstream`) with the same
+or another request, and may change the response. A request that the last handler forwards fails.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ R = TypeVar("R")
 
 
 Observe = Callable[[str, bool], None]
-"""Told of every event that a handler is done with: the name of the handler in metrics, and whether
-it has failed."""
+"""Called after each event that a handler has processed, with the handler's name in metrics and
+whether it failed."""
 
 
 def unobserved(handler: str, has_failed: bool) -> None:
-    """Nobody wants to know."""
+    """Observer that does nothing."""
 
 
 class Handler(Protocol):
-    """Some code that events run through. One of it serves all events of a space at the same time,
-    so what belongs to one event is kept in variables, not in the handler."""
+    """Event handler.
+
+    One instance serves all events of a space concurrently, so state of an event belongs in local
+    variables, not in the handler.
+    """
 
     async def process(self, event: Event) -> Any:
-        """The answer to the event's request: what `send_upstream` gave, or one of its own."""
+        """Return the response: the result of `send_upstream`, possibly changed, or its own."""
 
 
 def metric_name(handler: Handler) -> str:
@@ -46,29 +49,29 @@ def metric_name(handler: Handler) -> str:
 
 
 class Surroundings(Protocol):
-    """What a handler may use of the hub."""
+    """Interface of the hub that is available to handlers."""
 
     @property
     def remotes(self) -> Remotes:
-        """Handlers that run elsewhere."""
+        """Client for remote handlers."""
 
     @property
     def realm_id(self) -> str:
-        """The realm that it serves."""
+        """Id of the realm."""
 
     @property
     def files(self) -> Path | None:
         """The hub's data directory, if it has one."""
 
     async def storage(self, id: str) -> Storage:
-        """An open storage of the realm."""
+        """Return an open storage of the realm."""
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
-        """Run a request through another space, with the rights of whoever asks."""
+        """Send a request to another space, with the rights of the context's actor."""
 
 
 class Setup(NamedTuple):
-    """What a handler is made from."""
+    """Arguments for constructing a handler."""
 
     connector: Connector
     space: Space
@@ -76,7 +79,7 @@ class Setup(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A handler at its place in a pipeline, with the name that errors have."""
+    """A handler in a pipeline, with its name for errors."""
 
     name: str
     handler: Handler
@@ -98,15 +101,15 @@ class Pipeline:
         self.observe = observe
 
     async def run(self, request: Request[R], context: Context) -> R:
-        """The answer to a request.
+        """Run a request and return the response.
 
         Raises:
-            NakshaError: With `handler`, the one that it comes from.
+            NakshaError: Its `handler` names the handler that raised it.
         """
         if context.depth > limits.EVENT_DEPTH_MAX:
             raise LimitExceeded(
-                f"Spaces send to each other more than {limits.EVENT_DEPTH_MAX} deep; does a view "
-                f"contain itself? The last one is {self.space.id!r}",
+                f"The request was forwarded through more than {limits.EVENT_DEPTH_MAX} spaces; "
+                f"check for a view that contains itself. The last space is {self.space.id!r}",
                 field="space",
             )
         sent: Request[Any] = request
@@ -117,7 +120,7 @@ class Pipeline:
 
 
 class Event:
-    """A request on its way through a pipeline."""
+    """A request at one handler of a pipeline."""
 
     __slots__ = ("_index", "_pipeline", "context", "request")
 
@@ -131,30 +134,32 @@ class Event:
 
     @property
     def space(self) -> Space:
-        """The space that was asked."""
+        """The requested space."""
         return self._pipeline.space
 
     @property
     def is_last(self) -> bool:
-        """Whether nobody is behind the handler that has the event now."""
+        """Whether the current handler is the last one of the pipeline."""
         return self._index + 1 == len(self._pipeline.stages)
 
     async def send_upstream(
         self, request: Request[R] | None = None, *, context: Context | None = None
     ) -> Any:
-        """The answer of the handlers behind this one, to the same request or to another one."""
+        """Forward the same or another request to the next handler and return the response."""
         sent = self.request if request is None else request
         context = self.context if context is None else context
         return await Event(self._pipeline, sent, context, self._index + 1).process()
 
     async def pass_on(self) -> None:
-        """What has been dealt with here goes to those behind, too, if there are any."""
+        """Forward the request to the next handler, if there is one, and ignore the response."""
         if not self.is_last:
             await self.send_upstream()
 
     async def send_upstream_authorized(self, request: Request[R]) -> Any:
-        """The same for a request that somebody else made up: whoever asks must have the rights to
-        it that he would need if he had sent it himself."""
+        """Forward a request of another origin, after authorizing it.
+
+        The actor must have the rights that sending the request directly would need.
+        """
         if self._index == 0:
             return await self.send_upstream(request)
         authorization = self._pipeline.stages[0].handler
@@ -163,15 +168,15 @@ class Event:
         )
 
     async def send_to(self, space_id: str, request: Request[R]) -> R:
-        """The answer of another space."""
+        """Send a request to another space and return the response."""
         return await self._pipeline.hub.send(space_id, request, self.context.deeper())
 
     async def process(self) -> Any:
-        """Let the handler at this place answer."""
+        """Run the current handler and return its response."""
         if self._index == len(self._pipeline.stages):
             raise NotImplementedHere(
-                f"No handler of the space {self.space.id!r} answers "
-                f"{type(self.request).__name__}; it has "
+                f"No handler of the space {self.space.id!r} supports "
+                f"{type(self.request).__name__}; its handlers are: "
                 f"{', '.join(stage.name for stage in self._pipeline.stages) or 'none'}"
             )
         stage = self._pipeline.stages[self._index]
@@ -186,7 +191,7 @@ class Event:
         except Exception as error:
             failed = HandlerFailed(
                 f"The handler {stage.name!r} of the space {self.space.id!r} failed; "
-                "the log has the reason"
+                "see the log for the reason"
             )
             failed.handler = stage.name
             raise failed from error

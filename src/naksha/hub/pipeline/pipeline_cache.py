@@ -1,4 +1,4 @@
-"""Pipelines of a realm: each built once, and anew only after the configuration was changed."""
+"""Cache of a realm's pipelines, each built once per configuration snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUTHORIZATION: Final = "authorization"
 
 
 class Pipelines:
-    """The pipelines of one state of the configuration."""
+    """Pipelines of one configuration snapshot."""
 
     def __init__(
         self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
@@ -41,11 +41,11 @@ class Pipelines:
 
     @property
     def configuration(self) -> ObjectRef | None:
-        """Which state of the configuration they are made from."""
+        """The commit of the configuration snapshot, if there is one."""
         return None if self._snapshot.commit is None else self._snapshot.commit.ref
 
     async def get(self, space_id: str) -> Pipeline:
-        """The pipeline of a space, else NotFound."""
+        """Return the pipeline of a space, else raise NotFound."""
         built = self._built.get(space_id)
         if built is None:
             built = self._built[space_id] = await self._build(space_id)
@@ -67,8 +67,11 @@ class Pipelines:
         return Pipeline(space, stages, self._hub, self._observe)
 
     async def _features(self, space: Space, connectors: Sequence[Connector]) -> Resource:
-        """The features of a space, for rights. A storage or collection is an attribute of them
-        only where all are in it: rights to one of several would be rights to the others too."""
+        """Describe the features of a space for rights.
+
+        A storage or collection is an attribute only if it contains all features of the space:
+        otherwise rights on one storage would include features in another.
+        """
         stored = stored_by(space, connectors)
         storage_ids = {each.storage_id for each in stored}
         places = {each.place for each in stored}
@@ -96,7 +99,7 @@ class Pipelines:
         ]
         if missing:
             raise NotFound(
-                f"The space {space.id!r} names connectors that are not there: {', '.join(missing)}",
+                f"The space {space.id!r} names connectors that do not exist: {', '.join(missing)}",
                 field="eventHandlerIds",
             )
         connectors = [one.value for one in found if one is not None]
@@ -104,7 +107,7 @@ class Pipelines:
 
 
 def made_handler(setup: Setup) -> Handler:
-    """The handler of a connector; what its configuration has wrong is told with its field."""
+    """Construct the handler of a connector; raise InvalidArgument if its properties are invalid."""
     try:
         return handler_class(setup.connector.handler_name)(setup)
     except NakshaError as error:
@@ -112,5 +115,6 @@ def made_handler(setup: Setup) -> Handler:
         raise
     except (TypeError, ValueError, LookupError) as error:
         raise InvalidArgument(
-            f"The connector {setup.connector.id!r} cannot be used: {error!r}", field="properties"
+            f"The connector {setup.connector.id!r} has invalid properties: {error!r}",
+            field="properties",
         ) from error

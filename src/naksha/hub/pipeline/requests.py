@@ -1,6 +1,6 @@
-"""What runs through a pipeline. All of it is plain data, so that a remote handler can get it.
+"""Requests that run through pipelines: plain data, so that they can be sent to remote handlers.
 
-A request says in its type what is answered: `Request[Features]` is answered with `Features`.
+The type parameter is the type of the response: `Request[Features]` is answered with `Features`.
 """
 
 from __future__ import annotations
@@ -33,50 +33,58 @@ from naksha.model.state import XYZ, Found
 R = TypeVar("R")
 MATCH_ALL = Query()
 MASKS: Final = Not(Test(("properties", XYZ, "masks"), Op.EQ, False))
-"""Tombstones that hide the feature of the same id in the layers below."""
+"""Matches tombstones that hide the feature of the same id in lower layers."""
 
 
 class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="request"):
-    """Any request. Its tag is its name on the wire; the tag of a class that is only a base of
-    others is empty. `ref` says on which branch and at which version
-    (`naksha.versioning.version_refs`)."""
+    """Base class of requests.
+
+    The tag is the name on the wire; it is empty for classes that only serve as a base. `ref`
+    selects the branch and version (`naksha.versioning.version_refs`).
+    """
 
     changes: ClassVar[bool] = False
-    """Whether something is different afterwards."""
+    """Whether the request changes data."""
     guarded: ClassVar[bool] = False
-    """Whether whoever carries it out asks the guards of the context about every change of a
-    feature (`Context.check_change`), so that rights to change some features are enough."""
+    """Whether the executing handler passes every change of a feature to the guards of the context
+    (`Context.check_change`), so that rights on some features suffice."""
     tells_features: ClassVar[bool] = True
-    """Whether features can be told from the answer. If not, a right to some of them is enough."""
+    """Whether the response reveals features. If not, a right on some of them suffices."""
 
     ref: str = ""
 
     def needs(self) -> Collection[Right]:
-        """The rights on the space that whoever asks must have."""
+        """Return the rights on the space that the actor must have."""
         return (Right.READ_FEATURES,)
 
     def narrowed(self, allowed: Predicate) -> Self | None:
-        """The same, about only those features of which something is true; None where that cannot
-        be said. Rights to read some features need it."""
+        """Return the request restricted to features that satisfy a predicate.
+
+        None if the request cannot be restricted; then a right to read only some features does not
+        suffice.
+        """
         return None
 
 
 class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatures"):
-    """Features of a query. With `paged` they come in the order of their ids at one version, and
-    the answer has a cursor if there are more; else as many as the limit says, in any order."""
+    """Read the features of a query.
+
+    With `paged`, they are ordered by id and read at one version, and the response has a cursor if
+    there are more. Otherwise, at most `limit` features are returned in any order.
+    """
 
     query: Query = MATCH_ALL
     paged: bool = False
     context: str = "default"
-    """Of a composite space: all of it (`default`), only what it adds (`extension`) or only what is
-    below (`super`)."""
+    """Part of a composite space: all (`default`), only its own features (`extension`), or only
+    those of the base space (`super`)."""
     only_ids: bool = False
-    """Whether nothing but the ids of what is there is of interest. A right to some features is
-    enough then to ask for any ids: what somebody may not read still hides what lies below it."""
+    """Whether only the ids of existing features matter. A right on some features then suffices to
+    query any ids: a feature that the actor may not read still hides the one in the layer below."""
 
     @property
     def is_about_ids(self) -> bool:
-        """Whether the answer tells of nothing but ids which whoever asks knows."""
+        """Whether the response reveals nothing but which of the given ids exist."""
         asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
         if asked.where == MASKS:
             asked = msgspec.structs.replace(asked, where=None)
@@ -87,9 +95,11 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
 
 
 class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatures"):
-    """What a query finds, without its content, in the order of some keys and then of the ids: the
-    first ones after one of them, as many as the limit says (see `Reader.found`). Who changes
-    features on their way does not answer it, and it is found out from what `ReadFeatures` gives."""
+    """Find the states of a query without their content, ordered by sort keys and then by id.
+
+    Returns at most `limit` states after the state `after` (see `Reader.found`). Handlers that
+    transform features do not support it; the result is then derived from `ReadFeatures`.
+    """
 
     query: Query = MATCH_ALL
     sort: tuple[SortKey, ...] = ()
@@ -100,7 +110,7 @@ class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatur
 
 
 class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeatures"):
-    """How many features a query has."""
+    """Count the features of a query."""
 
     query: Query = MATCH_ALL
     context: str = "default"
@@ -110,17 +120,20 @@ class CountFeatures(Request[Count], frozen=True, kw_only=True, tag="CountFeature
 
 
 class GetVersion(Request[FixedVersion | None], frozen=True, kw_only=True, tag="GetVersion"):
-    """Which version the reference means; None if it means the present, which does not stay."""
+    """Resolve the reference to a fixed version; None if it means HEAD, which moves."""
 
     tells_features: ClassVar[bool] = False
 
     published: bool = False
-    """Whether the last published version is taken for the present."""
+    """Whether HEAD resolves to the last published version."""
 
 
 class ReadTile(Request[TileBytes], frozen=True, kw_only=True, tag="ReadTile"):
-    """Features of a query as a vector tile, made where they are stored. Who changes features on
-    their way does not answer it, and the tile is made from what `ReadFeatures` gives."""
+    """Render the features of a query as a vector tile, inside the storage.
+
+    Handlers that transform features do not support it; the tile is then rendered from
+    `ReadFeatures`.
+    """
 
     tile: VectorTile
     query: Query = MATCH_ALL
@@ -130,19 +143,19 @@ class ReadTile(Request[TileBytes], frozen=True, kw_only=True, tag="ReadTile"):
 
 
 class GetStatistics(Request[Content], frozen=True, kw_only=True, tag="GetStatistics"):
-    """What there is in the space, as its storage knows it; `fast`: estimated, if it is much."""
+    """Read the storage's statistics of the space; `fast` allows estimates for large collections."""
 
     fast: bool = False
 
 
 class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
-    """Where a space keeps its features: only what is in one storage has versions in common."""
+    """Find the storages of a space's features. Only features in one storage share versions."""
 
     tells_features: ClassVar[bool] = False
 
 
 class PurgeFeatures(Request[Purged], frozen=True, kw_only=True, tag="PurgeFeatures"):
-    """Remove the tombstones of deleted features; a live feature is a Conflict."""
+    """Remove the tombstones of deleted features; a live feature raises Conflict."""
 
     changes: ClassVar[bool] = True
     guarded: ClassVar[bool] = True
@@ -154,14 +167,14 @@ class PurgeFeatures(Request[Purged], frozen=True, kw_only=True, tag="PurgeFeatur
 
 
 class IfExists(StrEnum):
-    """What is done with a feature that is there.
+    """Action for a feature that exists.
 
-    PATCH: what is sent is laid over it; null takes a member away, arrays are replaced.
-    MERGE: what is sent is merged with what others did since the state that it says it is based on.
-    REPLACE: it becomes what is sent; tags and `crid` stay when nothing is sent for them.
-    DELETE: it is deleted.
-    RETAIN: nothing.
-    ERROR: it should not be there.
+    PATCH: merge patch: members are overwritten, null removes a member, arrays are replaced.
+    MERGE: three-way merge with changes by others since the state that the feature is based on.
+    REPLACE: replace the feature; tags and `crid` are kept if the request has none.
+    DELETE: delete the feature.
+    RETAIN: leave the feature unchanged.
+    ERROR: fail.
     """
 
     PATCH = "patch"
@@ -173,7 +186,7 @@ class IfExists(StrEnum):
 
 
 class IfNotExists(StrEnum):
-    """What is done with a feature that is not there."""
+    """Action for a feature that does not exist."""
 
     CREATE = "create"
     RETAIN = "retain"
@@ -181,8 +194,10 @@ class IfNotExists(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What is done where both sides of a merge changed the same: the value that is there stays
-    (RETAIN), or the one that is sent counts (REPLACE)."""
+    """Action for a property that both sides of a merge changed.
+
+    RETAIN keeps the existing value, REPLACE takes the one in the request, ERROR fails.
+    """
 
     ERROR = "error"
     RETAIN = "retain"
@@ -190,11 +205,14 @@ class OnConflict(StrEnum):
 
 
 class Modification(msgspec.Struct, frozen=True, kw_only=True):
-    """Features, or ids of features, and what is to be done with them. An id alone can be deleted,
-    left alone or expected (not) to be there. Of features with the same id the last one counts.
+    """Features or feature ids, and the actions to apply to them.
 
-    Where the `uuid` of a feature locks, and is that of a state of the collection, the feature is
-    written only over that state, whatever the rules say (MERGE excepted, where it is the base)."""
+    An id alone can only be deleted, retained, or checked for (non-)existence. Of features with the
+    same id the last one counts.
+
+    If the `uuid` of a feature locks and names a state of the collection, the feature is written
+    only over that state, whatever the actions are. Except with MERGE: there it is the base.
+    """
 
     features: tuple[dict[str, Any], ...] = ()
     ids: tuple[str, ...] = ()
@@ -202,54 +220,55 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
     if_not_exists: IfNotExists = IfNotExists.CREATE
     on_conflict: OnConflict = OnConflict.ERROR
     never_there: bool = False
-    """Whether what is created must never have been there: over a tombstone that masks, and over a
-    live feature if `if_exists` is ERROR, it is PreconditionFailed for the whole request. A view
-    sets it for features that it found in a lower layer only."""
+    """Whether created features must not have existed before. A masking tombstone, or a live feature
+    if `if_exists` is ERROR, then raises PreconditionFailed for the whole request. A view sets it
+    for features that it found only in a lower layer."""
     unmasks: bool = False
-    """Whether features are deleted such that lower layers show through: their tombstones do not
-    mask, and earlier tombstones of the features in `after` are replaced."""
+    """Whether deletions make lower layers visible again: their tombstones do not mask, and earlier
+    tombstones of the features in `after` are replaced."""
     after: dict[str, int] = {}
-    """By id, the versions of features in a lower layer; created features continue after them, so
-    that a version is never given to two states that a view shows."""
+    """Feature versions in a lower layer, by id. Created features continue after them, so that no
+    two states that a view shows have the same version."""
 
     def unlocked(self) -> Modification:
-        """The same with features that lock nothing. A merge keeps the `uuid`s: they name bases."""
+        """Return the modification without locks. A merge keeps the `uuid`s: they name bases."""
         if self.if_exists is IfExists.MERGE:
             return self
         return msgspec.structs.replace(self, features=tuple(map(without_uuid, self.features)))
 
 
 class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
-    """Modifications of one space, as one transaction, in their order.
+    """Apply modifications to one space, in order, as one transaction.
 
-    `ref` is a branch, or a version that the features were read at; then a feature that was changed
-    since is a Conflict, or is merged."""
+    `ref` is a branch, or the version at which the features were read; then a feature that has
+    changed since raises Conflict or is merged.
+    """
 
     changes: ClassVar[bool] = True
     guarded: ClassVar[bool] = True
 
     modifications: tuple[Modification, ...]
     transactional: bool = True
-    """False: what is right is written although something else is wrong."""
+    """If false, valid features are written even if others fail."""
     conflict_detection: bool = False
-    """Whether the version that a feature has with it must be the present one; one that is there
-    and comes without is a Conflict too."""
+    """Whether the version in a feature must be the current one. A feature that exists and is sent
+    without a version is a Conflict, too."""
     prefix_id: str = ""
-    """Put before all ids."""
+    """Prefix added to all ids."""
     add_tags: tuple[str, ...] = ()
     remove_tags: tuple[str, ...] = ()
     message: str | None = None
-    """Why: kept with the transaction."""
+    """Commit message, stored with the transaction."""
     returning: bool = True
-    """Whether the answer has the states."""
+    """Whether the response contains the states."""
     context: str = "default"
     uuid_lock: bool = True
-    """Whether the `uuid` of a feature locks. False: only where the space says so (`uuidLock`)."""
+    """Whether the `uuid` of a feature locks. False: only if the space sets `uuidLock`."""
     fence: Fence | None = None
-    """Of a delivery: what was written before, or comes too late, is not written."""
+    """Fence of a delivery: a repeated or outdated delivery writes nothing."""
 
     def needs(self) -> Collection[Right]:
-        """What the modifications may come to."""
+        """Return the rights for all changes that the modifications can lead to."""
         rights: set[Right] = set()
         for one in self.modifications:
             if one.if_exists is IfExists.DELETE:
@@ -261,8 +280,10 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
         return rights or {Right.READ_FEATURES}
 
     def with_settled_locks(self, space_locks: bool) -> WriteFeatures:
-        """The same with only those `uuid`s left that lock, or name the base of a merge. Handlers
-        add locks of their own to it."""
+        """Remove all `uuid`s that neither lock nor name the base of a merge.
+
+        In the result `uuid_lock` is set, so locks that handlers add take effect.
+        """
         if self.uuid_lock:
             return self
         modifications = self.modifications
@@ -272,8 +293,10 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
 
 
 def without_uuid(feature: Any) -> Any:
-    """A feature without the state that it was made from. One that is malformed stays as it is, for
-    the checks that follow."""
+    """Return a feature without its `uuid`.
+
+    A malformed feature is returned unchanged; later checks report it.
+    """
     properties = feature.get("properties") if isinstance(feature, dict) else None
     namespace = properties.get(XYZ) if isinstance(properties, dict) else None
     if not isinstance(properties, dict) or not isinstance(namespace, dict):
@@ -285,7 +308,7 @@ def without_uuid(feature: Any) -> Any:
 
 
 class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFeatures"):
-    """Delete all that a query finds, as one transaction; without a query, everything."""
+    """Delete all features of a query (by default, all features) as one transaction."""
 
     changes: ClassVar[bool] = True
     guarded: ClassVar[bool] = True
@@ -294,7 +317,7 @@ class DeleteFeatures(Request[Deleted], frozen=True, kw_only=True, tag="DeleteFea
     message: str | None = None
     context: str = "default"
     unmasks: bool = False
-    """As in `Modification`; earlier tombstones are replaced if nothing but ids is asked for."""
+    """As in `Modification`; earlier tombstones are replaced only if the query is by ids alone."""
 
     def needs(self) -> Collection[Right]:
         return (Right.DELETE_FEATURES,)

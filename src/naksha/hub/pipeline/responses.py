@@ -1,4 +1,4 @@
-"""What handlers answer."""
+"""Responses of handlers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 
 class Features:
-    """Features on their way out, some at a time, so that an answer of any size needs little memory.
+    """Stream of features in chunks, so that a response of any size needs little memory.
 
-    To be read once: `async for states in answer`. `cursor` is there only after the last of them,
-    when there are more than were asked for."""
+    Iterate it once: `async for states in response`. `cursor` is set only after the last chunk, if
+    there are more features than the request's limit.
+    """
 
     def __init__(self, read: Callable[[Features], AsyncIterator[Sequence[State]]]) -> None:
         self.cursor: str | None = None
@@ -27,16 +28,18 @@ class Features:
 
     @classmethod
     async def begun(cls, read: Callable[[Features], AsyncIterator[Sequence[State]]]) -> Features:
-        """An answer whose first features are there: what can go wrong mostly went wrong by then,
-        while it can still be told."""
+        """Return a stream whose first chunk has been read.
+
+        Most errors occur before the first chunk, while an error response can still be sent.
+        """
         answer = cls(read)
-        # With a tuple in place of None, CPython takes it for the arguments of an exception.
+        # None, not an empty tuple: CPython would use a tuple as the arguments of an exception.
         answer._first = await anext(answer._chunks, None)
         return answer
 
     @classmethod
     def of(cls, states: Sequence[State], cursor: str | None = None) -> Features:
-        """An answer that is in memory already."""
+        """Return a stream of states that are already in memory."""
         answer = cls(_nothing)
         answer.cursor = cursor
         answer._first = states
@@ -50,19 +53,21 @@ class Features:
             yield states
 
     async def all(self) -> list[State]:
-        """All of them at once, for those who know that they are few."""
+        """Read all features into memory; for small responses only."""
         return [state async for states in self for state in states]
 
     async def aclose(self) -> None:
-        """Nobody reads on."""
+        """Stop reading and release the source of the stream."""
         async with closing(self._chunks):
             pass
 
 
 @asynccontextmanager
 async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """A stream that is over when the context is left, also when nobody read its end: what it holds
-    open is not left to the garbage collector."""
+    """Close a stream when the context is left, even if it was not read to its end.
+
+    Its resources are released immediately, not by the garbage collector.
+    """
     try:
         yield stream
     finally:
@@ -77,7 +82,7 @@ async def _nothing(_: Features) -> AsyncIterator[Sequence[State]]:
 
 
 async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
-    """A stream whose first element is there, for the same reason as `Features.begun`."""
+    """Return a stream whose first element has been read, as `Features.begun` does."""
     try:
         first = await anext(stream)
     except StopAsyncIteration:
@@ -92,8 +97,11 @@ async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why one feature was not written. `position` is its place in the request, where the features
-    and ids of all modifications are counted on; `code` is that of the error tree."""
+    """The reason why a feature was not written.
+
+    `position` is its index in the request, counted over the features and ids of all modifications;
+    `code` is an error code of the error tree.
+    """
 
     id: str | None
     position: int | None
@@ -103,8 +111,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that was done to a feature before it was written, and that its sender should know:
-    for example that it was split at the date line."""
+    """An adjustment of a feature before it was written, for example a split at the date line."""
 
     id: str | None
     position: int | None
@@ -112,17 +119,20 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write did. The lists have ids, each of them once; `retained` are those that were found
-    unchanged, or were left alone, or were not there to be deleted. `states` are those of what was
-    inserted, updated or retained, in the order of the request, and `tombstones` those of what was
-    deleted, both when they were asked for, and with the space. `version` is the published one, when
-    it was published in time.
+    """Result of a write.
 
-    A client must not overlook that something failed, and existing clients look at nothing but the
-    status of an answer, which must be 200 when something was written. So whoever answers over HTTP
-    sends, when `failed` is not empty, `failed` with all its members, `failedCount`, and the header
-    `Failed-Features` with the same number; and `notices` likewise. When everything failed
-    it is an error in the first place: with the status of its kind, and with `error.failures`."""
+    The lists contain each id once. `retained` are features that were unchanged, left alone, or did
+    not exist when they were to be deleted. `states` are the states of inserted, updated and
+    retained features in the order of the request, and `tombstones` those of deleted features; both
+    only on request, and with `space` set. `version` is the published version, if it was published
+    in time.
+
+    Existing clients look only at the HTTP status, which must be 200 if anything was written, but a
+    client must be able to notice failures. So if `failed` is not empty, the HTTP response contains
+    `failed` with all its members, `failedCount`, and the header `Failed-Features` with the same
+    number; likewise for `notices`. If everything failed, the response is an error with the status
+    of the first failure's kind and with `error.failures`.
+    """
 
     inserted: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -138,8 +148,10 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a deletion by query did. `ids` are all of them, or the first `limits.DELETED_IDS_MAX`;
-    `count` is always their number."""
+    """Result of a deletion by query.
+
+    `count` is the number of deleted features, `ids` their ids, at most `limits.DELETED_IDS_MAX`.
+    """
 
     count: int
     ids: tuple[str, ...] = ()
@@ -148,26 +160,26 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """The ids of purged features, and of those without a tombstone."""
+    """Result of a purge: ids of purged features, and of those without a tombstone (`retained`)."""
 
     purged: tuple[str, ...] = ()
     retained: tuple[str, ...] = ()
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many features there are."""
+    """Number of features."""
 
     count: int
     estimated: bool = False
 
 
 class FixedVersion(msgspec.Struct, frozen=True):
-    """A version that reads the same for ever."""
+    """A version whose content never changes."""
 
     ref: str
-    """A reference that always means it."""
+    """A version reference that always resolves to it."""
     line: str
-    """What tells it from versions of the same number on other branches, also on former ones."""
+    """Distinguishes it from versions with the same number on other branches, also deleted ones."""
     seq_number: int
 
 
@@ -178,22 +190,22 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class TileBytes(msgspec.Struct, frozen=True):
-    """A Mapbox Vector Tile; empty if nothing is in it."""
+    """A Mapbox Vector Tile; empty if it contains no features."""
 
     mvt: bytes
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is in a space, and of which versions it is. None is what is not known."""
+    """Statistics and version range of a space. None means unknown."""
 
     statistics: Statistics
     updated_at: int | None = None
-    """When it was changed last, epoch milliseconds."""
+    """Time of the last change, in epoch milliseconds."""
     min_version: int | None = None
     max_version: int | None = None
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """The storages that a space has features in, by id and number."""
+    """The storages that contain features of a space, by id and number."""
 
     storages: tuple[str, ...]

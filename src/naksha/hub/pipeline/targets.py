@@ -1,4 +1,4 @@
-"""What the requests of a stored space are about."""
+"""Targets of requests: a space's collection, storage, and the version to read."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from naksha.versioning.version_refs import MAIN_BRANCH, One
 
 
 class Target(NamedTuple):
-    """A collection, and the storage that it is in."""
+    """The collection of a stored space, with its storage."""
 
     storage: Storage
     collection: CollectionInfo
-    """With the settings that it gets when it is created."""
+    """The collection, with the settings for its creation."""
     scope: Scope
-    """Where tags and branches of the space have their names."""
+    """The scope of the space's tag and branch names."""
     min_version: int = 0
-    """Older versions were given up by the owner of the space."""
+    """Oldest readable version: the owner of the space gave up all earlier ones."""
     auto_create: bool = True
-    """Whether the first write makes the collection."""
+    """Whether the first write creates the collection."""
     storage_id: str = ""
-    """What the realm calls the storage."""
+    """The storage's id in the realm."""
     dateline: Dateline = Dateline.SPLIT
-    """What is done with geometries that cross the date line."""
+    """Handling of geometries that cross the date line."""
 
 
 async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
-    """Where to read what a version reference means."""
+    """Resolve a version reference to a reader and a version selector."""
     if not ref or ref == "HEAD":
         return target.storage, HEAD
     number = _number_on_main(ref)
     if number is not None:
-        # The storage looks it up when it reads, and says so if there is no such version.
+        # The storage resolves it when it reads, and raises an error if it does not exist.
         check_kept_by_owner(target, number.seq_number)
         return target.storage, number
     found = await place_of(target.storage, ref, target.scope)
@@ -55,23 +55,24 @@ def _number_on_main(ref: str) -> AtSeq | None:
 
 
 async def check_version(target: Target, at: VersionSelector) -> None:
-    """What is said of a version where there is nothing to read: that it is not there either."""
+    """Raise VersionNotFound for a missing version when the collection itself does not exist."""
     if not isinstance(at, Head):
         await target.storage.resolve(at)
 
 
 def check_kept_by_owner(target: Target, seq_number: int) -> None:
-    """Expired for what the owner of the space gave up; 0 is before everything, and stays."""
+    """Raise Expired for versions that the owner gave up; 0, the empty version, stays readable."""
     if 0 < seq_number < target.min_version:
         raise Expired(
-            f"Version {seq_number} was given up; the oldest one is {target.min_version}",
+            f"Version {seq_number} was given up by the owner of the space; the oldest readable "
+            f"version is {target.min_version}",
             oldest=target.min_version,
             collection_id=target.collection.id,
         )
 
 
 async def fixed_version(target: Target, request: GetVersion) -> FixedVersion | None:
-    """The version that a reference means; None if it means the present."""
+    """Resolve a reference to a fixed version; None if it means HEAD."""
     if request.ref in ("", "HEAD") and not request.published:
         return None
     found = await place_of(target.storage, request.ref, target.scope)

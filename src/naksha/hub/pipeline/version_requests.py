@@ -1,6 +1,6 @@
-"""Requests about versions of a space: its log, its tags and branches, and going back.
+"""Requests for versions of a space: log, diffs, tags, branches, merges and rollbacks.
 
-`ref` says on which branch, and where it is a range, between which versions.
+`ref` selects the branch, and for ranges the start and end version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
 
 
 class _Managing(Request[Any], frozen=True, kw_only=True, tag=""):
-    """Whoever names versions manages the space."""
+    """Base of requests that change names of versions; they need the right to manage the space."""
 
     changes: ClassVar[bool] = True
 
@@ -39,7 +39,7 @@ class _Managing(Request[Any], frozen=True, kw_only=True, tag=""):
 
 
 class _Rewriting(Request[Rewritten], frozen=True, kw_only=True, tag=""):
-    """Whoever goes back, or merges, may do anything to any feature."""
+    """Base of requests that can change any feature, such as rollback and merge."""
 
     changes: ClassVar[bool] = True
 
@@ -51,41 +51,45 @@ class _Rewriting(Request[Rewritten], frozen=True, kw_only=True, tag=""):
 
 
 class ReadChangesets(Request[Changesets], frozen=True, kw_only=True, tag="ReadChangesets"):
-    """What was changed by which version, oldest first; at most `limit` features together.
+    """Read changesets, oldest first, with at most `limit` features in total.
 
-    `ref` is a range of the log: one version means everything up to it, the end may be still to
-    come, and what the owner of the space gave up is left out."""
+    `ref` is a range of the log: a single version means all versions up to it, the end may be in the
+    future, and versions that the owner of the space gave up are left out.
+    """
 
     single: bool = False
-    """Whether one version means only what it changed itself."""
+    """Whether a single version means only its own changeset."""
     after: str = ""
-    """The page token: a version to go on after, or a place inside of one."""
+    """Page token: a version, or a position inside a version, to continue after."""
     limit: int = limits.PAGE_DEFAULT
     features: Query = MATCH_ALL
-    """Only changes of features that match before or after them; authors, actions and times are
-    those of the change. Not called `query`: handlers that hide features narrow queries, and must
-    refuse this request."""
+    """Only changes of features that match before or after the change; authors, actions and times
+    are those of the change. Not named `query`: handlers that hide features narrow the field
+    `query`, and must reject this request."""
 
 
 class ReadChanges(Request[Changes], frozen=True, kw_only=True, tag="ReadChanges"):
-    """The next changes of a branch, in the order of its versions. `ref` says which branch.
+    """Read the next changes of the branch `ref`, in version order.
 
-    With a query only of features that match it, or did so before: what a space hides it tells of
-    when it goes out of sight, as a difference does."""
+    With a query, only changes of features that match before or after: a feature that stops matching
+    is reported once more, as in a diff.
+    """
 
     after: str = ""
-    """The position to go on from, or a version; nothing: from now on."""
+    """Position or version to continue after; empty: only future changes."""
     query: Query = MATCH_ALL
     actions: tuple[str, ...] | None = None
     limit: int = limits.FEED_TRANSACTIONS_DEFAULT
-    """Transactions that are looked at, at most."""
+    """Maximum number of transactions to examine."""
     wait_seconds: float = 0.0
-    """How long to wait when there is nothing new."""
+    """Long-poll timeout if there are no new changes."""
 
 
 class ReadDiff(Request[Differences], frozen=True, kw_only=True, tag="ReadDiff"):
-    """The features that are not the same in two versions: those of the range `ref`, or `ref` and
-    `other`, which may be on another branch."""
+    """Compare two versions: both ends of the range `ref`, or `ref` and `other`.
+
+    `other` may be on another branch.
+    """
 
     other: str | None = None
     query: Query = MATCH_ALL
@@ -94,38 +98,38 @@ class ReadDiff(Request[Differences], frozen=True, kw_only=True, tag="ReadDiff"):
 
 
 class ReadHistory(Request[FeatureHistory], frozen=True, kw_only=True, tag="ReadHistory"):
-    """Who did what to some features, ordered by feature and time."""
+    """Read the states of features, ordered by feature and time."""
 
     query: Query = MATCH_ALL
 
 
 class ReadVersionSpan(Request[VersionSpan], frozen=True, kw_only=True, tag="ReadVersionSpan"):
-    """The oldest and the newest version that can be read."""
+    """Read the oldest and the newest readable version."""
 
 
 class ForgetVersions(_Managing, frozen=True, kw_only=True, tag="ForgetVersions"):
-    """Versions of the space older than one are given up."""
+    """Give up the versions of the space before `older_than`."""
 
     older_than: int
 
 
 class RollBack(_Rewriting, frozen=True, kw_only=True, tag="RollBack"):
-    """The branch becomes again what it was at the version `to`, all of it or what fits a query."""
+    """Restore the features of a branch, all or those of a query, to the version `to`."""
 
     to: str
     query: Query | None = None
 
 
 class Revert(_Rewriting, frozen=True, kw_only=True, tag="Revert"):
-    """What one version changed is taken back; what others did since stays."""
+    """Undo the changes of one version; later changes by others are kept."""
 
     version: str
     features: Query = MATCH_ALL
-    """Only changes of features that match before or after them; see `ReadChangesets`."""
+    """Only changes of features that match before or after the change; see `ReadChangesets`."""
 
 
 class Merge(_Rewriting, frozen=True, kw_only=True, tag="Merge"):
-    """What was changed on a branch comes to another one."""
+    """Merge the changes of one branch into another."""
 
     source: str
     target: str
@@ -133,7 +137,7 @@ class Merge(_Rewriting, frozen=True, kw_only=True, tag="Merge"):
 
 
 class Rebase(_Rewriting, frozen=True, kw_only=True, tag="Rebase"):
-    """A branch is put onto another base."""
+    """Move a branch onto another base."""
 
     branch: str
     onto: str | None = None
@@ -141,38 +145,38 @@ class Rebase(_Rewriting, frozen=True, kw_only=True, tag="Rebase"):
 
 
 class ResolveConflict(_Rewriting, frozen=True, kw_only=True, tag="ResolveConflict"):
-    """A merge that waits is done, with a choice for each of its features."""
+    """Complete a pending merge with a choice for each of its features."""
 
     conflict: str
     choices: dict[str, Any] = msgspec.field(default_factory=dict)
-    """By feature id: `ours`, `theirs`, or the feature as it shall be (null: deleted)."""
+    """By feature id: `ours`, `theirs`, or the feature to write (null: delete it)."""
     policy: Policy = Policy.FAIL
 
 
 class GiveUpConflict(_Managing, frozen=True, kw_only=True, tag="GiveUpConflict"):
-    """A merge that waits is forgotten."""
+    """Discard a pending merge."""
 
     conflict: str
 
 
 class ReadConflicts(Request[Conflicts], frozen=True, kw_only=True, tag="ReadConflicts"):
-    """The merges of a branch that wait for a decision."""
+    """Read the pending merges of a branch."""
 
     branch: str
 
 
 class ListTags(Request[list[Tag]], frozen=True, kw_only=True, tag="ListTags"):
-    """All tags of the space."""
+    """List all tags of the space."""
 
 
 class GetTag(Request[Tag], frozen=True, kw_only=True, tag="GetTag"):
-    """One of them."""
+    """Read one tag."""
 
     name: str
 
 
 class PutTag(_Managing, frozen=True, kw_only=True, tag="PutTag"):
-    """Name the version `ref`; `moves` an existing tag there, else it must be new."""
+    """Tag the version `ref`. The tag must be new, unless `moves` allows moving an existing one."""
 
     name: str
     description: str | None = None
@@ -181,43 +185,43 @@ class PutTag(_Managing, frozen=True, kw_only=True, tag="PutTag"):
 
 
 class DropTag(_Managing, frozen=True, kw_only=True, tag="DropTag"):
-    """Take a name away."""
+    """Delete a tag."""
 
     name: str
 
 
 class ListBranches(Request[list[BranchState]], frozen=True, kw_only=True, tag="ListBranches"):
-    """All branches of the space but main."""
+    """List all branches of the space except main."""
 
 
 class GetBranch(Request[BranchState], frozen=True, kw_only=True, tag="GetBranch"):
-    """One of them."""
+    """Read one branch."""
 
     name: str
 
 
 class MakeBranch(_Managing, frozen=True, kw_only=True, tag="MakeBranch"):
-    """Branch off from the version `ref`."""
+    """Create a branch from the version `ref`."""
 
     name: str
     description: str | None = None
 
 
 class RenameBranch(_Managing, frozen=True, kw_only=True, tag="RenameBranch"):
-    """Give a branch another name."""
+    """Rename a branch."""
 
     name: str
     new_name: str
 
 
 class DescribeBranch(_Managing, frozen=True, kw_only=True, tag="DescribeBranch"):
-    """Say anew what a branch is for."""
+    """Change the description of a branch."""
 
     name: str
     description: str
 
 
 class DropBranch(_Managing, frozen=True, kw_only=True, tag="DropBranch"):
-    """Remove a branch with all that was written on it."""
+    """Delete a branch and everything written on it."""
 
     name: str

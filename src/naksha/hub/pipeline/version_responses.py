@@ -1,4 +1,4 @@
-"""What is answered about versions."""
+"""Responses to version requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from naksha.versioning import (
 
 
 class ChangedFeatures(NamedTuple):
-    """A changeset and what it did; the features are read when somebody looks at them."""
+    """A changeset with its changed features, which are read lazily."""
 
     changeset: Changeset
     inserted: Features
@@ -29,8 +29,11 @@ class ChangedFeatures(NamedTuple):
 
 
 class Changesets(NamedTuple):
-    """Changesets from one version to another one, both included. `after` is the token of the next
-    page, when there may be more. `is_empty`: the range has no changesets, whatever the filter."""
+    """Changesets of a version range, both ends included.
+
+    `after` is the page token of the next page, if there may be one. `is_empty` means that the range
+    has no changesets, independent of the filter.
+    """
 
     start_version: int
     end_version: int
@@ -40,7 +43,7 @@ class Changesets(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """A page of a feed, and the position to go on from; up to date when that is `last`."""
+    """A page of the change feed with the next position; the client is up to date at `last`."""
 
     storage: str
     items: list[Published]
@@ -49,7 +52,7 @@ class Changes(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """What differs between two versions, streamed."""
+    """Differences between two versions, streamed."""
 
     start_version: int
     end_version: int
@@ -57,20 +60,20 @@ class Differences(NamedTuple):
 
 
 class FeatureHistory(NamedTuple):
-    """States of features, each with the one before it, streamed."""
+    """States of features, each with its predecessor, streamed."""
 
     steps: AsyncIterator[Step]
 
 
 class VersionSpan(msgspec.Struct, frozen=True, rename="camel"):
-    """The versions that can be read."""
+    """The range of readable versions."""
 
     min_version: int
     max_version: int
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback, revert, merge or rebase did, or would do."""
+    """Result of a rollback, revert, merge or rebase, or of its dry run."""
 
     version: int | None
     inserted: list[str]
@@ -80,18 +83,18 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflicts(NamedTuple):
-    """Merges that wait, each with the features to decide about."""
+    """Pending merges, each with the features that need a decision."""
 
     conflicts: list[tuple[StoredConflict, list[Undecided]]]
 
 
 class BranchState(NamedTuple):
-    """A branch, and what its numbers mean."""
+    """A branch, with its references resolved."""
 
     branch: Branch
     base_ref: str
-    """What it stands on, as a version reference."""
+    """Version reference of its base."""
     merges: dict[str, str]
-    """Versions of it that were merged, each with where it went, as a version reference."""
+    """Merged versions of the branch, each mapped to the version reference of the merge."""
     solving: str | None = None
-    """The branch on which its conflicts are solved, if it has any."""
+    """The branch on which its conflicts are resolved, if it has any."""

@@ -1,6 +1,6 @@
-"""Remote handlers: the client, the host, the wire format and the allow-list.
+"""Remote event handlers: the client, the host, the wire format and the allow-list.
 
-`serve` hosts a handler in a process of its own; `python -m naksha.hub.remote` does so from the
+`serve` hosts a handler in a separate process; `python -m naksha.hub.remote` does so from the
 command line.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m naksha.hub.remote`: hosts an event handler for a hub elsewhere."""
+"""Command line `python -m naksha.hub.remote`: host an event handler for a hub elsewhere."""
 
 import sys
 

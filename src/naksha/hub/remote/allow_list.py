@@ -1,12 +1,11 @@
-"""Where remote handlers may be: whoever configures connectors must not be able to make the hub ask
-whatever it can reach.
+"""Allow-list of remote handlers, against server-side request forgery by configured connectors.
 
-    https://handlers.example.com/naksha     this host and port, this path and what is below it
-    http://127.0.0.1:9000                   addresses of the machine and of private networks
-    10.20.0.0/16                            … need to be listed, or the network of what a name means
+    https://handlers.example.com/naksha     this host and port, this path and paths below it
+    http://127.0.0.1:9000                   a loopback or private address must be listed itself,
+    10.20.0.0/16                            or a network, for names that resolve to its addresses
 
-A name must mean public addresses, or those of a listed network, and it is connected to the very
-address that was looked at.
+A name must resolve to public addresses or to those of a listed network, and the client connects
+to exactly the address that was checked.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LOCALHOST: Final = "localhost"
 
 
 class Target(NamedTuple):
-    """A place that is called, or below which others may be called."""
+    """A URL that is called, or below which URLs may be called."""
 
     scheme: str
     host: str
@@ -39,13 +38,13 @@ class Target(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Without what a port means anyway."""
+        """The URL, without the default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}{self.path}"
 
     def covers(self, other: Target) -> bool:
-        """Whether another one is here, or below."""
+        """Return whether another target is this one or below it."""
         own = self.path.rstrip("/")
         return self.origin == other.origin and (
             other.path == self.path or other.path.startswith(f"{own}/")
@@ -53,10 +52,10 @@ class Target(NamedTuple):
 
 
 class Targets:
-    """The targets that a server was told."""
+    """The configured allow-list: URLs and networks."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """Raises InvalidArgument for what is neither a URL nor a network."""
+        """Parse the entries; raise InvalidArgument for one that is neither a URL nor a network."""
         self._targets: list[Target] = []
         self._networks: list[Network] = []
         for text in allowed:
@@ -66,41 +65,42 @@ class Targets:
                 self._networks.append(_network(text))
         if len(self._targets) + len(self._networks) > limits.REMOTE_TARGETS_MAX:
             raise InvalidArgument(
-                f"There are at most {limits.REMOTE_TARGETS_MAX}", field="remote_handlers"
+                f"--remote-handlers can have at most {limits.REMOTE_TARGETS_MAX} entries",
+                field="remote_handlers",
             )
 
     def check(self, url: object) -> Target:
-        """A target that may be called.
+        """Return the target of a URL if it is allowed.
 
         Raises:
-            InvalidArgument: It is no URL that could be one.
-            Forbidden: It is not listed.
+            InvalidArgument: The URL is not a valid target.
+            Forbidden: The URL is not listed.
         """
         target = parse_target(url, field="properties.url")
         if not any(each.covers(target) for each in self._targets):
             raise Forbidden(
-                f"Remote handlers at {target.url!r} are not allowed here; whoever runs the hub "
-                "can list it (--remote-handlers)",
+                f"The remote handler {target.url!r} is not on the allow-list; the operator of the "
+                "hub can add it with --remote-handlers",
                 field="properties.url",
             )
         return target
 
     def check_address(self, host: str, address: Address) -> None:
-        """Forbidden when the host of a target that is listed must not have this address."""
+        """Raise Forbidden if the host of a listed target may not resolve to this address."""
         plain = _unmapped(address)
         if _literal(host) is not None or (host == _LOCALHOST and plain.is_loopback):
-            return  # it was listed as it is
+            return  # the address itself is listed
         if _is_public(plain) or any(plain in each for each in self._networks):
             return
         raise Forbidden(
-            f"{host!r} is an address of a private network, or of this machine; whoever runs the "
-            "hub can list that network (--remote-handlers)",
+            f"{host!r} resolves to an address of a private network or of this machine; the "
+            "operator of the hub can allow that network with --remote-handlers",
             field="properties.url",
         )
 
 
 def parse_target(url: object, *, field: str) -> Target:
-    """A target from a URL: without user, query and fragment, and with a path that means itself."""
+    """Parse a target URL: without user, query and fragment, and with a normalized path."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable():
         raise _no_target(url, field)
     try:
@@ -118,7 +118,7 @@ def parse_target(url: object, *, field: str) -> Target:
 
 def _no_target(url: object, field: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{url!r:.200} is no target of a remote handler; it looks like "
+        f"{url!r:.200} is not a valid URL of a remote handler; use one like "
         "https://handlers.example.com/stamp, without user, query and escapes",
         field=field,
     )
@@ -129,7 +129,7 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text)
     except ValueError:
         raise InvalidArgument(
-            f"{text!r:.200} is neither a URL nor a network such as 10.20.0.0/16",
+            f"{text!r:.200} is neither a URL nor a valid network such as 10.20.0.0/16",
             field="remote_handlers",
         ) from None
 
@@ -142,13 +142,13 @@ def _literal(host: str) -> Address | None:
 
 
 def _unmapped(address: Address) -> Address:
-    """IPv4 in the clothes of IPv6 is IPv4."""
+    """Convert an IPv4-mapped IPv6 address to IPv4."""
     mapped = getattr(address, "ipv4_mapped", None)
     return address if mapped is None else mapped
 
 
 _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
-"""IPv6 addresses that a gateway makes IPv4 addresses of, whichever."""
+"""IPv6 addresses that a NAT64 gateway translates to any IPv4 address."""
 
 
 def _is_public(address: Address) -> bool:

@@ -1,5 +1,4 @@
-"""What a connector says of a server that is called: where it is, how long it may take, and the
-secret that calls are signed with."""
+"""Call options of a connector: URL, timeouts, and the secret that signs requests."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ from naksha.model.errors import InvalidArgument
 
 
 class Caller:
-    """Calls the server of one connector."""
+    """Sends requests to the server of one connector."""
 
     def __init__(self, setup: Setup) -> None:
-        """Raises InvalidArgument or Forbidden for properties that cannot be used."""
+        """Raise InvalidArgument or Forbidden if the connector's properties are not usable."""
         properties = setup.connector.properties
         self._remotes = setup.hub.remotes
         self._target = self._remotes.targets.check(setup.connector.url)
@@ -34,12 +33,12 @@ class Caller:
 
     @property
     def url(self) -> str:
-        """For the log; nobody else is told."""
+        """The URL, for log messages only; it is not shown to clients."""
         return self._target.url
 
     @property
     def seconds_max(self) -> float:
-        """How long a call takes at the most."""
+        """The total timeout of a call."""
         return self._patience.total_seconds
 
     async def post(
@@ -50,7 +49,7 @@ class Caller:
         *,
         is_delivery: bool = False,
     ) -> bytes:
-        """What is answered to a body, as `Remotes.post`; no later than whoever asks waits."""
+        """Send a body and return the response, as `Remotes.post`, within the request's deadline."""
         sent = {"Stream-Id": context.stream_id, **headers}
         if self._secret is not None:
             sent[HEADER] = signature(self._secret, body)
@@ -72,10 +71,10 @@ class Caller:
 def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
     value = properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument("It is a number of seconds", field=f"properties.{name}")
+        raise InvalidArgument("A timeout must be a number of seconds", field=f"properties.{name}")
     if not 0 < value <= limits.REMOTE_SECONDS_MAX:
         raise InvalidArgument(
-            f"It is more than 0 and at most {limits.REMOTE_SECONDS_MAX:.0f} seconds",
+            f"A timeout must be above 0 and at most {limits.REMOTE_SECONDS_MAX:.0f} seconds",
             field=f"properties.{name}",
         )
     return float(value)

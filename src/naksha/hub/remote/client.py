@@ -1,5 +1,7 @@
-"""Calls to remote handlers: over connections that are kept, to addresses that were looked at, with
-limits on time and size. Redirects are not followed and no proxy is asked."""
+"""HTTP client for remote handlers: persistent connections, checked addresses, time and size limits.
+
+It does not follow redirects and uses no proxy.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,26 @@ _UNREACHED: Final = (httpcore.ConnectError, httpcore.ConnectTimeout)
 
 
 class Unreached(RemoteFailed):
-    """Nothing was sent, so it can be tried again."""
+    """No request was sent, so the call can be retried."""
 
 
 class Broken(RemoteFailed):
-    """Nobody knows whether it has arrived."""
+    """The connection broke; whether the request arrived is unknown."""
 
 
 class Slow(RemoteFailed):
-    """No answer in time."""
+    """The response did not arrive within the timeout."""
 
 
 class Patience(NamedTuple):
-    """How long a call may take."""
+    """Timeouts of a call."""
 
     connect_seconds: float
     total_seconds: float
 
 
 class Remotes:
-    """The remote handlers that a hub may call. For one event loop."""
+    """Client for the remote handlers that a hub may call. Bound to one event loop."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self.targets: Final = Targets(allowed)
@@ -50,7 +52,7 @@ class Remotes:
         self._turns_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
 
     def _turns(self, target: Target) -> asyncio.Semaphore:
-        """One that does not answer must not have all connections."""
+        """Return the target's semaphore: a server that hangs must not occupy all connections."""
         turns = self._turns_of.get(target.origin)
         if turns is None:
             turns = asyncio.Semaphore(limits.REMOTE_CONNECTIONS_PER_TARGET_MAX)
@@ -67,14 +69,16 @@ class Remotes:
         is_delivery: bool = False,
         before_sending: Callable[[], None] | None = None,
     ) -> bytes:
-        """What a handler answers to a body. Deliveries of subscriptions wait for nobody, and nobody
-        waits for them: each has one connection, however many of them hang. `before_sending` is
-        called when there is a connection, and may refuse to use it.
+        """Send a body to a handler and return the response body.
+
+        Deliveries of subscriptions have connections without a limit, so that they and requests
+        do not wait for each other, however many deliveries hang. `before_sending` is called when a
+        connection is established, and may raise to cancel the call.
 
         Raises:
-            Unreached, Broken, Slow: It does not answer.
-            RemoteFailed: It does not answer as it should.
-            Forbidden: Its name means an address that is not allowed.
+            Unreached, Broken, Slow: The handler does not respond.
+            RemoteFailed: The response is invalid.
+            Forbidden: The host name resolves to an address that is not allowed.
         """
         sent = {
             "Content-Type": "application/json",
@@ -90,13 +94,15 @@ class Remotes:
                     asked = _Asked(target.url, body, sent, before_sending)
                     return await _exchange(pool, asked, patience)
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
-            raise Slow(f"It did not answer within {patience.total_seconds:.1f} s") from error
+            raise Slow(f"No response within {patience.total_seconds:.1f} s") from error
         except _UNREACHED as error:
-            raise Unreached("It cannot be reached") from error
+            raise Unreached("The server cannot be reached") from error
         except _BROKEN as error:
-            raise Broken("The connection broke") from error
+            raise Broken("The connection broke before the response was complete") from error
         except httpcore.PoolTimeout as error:
-            raise Unreached("Too many calls wait for remote handlers") from error
+            raise Unreached(
+                "Too many calls are waiting for remote handlers; retry later"
+            ) from error
 
     def _opened(self, *, is_delivery: bool) -> httpcore.AsyncConnectionPool:
         pool = self._pools.get(is_delivery)
@@ -117,7 +123,7 @@ class Remotes:
 
 
 class _Asked(NamedTuple):
-    """What is sent."""
+    """The request of one call."""
 
     url: str
     body: bytes
@@ -125,7 +131,7 @@ class _Asked(NamedTuple):
     before_sending: Callable[[], None] | None
 
     async def trace(self, event: str, _: dict[str, Any]) -> None:
-        """What httpcore tells of its steps."""
+        """Trace callback of httpcore; calls `before_sending` just before the request is sent."""
         if self.before_sending is not None and event.endswith("send_request_headers.started"):
             self.before_sending()
 
@@ -145,12 +151,14 @@ async def _exchange(pool: httpcore.AsyncConnectionPool, asked: _Asked, patience:
         extensions={"timeout": times, "trace": asked.trace},
     ) as response:
         if not 200 <= response.status < 300:
-            _log.warning("%s answered with the status %d", asked.url, response.status)
-            raise RemoteFailed(f"It answered with the status {response.status}")
+            _log.warning(
+                "The remote handler %s responded with status %d", asked.url, response.status
+            )
+            raise RemoteFailed(f"The server responded with status {response.status}")
         headers_told = {name.lower(): value for name, value in response.headers}
         encoding = headers_told.get(b"content-encoding", b"identity")
         if encoding.lower() != b"identity":
-            raise RemoteFailed("It packed its answer, although nobody asked for that")
+            raise RemoteFailed("The server compressed its response, which is not supported")
         return await _bounded(response)
 
 
@@ -161,13 +169,16 @@ async def _bounded(response: httpcore.Response) -> bytes:
         parts.append(part)
         size += len(part)
         if size > limits.REMOTE_BODY_BYTES_MAX:
-            raise RemoteFailed(f"It answered with more than {limits.REMOTE_BODY_BYTES_MAX} bytes")
+            raise RemoteFailed(f"The response exceeds {limits.REMOTE_BODY_BYTES_MAX} bytes")
     return b"".join(parts)
 
 
 class _Looking(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that may be connected to. A name is looked up once, here: who looked
-    first and let others look again could be told another address the second time."""
+    """Network backend that connects to allowed addresses only.
+
+    It resolves a name once, checks the addresses and connects to one of them: a second look-up
+    could return a different address (DNS rebinding).
+    """
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
@@ -198,7 +209,7 @@ class _Looking(httpcore.AsyncNetworkBackend):
     async def _connected(
         self, addresses: list[str], port: int, socket_options: Iterable[Any] | None
     ) -> httpcore.AsyncNetworkStream:
-        """To the first of the addresses that answers."""
+        """Connect to the first address that accepts."""
         for address in addresses[:-1]:
             try:
                 return await self._backend.connect_tcp(address, port, socket_options=socket_options)

@@ -1,8 +1,9 @@
-"""Handlers in a process of their own: events come as JSON, and what a handler sends on goes back to
-the hub, while the handler waits for the answer here.
+"""Host of event handlers in a separate process.
 
-A handler is the same class that runs inside a hub. It is made from the connector that comes with
-the event, once for each configuration. What it has of the hub is `send_upstream` and `send_to`.
+Events arrive as JSON. When a handler forwards a request, the host returns the request to the hub
+and suspends the handler until the hub posts the response. A handler is the same class that runs
+inside a hub. It is constructed from the connector in the event, once per configuration. Of the hub,
+only `send_upstream` and `send_to` are available to it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ MakeHandler = Callable[[Setup], Handler]
 
 
 class _Elsewhere:
-    """What a hosted handler has of the hub."""
+    """The hub's surroundings as a hosted handler sees them."""
 
     def __init__(self, realm_id: str) -> None:
         self.realm_id = realm_id
@@ -62,15 +63,17 @@ class _Elsewhere:
 
     async def storage(self, id: str) -> Storage:
         raise NotSupported(
-            "A remote handler cannot open storages; it can send requests upstream, or to a space"
+            "A remote handler cannot open storages; send requests upstream or to a space instead"
         )
 
     async def send(self, space_id: str, request: Request[Any], context: Context) -> Any:
-        raise NotSupported("Send it with the event that it belongs to: event.send_to")
+        raise NotSupported(
+            "A remote handler cannot send requests through the hub object; use event.send_to"
+        )
 
 
 class _Exchange:
-    """One event: the handler at work, and the calls of the hub that it talks with."""
+    """One event: the running handler and its exchange of messages with the hub."""
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
@@ -89,29 +92,32 @@ class _Exchange:
             reply = Reply(response=await encode_response(response))
         except NakshaError as error:
             reply = Reply(error=encode_error(error))
-        except Exception:  # noqa: BLE001 - it is told to the hub
-            _log.exception("The handler failed")
-            failed = HandlerFailed("The handler failed; the log of its host has the reason")
+        except Exception:  # noqa: BLE001 - reported to the hub
+            _log.exception("The remote handler raised an exception")
+            failed = HandlerFailed("The handler failed; see the log of its host")
             reply = Reply(error=encode_error(failed))
         self._replies.put_nowait(reply)
 
     async def sent(self, sent: Sent) -> WireEvent:
-        """What the hub answers when something is sent on. One at a time: the hub waits for us."""
+        """Forward a request and return the hub's response. One at a time: the hub is waiting."""
         async with self._turn:
             self._answer = asyncio.get_running_loop().create_future()
             self._replies.put_nowait(Reply(send=sent, continuation=self.continuation))
             return await self._answer
 
     def answered(self, event: WireEvent) -> None:
-        """The hub has answered."""
+        """Pass the hub's response to the waiting handler."""
         if self._answer is None or self._answer.done():
-            raise InvalidArgument("Nobody waits for an answer", field="continuation")
-        # A continuation is good for one answer, so that one that is repeated is not taken twice.
+            raise InvalidArgument(
+                "The handler is not waiting for a response; the continuation is invalid",
+                field="continuation",
+            )
+        # A continuation is valid for one response, so that a repeated one is not accepted twice.
         self.continuation = secrets.token_urlsafe(24)
         self._answer.set_result(event)
 
     async def reply(self) -> Reply:
-        """What the hub is told next."""
+        """Wait for the next reply to the hub."""
         async with asyncio.timeout_at(
             asyncio.get_running_loop().time() + max(0.0, self.until - time.monotonic())
         ):
@@ -119,7 +125,7 @@ class _Exchange:
 
 
 class HostedEvent(Event):
-    """An event at a host; handlers see no difference."""
+    """An event at a host, with the same interface as inside a hub."""
 
     __slots__ = ("_exchange",)
 
@@ -146,19 +152,21 @@ class HostedEvent(Event):
         if answer.error is not None:
             raise decode_error(answer.error)
         if not bytes(answer.response):
-            raise InvalidArgument("There is no response", field="response")
+            raise InvalidArgument(
+                "The hub's event has neither a response nor an error", field="response"
+            )
         return decode_response(answer.response, response_type(type(request)))
 
 
 class _Hosted(NamedTuple):
-    """A handler, and the pipeline of its space, of which only the space is known here."""
+    """A handler and the pipeline of its space, of which the host knows only the space."""
 
     handler: Handler
     pipeline: Pipeline
 
 
 class Host:
-    """Handles the events of one class of handlers."""
+    """Processes events for one handler class."""
 
     def __init__(self, make_handler: MakeHandler) -> None:
         self._make_handler = make_handler
@@ -167,7 +175,7 @@ class Host:
         self._count = 0
 
     async def handle(self, event: WireEvent) -> Reply:
-        """What the hub is to be told about an event."""
+        """Process an event and return the reply to the hub."""
         try:
             exchange = self._exchange(event)
             return await self._next(exchange)
@@ -176,19 +184,26 @@ class Host:
 
     def _exchange(self, event: WireEvent) -> _Exchange:
         if event.protocol != PROTOCOL:
-            raise NotSupported(f"This host knows the protocol {PROTOCOL} only", field="protocol")
+            raise NotSupported(
+                f"This host supports only version {PROTOCOL} of the protocol", field="protocol"
+            )
         if event.continuation is None:
             return self._begun(event)
         exchange = self._waiting.pop(event.continuation, None)
         if exchange is None:
-            raise NotFound("This event is not handled here any more", field="continuation")
+            raise NotFound(
+                "Unknown continuation: the event timed out, or another host processes it",
+                field="continuation",
+            )
         exchange.answered(event)
         return exchange
 
     def _begun(self, event: WireEvent) -> _Exchange:
         self._give_up_old()
         if self._count >= limits.HOST_EVENTS_MAX:
-            raise Unavailable(f"This host handles {limits.HOST_EVENTS_MAX} events already")
+            raise Unavailable(
+                f"This host is busy with {limits.HOST_EVENTS_MAX} events, its maximum; retry later"
+            )
         hosted = self._handler(event)
         request = decode_request(event.request)
         seconds = min(event.seconds_left, limits.REMOTE_SECONDS_MAX)
@@ -208,7 +223,7 @@ class Host:
             self._cancel(exchange)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise HandlerFailed("The handler took too long") from None
+            raise HandlerFailed("The handler timed out") from None
         if reply.send is not None:
             self._waiting[exchange.continuation] = exchange
         return reply
@@ -224,7 +239,8 @@ class Host:
                 handler = self._make_handler(Setup(connector, space, hub))
             except (TypeError, ValueError, LookupError) as error:
                 raise InvalidArgument(
-                    f"The connector {connector.id!r} cannot be used: {error!r}", field="properties"
+                    f"The connector {connector.id!r} has invalid properties: {error!r}",
+                    field="properties",
                 ) from error
             known = self._hosted[key] = _Hosted(handler, Pipeline(space, (), hub))
             if len(self._hosted) > limits.HOST_HANDLERS_MAX:
@@ -233,7 +249,7 @@ class Host:
         return known
 
     def _give_up_old(self) -> None:
-        """Nobody waits any more for what an event was to answer."""
+        """Cancel events whose deadline has passed: the hub no longer waits for them."""
         now = time.monotonic()
         for continuation in [key for key, each in self._waiting.items() if each.until < now]:
             self._cancel(self._waiting.pop(continuation))
@@ -246,7 +262,7 @@ class Host:
         self._count -= 1
 
     async def close(self) -> None:
-        """Give up whatever is still at work."""
+        """Cancel all events in progress."""
         for exchange in self._waiting.values():
             self._cancel(exchange)
         self._waiting.clear()

@@ -1,5 +1,7 @@
-"""A small HTTP server for one kind of request: a POST with JSON, answered with JSON. The protocol
-itself is that of h11; here are sockets, limits and times."""
+"""Minimal HTTP server for POST requests with JSON bodies and responses.
+
+h11 implements the protocol; this module adds sockets, limits and timeouts.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from naksha.model import limits
 _log: Final = logging.getLogger(__name__)
 _READ_BYTES: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 1.0
-"""How long what a client still sends is read after it was refused, so that it sees why."""
+"""How long to drain a request after an error response, so that the client reads the response."""
 
 
 class Received(NamedTuple):
-    """A whole request."""
+    """A complete request."""
 
     method: str
     headers: Mapping[str, str]
@@ -29,7 +31,7 @@ class Received(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     body: bytes
@@ -39,7 +41,7 @@ Respond = Callable[[Received], Awaitable[Answer]]
 
 
 class Refused(Exception):
-    """The request is answered with an error, and the connection ends."""
+    """Rejects the request with an error status and closes the connection."""
 
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
@@ -47,7 +49,7 @@ class Refused(Exception):
 
 
 class HttpHost:
-    """Accepts connections until it is closed."""
+    """HTTP server that accepts connections until it is closed."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
@@ -56,13 +58,13 @@ class HttpHost:
         self._busy: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; gives the port, which is a free one for 0."""
+        """Listen and return the port, a free one if `port` is 0."""
         self._server = await asyncio.start_server(self._connected, host, port)
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return address[1]
 
     async def close(self) -> None:
-        """Accept nothing new, let what has begun come to its end, but not for ever."""
+        """Stop accepting requests, wait a limited time for those in progress, then cancel them."""
         assert self._server is not None
         self._server.close()
         for task in self._tasks - self._busy:
@@ -85,9 +87,12 @@ class HttpHost:
                 return
             await self._serve(connection, task)
         except (OSError, TimeoutError, h11.LocalProtocolError) as error:
-            _log.debug("The other end is gone, or does not behave: %r", error)
+            _log.debug(
+                "The client disconnected, timed out or violated the protocol: %r",
+                error,
+            )
         except asyncio.CancelledError:
-            _log.debug("A connection was given up, because the host is closing")
+            _log.debug("Connection closed: the host is shutting down")
         finally:
             self._tasks.discard(task)
             self._busy.discard(task)
@@ -110,7 +115,7 @@ class HttpHost:
 
 
 class _Connection:
-    """A connection, with the state of the protocol."""
+    """A connection with its protocol state."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -120,7 +125,7 @@ class _Connection:
         )
 
     async def receive(self, has_begun: Callable[[], None]) -> Received | None:
-        """The next request; None when the client has gone, or has been silent for long."""
+        """Return the next request, or None if the client has disconnected."""
         head = await self._event(limits.HOST_IDLE_SECONDS)
         if not isinstance(head, h11.Request):
             return None
@@ -141,7 +146,7 @@ class _Connection:
         seconds = limits.HOST_READ_SECONDS
         while not isinstance(event := await self._event(seconds), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
-                raise ConnectionResetError("the client has gone")
+                raise ConnectionResetError("the client disconnected")
             parts.append(bytes(event.data))
             size += len(event.data)
             if size > limits.REMOTE_BODY_BYTES_MAX:
@@ -161,7 +166,7 @@ class _Connection:
             self._http.receive_data(data)
 
     async def answer(self, answer: Answer) -> None:
-        """Send an answer."""
+        """Send a response."""
         headers = [
             ("Content-Type", "application/json"),
             ("Content-Length", str(len(answer.body))),
@@ -171,7 +176,7 @@ class _Connection:
         await self._send(h11.EndOfMessage())
 
     async def refuse(self, status: HTTPStatus) -> None:
-        """Send an error, and see to it that the client can read it."""
+        """Send an error response; drain the request so that the client can read the response."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         body = msgspec.json.encode({"error": {"code": "naksha", "message": status.phrase}})
@@ -193,7 +198,7 @@ class _Connection:
                 await self._writer.drain()
 
     def is_kept(self) -> bool:
-        """Whether another request may follow."""
+        """Return whether the connection can serve another request."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()

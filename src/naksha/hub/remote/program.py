@@ -1,10 +1,10 @@
-"""Handlers in a process of their own, in one line:
+"""Standalone process that hosts one event handler class.
 
     python -m naksha.hub.remote acme.handlers:Stamp --port 9000
     serve(Stamp, port=9000)
 
-The class is one that would run inside a hub as well. A connector with the class name `remote` and
-the URL of this process sends it its events; the properties of that connector are its own.
+The class can run inside a hub unchanged. A connector with the class name `remote` and the URL of
+this process sends it events; the handler gets the properties of that connector.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _decode: Final = msgspec.json.Decoder(WireEvent).decode
 
 
 class RemoteHost:
-    """A host of one class of handlers, for those who have an event loop already."""
+    """Host of one handler class, for programs that already run an event loop."""
 
     def __init__(self, handler: MakeHandler, *, secret: str | None = None) -> None:
-        """With a secret only events are handled that are signed with it."""
+        """With a secret, the host accepts only events that are signed with it."""
         self._secret = None if secret is None else check_secret(secret, field="secret")
         self._host = Host(handler)
         self._http = HttpHost(self._respond)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; gives the port.
+        """Listen and return the port.
 
         Raises:
-            InvalidArgument: Others than this machine could send events, and there is no secret.
+            InvalidArgument: The address is not loopback and there is no secret.
         """
         if self._secret is None and not _is_loopback(host):
             raise InvalidArgument(
-                f"Without a secret anybody could send events, so the host listens on loopback "
-                f"only, not at {host!r}; set {SECRET_VARIABLE}, or use 127.0.0.1",
+                f"Refusing to listen on the non-loopback address {host!r} without a secret; "
+                f"set {SECRET_VARIABLE}, or use 127.0.0.1",
                 field="host",
             )
         return await self._http.start(host, port)
 
     async def close(self) -> None:
-        """End what is at work."""
+        """Shut down: finish or cancel the events in progress."""
         await self._http.close()
         await self._host.close()
 
@@ -74,7 +74,7 @@ class RemoteHost:
         except Unauthorized as error:
             return _refusal(HTTPStatus.UNAUTHORIZED, error)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            wrong = InvalidArgument(f"It is no event: {error}", field="body")
+            wrong = InvalidArgument(f"The body is not a valid event: {error}", field="body")
             return _refusal(HTTPStatus.BAD_REQUEST, wrong)
         reply = await self._host.handle(event)
         return Answer(HTTPStatus.OK, msgspec.json.encode(reply))
@@ -91,7 +91,7 @@ def serve(
     port: int = 9000,
     secret: str | None = None,
 ) -> None:
-    """Host handlers of a class until the process is asked to end."""
+    """Host a handler class until the process receives SIGINT or SIGTERM."""
     asyncio.run(_serve(handler, host, port, secret))
 
 
@@ -110,20 +110,23 @@ async def _serve(handler: MakeHandler, host: str, port: int, secret: str | None)
 
 
 def load_handler(name: str) -> MakeHandler:
-    """The class that `package.module:Class` names."""
+    """Import the class that `package.module:Class` names."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InvalidArgument(
-            f"{name!r} names no class; it looks like acme.handlers:Stamp", field="handler"
+            f"{name!r} is not a valid class name; use a form like acme.handlers:Stamp",
+            field="handler",
         )
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise InvalidArgument(f"{name!r} cannot be loaded: {error}", field="handler") from error
+        raise InvalidArgument(
+            f"{name!r} could not be imported: {error}", field="handler"
+        ) from error
     if not callable(found):
-        raise InvalidArgument(f"{name!r} is no class", field="handler")
+        raise InvalidArgument(f"{name!r} is not a class", field="handler")
     made: MakeHandler = found
     return made
 
@@ -136,13 +139,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m naksha.hub.remote`."""
+    """Run `python -m naksha.hub.remote`."""
     parser = argparse.ArgumentParser(
         prog="naksha.hub.remote", description="Host an event handler for a hub elsewhere."
     )
-    parser.add_argument("handler", help="The class, as in acme.handlers:Stamp.")
-    parser.add_argument("--host", default="127.0.0.1", help="Where to listen [127.0.0.1].")
-    parser.add_argument("--port", type=int, default=9000, help="The port [9000].")
+    parser.add_argument("handler", help="Handler class, as in acme.handlers:Stamp.")
+    parser.add_argument("--host", default="127.0.0.1", help="Address to listen on [127.0.0.1].")
+    parser.add_argument("--port", type=int, default=9000, help="Port to listen on [9000].")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:

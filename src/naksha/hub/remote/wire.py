@@ -1,17 +1,17 @@
-"""Events on their way to a handler that runs elsewhere, as JSON. Both ends use this.
+"""JSON wire format of events between the hub and remote handlers, used by both ends.
 
-The hub posts an `Event`; the handler answers with a `Reply`, which has one of three members:
+The hub posts a `WireEvent`; the handler returns a `Reply`, which has one of three members:
 
-    {"response": …}                                  the answer to the request
-    {"send": {"request": …, "space": …},             send this on, or with null the same request,
-     "continuation": "…"}                            and post what was answered, with the text
+    {"response": …}                                  the response to the request
+    {"send": {"request": …, "space": …},             forward this request (null: the same one),
+     "continuation": "…"}                            then post the result with the continuation
     {"error": {"code": …, "message": …}}             an error of `naksha.model.errors`
 
-Without a continuation the answer of the others is that of the handler: it goes to whoever asked,
-of any size, and the handler never sees it. Otherwise the hub posts another `Event`, which has the
-continuation, and the `response` or the `error` in place of the request.
+Without a continuation, the result of the forwarded request is the handler's own: the hub passes it
+to the client, whatever its size, and the handler never sees it. Otherwise the hub posts another
+`WireEvent` with the continuation, and the `response` or the `error` in place of the request.
 
-Features are GeoJSON here and nothing is done to them: they are not even parsed.
+Features are passed as GeoJSON, unchanged and without parsing.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from naksha.model.state import State
 
 PROTOCOL: Final = 1
 MODULES: Final = (delivery_requests, meta_requests, version_requests)
-"""Of requests that nobody else here needs: at a host only those are known that were imported."""
+"""Imported to register their request classes, which a host needs to decode requests."""
 ABSENT: Final = msgspec.Raw()
-"""JSON that is not there, which is not the same as null: that may be an answer."""
+"""Absent JSON; unlike null, which can be a response."""
 
 
 class WireError(msgspec.Struct, rename="camel", omit_defaults=True):
-    """An error, by its code."""
+    """An error, identified by its code."""
 
     code: str
     message: str
@@ -48,19 +48,19 @@ class WireError(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class WireEvent(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What is posted to a handler."""
+    """An event that the hub posts to a handler."""
 
     protocol: int = msgspec.field(default_factory=lambda: PROTOCOL)
-    """A factory: a plain default would be left out of the JSON."""
+    """A factory, because `omit_defaults` would leave a plain default out of the JSON."""
     stream_id: str
     realm: str
     app_id: str
     author: str | None = None
     seconds_left: float
-    """After this time nobody waits for an answer."""
+    """The hub stops waiting for a response after this time."""
     space: dict[str, Any]
     connector: dict[str, Any]
-    """The configuration of the handler."""
+    """The handler's configuration."""
     request: msgspec.Raw = ABSENT
     continuation: str | None = None
     response: msgspec.Raw = ABSENT
@@ -68,19 +68,19 @@ class WireEvent(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 
 
 class Sent(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A request to be sent on: to the handlers behind this one, or to another space."""
+    """A request to forward: to the handlers behind this one, or to another space."""
 
     request: msgspec.Raw = ABSENT
     space: str | None = None
 
     @property
     def is_same(self) -> bool:
-        """Whether it is the request that came."""
+        """Whether to forward the received request unchanged."""
         return bytes(self.request) in (b"", b"null")
 
 
 class Reply(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What a handler answers."""
+    """A handler's reply to an event."""
 
     response: msgspec.Raw = ABSENT
     send: Sent | None = None
@@ -93,7 +93,7 @@ class Reply(msgspec.Struct, rename="camel", omit_defaults=True):
 
     def __post_init__(self) -> None:
         if self.has_response + (self.send is not None) + (self.error is not None) != 1:
-            raise ValueError("A reply has one of response, send and error")
+            raise ValueError("A reply must have exactly one of response, send and error")
 
 
 class _WireFeatures(msgspec.Struct):
@@ -112,30 +112,32 @@ _decode_id: Final = msgspec.json.Decoder(_Identified).decode
 
 
 def encode_request(request: Request[Any]) -> msgspec.Raw:
-    """A request as JSON."""
+    """Encode a request as JSON."""
     return msgspec.Raw(msgspec.json.encode(request))
 
 
 def decode_request(raw: msgspec.Raw) -> Request[Any]:
-    """A request from JSON.
+    """Decode a request from JSON.
 
     Raises:
-        InvalidArgument: It is none that is known here.
+        InvalidArgument: The request type is unknown, or the request is invalid.
     """
     try:
         request: Request[Any] = msgspec.json.decode(raw, type=_any_request())
     except (msgspec.DecodeError, NakshaError) as error:
-        raise InvalidArgument(f"It is no request that is known: {error}", field="request") from None
+        raise InvalidArgument(
+            f"The request is unknown or invalid: {error}", field="request"
+        ) from None
     return request
 
 
 @cache
 def _any_request() -> Any:
-    return Union[tuple(sorted(_tagged(Request), key=str))]  # noqa: UP007 - made, not written
+    return Union[tuple(sorted(_tagged(Request), key=str))]  # noqa: UP007 - built dynamically
 
 
 def _tagged(kind: type[Any]) -> Iterator[type[Any]]:
-    """All classes below one that a request can be of: those with a name on the wire."""
+    """Yield all concrete subclasses of a request class: those with a name on the wire."""
     for one in kind.__subclasses__():
         if one.__struct_config__.tag:
             yield one
@@ -143,23 +145,23 @@ def _tagged(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def response_type(kind: type[Request[Any]]) -> Any:
-    """What requests of a class are answered with."""
+    """Return the response type of a request class."""
     for one in kind.__mro__:
         for base in getattr(one, "__orig_bases__", ()):
             if get_origin(base) is Request:
                 return get_args(base)[0]
-    raise AssertionError("every request says what it is answered with")
+    raise AssertionError("every request class declares its response type")
 
 
 # ---- Responses -----------------------------------------------------------------------------------
 
 
 async def encode_response(response: Any) -> msgspec.Raw:
-    """A response as JSON; all of it is read.
+    """Encode a response as JSON; streams are read to their end.
 
     Raises:
-        LimitExceeded: It is too large.
-        NotImplementedHere: It cannot be sent.
+        LimitExceeded: The response is too large.
+        NotImplementedHere: The response type has no JSON form.
     """
     if isinstance(response, Features):
         raws = await _raws_of(response)
@@ -198,7 +200,7 @@ def _encoded(response: Any) -> msgspec.Raw:
         encoded = msgspec.json.encode(response)
     except TypeError:
         raise NotImplementedHere(
-            f"A remote handler cannot look at {type(response).__name__}; it can only pass it on"
+            f"A remote handler cannot read a {type(response).__name__}; it can only forward it"
         ) from None
     if len(encoded) > limits.REMOTE_BODY_BYTES_MAX:
         raise _too_large()
@@ -207,17 +209,17 @@ def _encoded(response: Any) -> msgspec.Raw:
 
 def _too_large() -> LimitExceeded:
     return LimitExceeded(
-        f"A remote handler looks at answers of at most {limits.REMOTE_BODY_BYTES_MAX} bytes; ask "
-        "for fewer features at once",
+        f"The response for a remote handler exceeds {limits.REMOTE_BODY_BYTES_MAX} bytes; request "
+        "fewer features at once",
         field="limit",
     )
 
 
 def decode_response(raw: msgspec.Raw, kind: Any) -> Any:
-    """A response of a type from JSON.
+    """Decode a response of a type from JSON.
 
     Raises:
-        InvalidArgument: It is not of that type.
+        InvalidArgument: The response is not of that type.
     """
     try:
         if kind is Features:
@@ -235,7 +237,9 @@ def decode_response(raw: msgspec.Raw, kind: Any) -> Any:
             return msgspec.structs.replace(written, **states)
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, TypeError) as error:
-        raise InvalidArgument(f"It is no {_name_of(kind)}: {error}", field="response") from None
+        raise InvalidArgument(
+            f"The response is not a valid {_name_of(kind)}: {error}", field="response"
+        ) from None
 
 
 def _state(raw: msgspec.Raw) -> State:
@@ -273,18 +277,18 @@ TELLABLE: Final[dict[str, type[NakshaError]]] = {
         errors.RemoteFailed,
     )
 }
-"""What either end may tell the other. Others are told as the nearest of these."""
+"""Errors that the ends can send each other; others are sent as their nearest base class here."""
 
 
 def encode_error(error: NakshaError) -> WireError:
-    """An error, for the other end."""
+    """Encode an error for the other end."""
     codes = (getattr(kind, "code", "") for kind in type(error).__mro__)
     code = next((code for code in codes if code in TELLABLE), errors.HandlerFailed.code)
     return WireError(code, error.message, error.field, error.feature_id, error.handler)
 
 
 def decode_error(told: WireError) -> NakshaError:
-    """The error that the other end tells."""
+    """Decode an error of the other end."""
     kind = TELLABLE.get(told.code, errors.HandlerFailed)
     error = kind(told.message, field=told.field, feature_id=told.feature_id)
     error.handler = told.handler

@@ -1,4 +1,4 @@
-"""The storages of a hub: open instances, locations, identities and ownership by realms.
+"""Storages of a hub: open instances, locations, identities and ownership by realms.
 
-Whether a storage may be opened, and by which realm, is decided here.
+Checks of whether a realm may open a storage belong here.
 """

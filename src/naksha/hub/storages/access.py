@@ -1,4 +1,4 @@
-"""A storage of a realm for those who may use or manage it as such."""
+"""Direct access to a realm's storage for actors with a right on the storage itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def storage_for(realm: RealmHub, id: str, actor: Actor, right: Right) -> S
     """Return an open storage.
 
     Raises:
-        NotFound: There is no such storage.
+            NotFound: The storage does not exist.
         Forbidden: The actor does not have the right on it.
     """
     thing = await realm.registry.get(StorageObject, id)
@@ -23,5 +23,5 @@ async def storage_for(realm: RealmHub, id: str, actor: Actor, right: Right) -> S
 
 
 def signature_of(actor: Actor, message: str | None = None) -> Signed:
-    """Sign a change of a storage."""
+    """Return the signature of an actor for a change of a storage."""
     return Signed(actor.app_id, actor.author, message)

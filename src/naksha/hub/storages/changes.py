@@ -1,4 +1,4 @@
-"""Storages are tried out before they are kept: one that cannot be opened is refused."""
+"""Storage creation and replacement, with a trial opening before the configuration is committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 
 
 class OpeningRealm(Realm, Protocol):
-    """A realm that can open a storage that is not configured yet."""
+    """A realm that can open a storage before it is configured."""
 
     def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
 
@@ -33,7 +33,7 @@ class OpeningRealm(Realm, Protocol):
 async def create_storage(
     realm: OpeningRealm, thing: StorageObject, actor: Actor, *, is_tried: bool = True
 ) -> StorageObject:
-    """Keep a new storage."""
+    """Create a storage, after opening it once unless `is_tried` is false."""
     thing = with_location(thing)
     owned = msgspec.structs.replace(thing, owner=thing.owner or actor.owner)
     actor.rights.check(thing.manage_right, owned.resource())
@@ -52,13 +52,14 @@ async def replace_storage(
     if_match: Collection[str] | None = None,
     is_tried: bool = True,
 ) -> StorageObject:
-    """Keep a storage in the place of another one of that id."""
+    """Replace the configuration of a storage, after opening it once unless `is_tried` is false."""
     old = await realm.registry.get(StorageObject, thing.id)
     actor.rights.check(old.manage_right, old.resource())
     new = with_secrets(old, thing)
     check_location(new)
 
-    # What stays where it is need not be allowed any more: it can be switched off, say.
+    # An unchanged location need not be allowed any more, so that the storage can, for example,
+    # still be deactivated.
     is_moved = new.properties != old.properties
     async with realm.claimed(new) if is_moved else nullcontext():
         made = await realm.proposed(new, old) if is_moved else with_identity(new, old.identity)
@@ -66,9 +67,9 @@ async def replace_storage(
 
         def checked(old: StorageObject) -> StorageObject:
             changed = with_secrets(old, thing)
-            if changed.properties != new.properties:  # nobody has asked whether that is allowed
+            if changed.properties != new.properties:  # these properties were not checked
                 raise Conflict(
-                    "The storage was changed at the same time; send it again", field=FIELD
+                    "The storage was changed by another request; send it again", field=FIELD
                 )
             return with_identity(changed, made.identity)
 
@@ -80,7 +81,7 @@ async def replace_storage(
 
 
 async def _tried_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> StorageObject:
-    """The storage with the id and number that it turns out to have."""
+    """Return the storage with the identity determined by opening it."""
     if not is_tried or not thing.active:
         return thing
     try:
@@ -91,6 +92,6 @@ async def _tried_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) 
     except NakshaError as error:
         raise InvalidArgument(
             f"The storage cannot be opened: {error.message}; "
-            "with check=false it is kept all the same",
+            "use check=false to configure it anyway",
             field=FIELD,
         ) from error

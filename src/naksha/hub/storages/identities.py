@@ -1,7 +1,7 @@
-"""Ids and numbers of the storages of a catalog: no two share one.
+"""Storage identities: ids and numbers that are unique in a catalog.
 
-State ids name their storage by its id, UUIDs by its number. So a new storage takes its id from its
-name in the catalog, and a random number that no other storage has. The catalog keeps both with the
+State ids name their storage by its id, UUIDs by its number. A new storage therefore gets an id
+derived from its name in the catalog, and an unused random number. The catalog stores both with the
 configuration of the storage, so that they are known without opening it.
 """
 
@@ -29,7 +29,7 @@ _random: Final = random.SystemRandom()
 
 
 class Registered(NamedTuple):
-    """A storage of a realm, and its id and number as far as they are known."""
+    """A storage of a realm with its identity, if known."""
 
     realm: str
     name: str
@@ -37,13 +37,13 @@ class Registered(NamedTuple):
 
 
 async def registered_in(realm: str, snapshot: Snapshot) -> list[Registered]:
-    """The storages of a realm."""
+    """Return the storages of a realm."""
     found = snapshot.list(f"{StorageObject.kind}/", StorageObject)
     return [Registered(realm, each.value.id, each.value.identity) async for _, each in found]
 
 
 def identity_of(storage: Storage) -> Identity:
-    """The id and number of an open storage."""
+    """Return the identity of an open storage."""
     known = storage.identity
     return Identity(id=known.id, number=known.number, former_ids=tuple(known.former_ids))
 
@@ -51,8 +51,11 @@ def identity_of(storage: Storage) -> Identity:
 def proposed_identity(
     realm: str, thing: StorageObject, others: Collection[Registered], avoid: Collection[str] = ()
 ) -> Identity:
-    """The id and number for a storage in case it is new: those that its properties ask for, else
-    an id made from its name and a random number, neither of which another storage has."""
+    """Return the identity that a storage gets if it is new.
+
+    Its properties take precedence; otherwise the id is derived from its name and the number is
+    random, and no other storage has either.
+    """
     known = [each.identity for each in others if each.identity is not None]
     taken = {id for each in known for id in (each.id, *each.former_ids)} | set(avoid)
     numbers = {each.number for each in known}
@@ -66,21 +69,23 @@ def proposed_identity(
 
 
 def check_unique(realm: str, thing: StorageObject, others: Iterable[Registered]) -> None:
-    """Conflict when another storage has the id or the number of this one. A realm does not learn
-    the names of others."""
+    """Raise Conflict if another storage has the same id or number.
+
+    The error does not reveal the names of other realms' storages.
+    """
     assert thing.identity is not None
     for other in duplicates_of(thing.identity, others):
         name = f"the storage {other.name!r}" if other.realm == realm else "another realm's storage"
         raise Conflict(
             f"The storage {thing.id!r} has the id {thing.identity.id!r} and the number "
-            f"{thing.identity.number}, and {name} has one of them, too. Each storage needs its "
-            "own: if this one is a copy, run `naksha storage fork` on it first",
+            f"{thing.identity.number}, but {name} has the same id or number. They must be unique: "
+            "if this storage is a copy, run `naksha storage fork` on it first",
             field="properties.location",
         )
 
 
 def duplicates_of(identity: Identity, others: Iterable[Registered]) -> list[Registered]:
-    """The storages that have the same id or number."""
+    """Return the storages with the same id or number."""
     return [
         each
         for each in others
@@ -90,7 +95,7 @@ def duplicates_of(identity: Identity, others: Iterable[Registered]) -> list[Regi
 
 
 def with_identity(thing: StorageObject, identity: Identity | None) -> StorageObject:
-    """The storage with an id and a number."""
+    """Return the storage with its identity replaced."""
     return msgspec.structs.replace(thing, identity=identity)
 
 
@@ -99,7 +104,7 @@ def _name(realm: str, name: str) -> str:
 
 
 def _free(id: str, taken: Collection[str]) -> str:
-    """The id, with a number behind it if it is taken."""
+    """Return the id, with a numeric suffix if it is taken."""
     if id not in taken:
         return id
     tries = (f"-{n}" for n in itertools.count(2))

@@ -1,10 +1,11 @@
-"""Who is about to keep a storage where: realms have their configurations apart, so that two of them
-could name the same new place at the same moment, each before the other's is kept.
+"""Claims on storage locations: prevent two realms from configuring the same location concurrently.
 
-So a realm first puts a claim on the place, at a pointer that all realms share; then it looks at
-what the others keep, and keeps its own. Of two the second finds the claim of the first, or what the
-first has kept. A claim goes when it is known how that ended; one that nobody could take away,
-because its process died, counts no longer than any request could take.
+Each realm has its own configuration, so two realms could both commit a new storage at the same
+location, each before it sees the other's. A realm therefore first stores a claim on the location
+under a pointer that all realms share, then checks the other realms' configurations, then commits
+its own. Of two concurrent realms, the second sees either the claim or the committed storage of the
+first. A claim is removed when the outcome is known. The claim of a crashed process expires after
+the longest time that a request can take.
 """
 
 from __future__ import annotations
@@ -33,33 +34,33 @@ POINTER: Final = "storage-places"
 
 @object_type("hub-place-claim")
 class PlaceClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts of one realm to keep storages at a place, with the times at which they began."""
+    """One realm's attempts to configure storages at a location, with their start times."""
 
     realm: str
     attempts: dict[str, int]
 
     def since(self, oldest_ms: int) -> dict[str, int]:
-        """Those that are not too old."""
+        """Return the attempts that have not expired."""
         return {name: began for name, began in self.attempts.items() if began >= oldest_ms}
 
 
 class PlaceClaims:
-    """The claims of all realms of a catalog."""
+    """Location claims of all realms of a catalog."""
 
     def __init__(self, system: Persistence) -> None:
         self._system = system
         self._entities = Entities(system, POINTER)
 
     async def setup(self) -> None:
-        """Make the pointer to the claims."""
+        """Create the pointer to the claims."""
         await self._system.ensure_pointers([POINTER])
 
     @asynccontextmanager
     async def held(self, realm: str, places: Iterable[Place]) -> AsyncIterator[None]:
-        """Claim places for the block, which keeps a storage there or fails.
+        """Hold claims on locations while the block commits a storage there.
 
         Raises:
-            Forbidden: Another realm is about to do so.
+            Forbidden: Another realm holds a claim on one of the locations.
         """
         keys = sorted({_key(place) for place in places})
         attempt = secrets.token_hex(8)
@@ -67,7 +68,7 @@ class PlaceClaims:
         try:
             yield
         except (OutcomeUnknown, asyncio.CancelledError):
-            raise  # it may be kept all the same, in a moment
+            raise  # the storage may still be committed; keep the claim until it expires
         except BaseException:
             await self._give_back(keys, attempt)
             raise
@@ -102,15 +103,19 @@ class PlaceClaims:
                     edit.remove(key)
 
         try:
-            await self._entities.commit(change, message="give a claim back")
+            await self._entities.commit(change, message="release a claim")
         except NakshaError as error:
-            _log.warning("A claim on the place of a storage stays for a while: %s", error)
+            _log.warning(
+                "A claim on a storage location was not released; it will expire: %s",
+                error,
+            )
 
 
 def not_for_this_realm() -> Forbidden:
-    """The error for a place that another realm has."""
+    """Return the error for a location that another realm uses."""
     return Forbidden(
-        "This storage is not for this realm; name another file, database or schema", field=FIELD
+        "The storage's location belongs to another realm; use another file, database or schema",
+        field=FIELD,
     )
 
 

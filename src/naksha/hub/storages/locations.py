@@ -1,12 +1,12 @@
-"""Where a configured storage is, and what its backend is told.
+"""Storage locations: parse a storage's properties into a location and backend options.
 
     {"location": "postgresql://maps@db/maps", "schema": "roads", "poolMax": 20}
     {"master": {"host": "db", "port": 5432, "db": "maps", "user": "maps", "password": …,
                 "schema": "roads"}, "readers": [{"host": "replica", …}]}
 
-The second form is that of earlier versions; it is turned into the first one. Whatever is not the
-location is an option of the backend. Nothing of it is shown but the location, without its password
-and its own options: who sends back what he was shown keeps what is hidden.
+The second form is that of earlier versions; it is converted to the first. Every property except
+the location is an option of the backend. Clients see only the location, without its password and
+its query options; a client that sends the visible form back keeps the hidden properties.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from naksha.spi.locations import STORAGES, redacted
 FIELD: Final = "properties.location"
 _UPPER: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _OURS: Final = frozenset({"clock", "new_id"})
-"""Options that a configuration cannot have: an object of a program, and what the hub passes."""
+"""Options that a configuration cannot set: they are Python objects or set by the hub."""
 _NO_OPTIONS: Final = frozenset({"connectTimeout", "stmtTimeout", "lockTimeout", "appName"})
-"""Of earlier versions, which had them for each statement; we have our own time limits."""
+"""Statement timeouts of earlier versions; ignored, as the hub has its own time limits."""
 _NAMED: Final = ("host", "db", "user")
 
 
 def location_of(thing: StorageObject) -> tuple[str, dict[str, Any]]:
-    """Where a storage is, and the options of its backend.
+    """Return a storage's location and its backend options.
 
     Raises:
-        InvalidArgument: It does not say so.
+        InvalidArgument: The storage has no location.
     """
     options = {_snake(name): value for name, value in thing.properties.items()}
     location = options.pop("location", None)
     if not isinstance(location, str) or not location:
         raise InvalidArgument(
-            "A storage has a location, for example file:town.naksha or postgresql:///maps",
+            "A storage needs a location, for example file:town.naksha or postgresql:///maps",
             field=FIELD,
         )
     return location, options
 
 
 def all_locations(thing: StorageObject) -> list[str]:
-    """Where a storage is, and where it is read from besides."""
+    """Return the location of a storage and those of its read replicas."""
     location, options = location_of(thing)
     readers = options.get("readers") or ()
     return [location, *map(str, readers if isinstance(readers, list | tuple) else (readers,))]
 
 
 def check_location(thing: StorageObject) -> None:
-    """InvalidArgument when no backend could open it, whether something is there or not."""
+    """Raise InvalidArgument if no backend accepts the location and options. Opens nothing."""
     location, options = location_of(thing)
     try:
         backend = STORAGES.find(location)
@@ -68,13 +68,13 @@ def check_location(thing: StorageObject) -> None:
         if name not in known:
             shown = ", ".join(sorted(known - {"dsn", "path"}))
             raise InvalidArgument(
-                f"This storage has no option {name!r}; there are {shown}",
+                f"{name!r} is not an option of this storage's backend; its options are {shown}",
                 field=f"properties.{name}",
             )
 
 
 def with_location(thing: StorageObject) -> StorageObject:
-    """The same with `master` and `readers` of earlier versions turned into a location."""
+    """Convert `master` and `readers` of earlier versions to a location."""
     master = thing.properties.get("master")
     if master is None:
         return thing
@@ -88,7 +88,7 @@ def with_location(thing: StorageObject) -> StorageObject:
         rest.setdefault("schema", master["schema"])
     readers = thing.properties.get("readers") or []
     if not isinstance(readers, list):
-        raise InvalidArgument("readers is a list", field="properties.readers")
+        raise InvalidArgument("readers must be a list", field="properties.readers")
     if readers:
         rest["readers"] = [
             reader if isinstance(reader, str) else _location(reader, f"properties.readers[{place}]")
@@ -98,9 +98,12 @@ def with_location(thing: StorageObject) -> StorageObject:
 
 
 def with_secrets(old: StorageObject, new: StorageObject) -> StorageObject:
-    """What takes the place of a storage. With the location as it was shown, what was not shown
-    stays, unless it is said anew, or is null now; with another one nothing of it does, so that no
-    password is sent to somebody else's server."""
+    """Fill in the hidden properties of a replacement from the old storage.
+
+    If the location is unchanged (as stored or as clients see it), the old properties are kept
+    unless the replacement sets them or sets them to null. With another location none are kept, so
+    that no password is sent to a different server.
+    """
     new = with_location(new)
     whole = old.properties.get("location")
     if not isinstance(whole, str) or new.properties.get("location") not in (whole, redacted(whole)):
@@ -113,20 +116,21 @@ def with_secrets(old: StorageObject, new: StorageObject) -> StorageObject:
 
 def _location(server: object, field: str) -> str:
     if not isinstance(server, Mapping):
-        raise InvalidArgument(f"{field} is an object with host, db and user", field=field)
+        raise InvalidArgument(f"{field} must be an object with host, db and user", field=field)
     for name in _NAMED:
         if not isinstance(server.get(name), str) or not server[name]:
-            raise InvalidArgument(f"{name} is a text", field=f"{field}.{name}")
+            raise InvalidArgument(f"{name} must be a non-empty string", field=f"{field}.{name}")
     if server.get("readOnly"):
         raise NotSupported(
-            "A storage is written to; use a read-only space instead", field=f"{field}.readOnly"
+            "A storage cannot be read-only; use a read-only space instead",
+            field=f"{field}.readOnly",
         )
     port = server.get("port", 5432)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65_536:
-        raise InvalidArgument("port is a number below 65536", field=f"{field}.port")
+        raise InvalidArgument("port must be an integer from 1 to 65535", field=f"{field}.port")
     password = server.get("password")
     if password is not None and not isinstance(password, str):
-        raise InvalidArgument("password is a text", field=f"{field}.password")
+        raise InvalidArgument("password must be a string", field=f"{field}.password")
     secret = "" if password is None else f":{quote(password, safe='')}"
     user, host, db = (quote(server[name], safe="") for name in ("user", "host", "db"))
     return f"postgresql://{user}{secret}@{host}:{port}/{db}"

@@ -1,4 +1,4 @@
-"""The storages that are open: each once in a process, whoever of whatever realm uses it."""
+"""Open storages of a process, each opened once and shared by all realms."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class User(NamedTuple):
-    """Who has a storage open: a realm, under the id that it has there."""
+    """A user of an open storage: a realm and the storage's id in that realm."""
 
     realm: str
     storage_id: str
 
 
 class _Opened:
-    """A storage that is open or being opened, and who needs it."""
+    """A storage that is open or being opened, with its users."""
 
     def __init__(self, location: str, options: dict[str, Any]) -> None:
         self.name = redacted(location)
@@ -47,13 +47,13 @@ class _Opened:
         return self.storage
 
     def stay(self) -> None:
-        """It is needed again."""
+        """Cancel the scheduled closing."""
         if self.ending is not None:
             self.ending.cancel()
             self.ending = None
 
     async def close(self) -> None:
-        """Close it, after it was opened if need be."""
+        """Close the storage, after a pending opening has finished."""
         self.stay()
         await asyncio.wait([self.opening])
         self.storage = None
@@ -61,8 +61,11 @@ class _Opened:
 
 
 class OpenStorages:
-    """Opens storages when they are needed first, and closes them when no configuration names them
-    any more, after a while: requests that began before may be using them."""
+    """Pool of open storages.
+
+    A storage is opened on first use. When no configuration names it any more, it is closed after a
+    delay, as requests that began before may still use it.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class OpenStorages:
         *,
         release_seconds: float = limits.STORAGE_RELEASE_SECONDS,
     ) -> None:
-        """`files` is the directory that paths of files begin at; else it is the present one."""
+        """`files` is the base directory of relative file paths; the default is the working one."""
         self._files = files
         self._opened: dict[bytes, _Opened] = {}
         self._keys: dict[User, bytes] = {}
@@ -79,23 +82,27 @@ class OpenStorages:
         self._is_closed = False
 
     def opened(self) -> list[tuple[str, Storage]]:
-        """Those that are open, by location as it may be shown."""
+        """Return the open storages with their redacted locations."""
         return [(one.name, one.storage) for one in self._opened.values() if one.storage is not None]
 
     def __len__(self) -> int:
-        """How many are open, or being opened."""
+        """Return the number of storages that are open or being opened."""
         return len(self._opened)
 
     async def get(self, realm: str, thing: StorageObject) -> Storage:
-        """The storage that is configured. Who comes while it is being opened waits for the same
-        opening; one that failed is tried again by the next who comes."""
+        """Return a configured storage, opening it if needed.
+
+        Concurrent callers share one opening; after a failure, the next caller retries.
+        """
         return await self._get(User(realm, thing.id), thing)
 
     async def _get(self, user: User, thing: StorageObject) -> Storage:
         if not thing.active:
-            raise Unavailable(f"The storage {thing.id!r} is not active", field="storage")
+            raise Unavailable(
+                f"The storage {thing.id!r} is inactive; activate it first", field="storage"
+            )
         if self._is_closed:
-            raise Unavailable("The hub is being closed")
+            raise Unavailable("The hub is shutting down; retry later")
         key = _key(thing)
         opened = self._opened.get(key)
         if opened is None:
@@ -103,11 +110,11 @@ class OpenStorages:
         self._use(user, key, opened)
         if opened.storage is not None:
             return opened.storage
-        # Somebody who gives up must not take the opening with him from the others.
+        # A cancelled caller must not cancel the opening that others wait for.
         return await asyncio.shield(opened.opening)
 
     def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
-        """Where a storage is, for another process, and the options of its backend."""
+        """Return the absolute location and backend options, for use in another process."""
         location, options = location_of(thing)
         if thing.identity is not None:
             made = {"new_id": thing.identity.id, "number": thing.identity.number}
@@ -115,16 +122,20 @@ class OpenStorages:
         return self._placed(location), options
 
     async def try_out(self, realm: str, thing: StorageObject) -> Identity:
-        """Open a storage that may be configured soon, and return its id and number. Whatever comes
-        of that, the one that is configured under its id stays open."""
+        """Open a storage before it is configured, and return its identity.
+
+        A storage that is already configured under the same id stays open.
+        """
         trial = User(realm, f"?{thing.id}")
         storage = await self._get(trial, thing)
         self._release(trial)
         return identity_of(storage)
 
     async def drop(self, thing: StorageObject) -> None:
-        """Close a storage at once that was tried out and is not to be configured, unless it is in
-        use: whoever refused it may want to fork it now."""
+        """Close a tried-out storage immediately, unless it is in use.
+
+        Called when the storage was rejected: the user may want to fork it next.
+        """
         key = _key(thing)
         opened = self._opened.get(key)
         if opened is not None and not opened.users:
@@ -132,18 +143,18 @@ class OpenStorages:
             await _closed(opened)
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
-        """These are all that a realm has; others that it had open are released."""
+        """Release all open storages of a realm except these."""
         wanted: dict[User, bytes] = {}
         for thing in things:
             if thing.active:
-                with suppress(NakshaError):  # one that cannot be opened is not open
+                with suppress(NakshaError):  # a storage without a valid location is never open
                     wanted[User(realm, thing.id)] = _key(thing)
         for user, key in list(self._keys.items()):
             if user.realm == realm and wanted.get(user) != key:
                 self._release(user)
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all storages."""
         self._is_closed = True
         opened = list(self._opened.values())
         self._opened.clear()
@@ -169,7 +180,7 @@ class OpenStorages:
         return opened
 
     def _placed(self, location: str) -> str:
-        """The same wherever the hub is started, or its directory moved to."""
+        """Make a file location absolute, relative to the hub's directory of files."""
         if self._files is None or STORAGES.scheme_of(location) != FILE:
             return location
         return f"{FILE}:{quote(str(self._files / path_of(location)))}"
@@ -204,7 +215,7 @@ async def _closed(opened: _Opened) -> None:
     try:
         await opened.close()
     except (NakshaError, OSError) as error:
-        _log.warning("A storage that is not needed any more could not be closed: %s", error)
+        _log.warning("A storage that is no longer used could not be closed: %s", error)
 
 
 def _key(thing: StorageObject) -> bytes:

@@ -1,9 +1,10 @@
-"""Which storages a realm may have: none in which another realm keeps its features.
+"""Storage tenancy: the locations where a realm may have storages, isolated from other realms.
 
-Whoever runs the hub lists how locations may begin. An empty list leaves a realm what is its own:
-where its default storage is, and files below the directory of its name. In the database of the
-default storage a realm has its own schema, and those named after it: `naksha_maps` and
-`naksha_maps$old` for the realm `maps`. Ids of realms have no `$`, so no two share a schema.
+The operator lists allowed location prefixes. With an empty list, a realm may use only its own
+locations: that of its default storage, and files below the directory of its name. In the database
+of the default storage, a realm may use its own schema and those derived from it: `naksha_maps` and
+`naksha_maps$old` for the realm `maps`. Realm ids cannot contain `$`, so no two realms share a
+schema.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Place(NamedTuple):
-    """Where features are, however it is written."""
+    """A normalized storage location: equal for all spellings of the same location."""
 
     server: str
     name: str
-    """Of a database or file."""
+    """Database name or file path."""
     schema: str = ""
 
 
 class Tenancy:
-    """What the realms of one hub may configure."""
+    """The storage locations that realms of one hub may configure."""
 
     def __init__(
         self,
@@ -48,28 +49,32 @@ class Tenancy:
         allowed: Sequence[str] | None = None,
         files: Path | None = None,
     ) -> None:
-        """`own` is what a new realm gets; `allowed` are beginnings of locations, with `{realm}` for
-        the id of a realm, None for any; `files` is where paths of files begin."""
+        """Set the rules.
+
+        `own` is the template of the default storage. `allowed` are location prefixes, in which
+        `{realm}` stands for the realm's id; None allows any location. `files` is the base directory
+        of relative file paths.
+        """
         self._own = own
         self._allowed = allowed
         self._files = files
 
     def check_allowed(self, realm: str, thing: StorageObject) -> None:
-        """Forbidden when a realm may have no storage at this location, or in this schema."""
+        """Raise Forbidden if a realm may not have a storage at this location or in this schema."""
         if self._allowed is None:
             return
         own = self._own.for_realm(realm)
         for location in all_locations(thing):
             if not self._is_allowed(realm, location, own):
                 raise Forbidden(
-                    f"Storages at {redacted(location)!r} are not allowed here; whoever runs the "
-                    "hub says where they may be",
+                    f"The storage location {redacted(location)!r} is not allowed for this realm; "
+                    "ask the operator of the hub to allow it",
                     field=FIELD,
                 )
         _check_schema(own, thing)
 
     def places(self, thing: StorageObject) -> Iterator[Place]:
-        """Where a storage is, and where it is read from; nowhere if nobody could open it."""
+        """Yield the places of a storage and its replicas; none if its location is invalid."""
         try:
             _, options = location_of(thing)
             for location in all_locations(thing):
@@ -99,21 +104,23 @@ def _begins(location: str, beginning: str, realm: str) -> bool:
     text = beginning.format(realm=realm)
     if location == text:
         return True
-    # Options can name another server, and signs of a path can be written in many ways; some of
-    # those that cannot be printed are overlooked by who reads a location.
+    # Query options can name another server, and path characters can be escaped in many ways. URL
+    # parsers skip some non-printable characters.
     is_plain = location.isprintable() and ".." not in unquote(location)
     if not is_plain or {"?", "#"} & set(location) or not location.startswith(text):
         return False
     _, is_filled, tail = beginning.rpartition(_REALM)
     if is_filled and _ID_SIGNS.fullmatch(tail):
-        # What follows must not make the id that of another realm.
+        # The next character must not extend the realm's id to that of another realm.
         return not _ID_SIGNS.fullmatch(location[len(text)])
     return True
 
 
 def _check_schema(own: StorageObject, thing: StorageObject) -> None:
-    """A realm stays in its schemas where others have theirs. Only the name of the database is
-    compared: a server has many names."""
+    """Raise Forbidden if a storage in the default storage's database uses a foreign schema.
+
+    Only the name of the database is compared, since a server can have many names.
+    """
     location, options = location_of(own)
     mine = _schema_of(location, options)
     if mine is None:
@@ -126,14 +133,14 @@ def _check_schema(own: StorageObject, thing: StorageObject) -> None:
             continue
         if schema != mine and not schema.startswith(mine + _OF_SCHEMA):
             raise Forbidden(
-                f"In this database the realm has the schema {mine!r}, and those that begin with "
-                f"{mine + _OF_SCHEMA!r}",
+                f"The schema is not allowed for this realm; use {mine!r} or a schema that begins "
+                f"with {mine + _OF_SCHEMA!r}",
                 field=f"properties.{_SCHEMA}",
             )
 
 
 def _schema_of(location: str, options: dict[str, Any]) -> str | None:
-    """The schema that a storage is in; None where there are no schemas."""
+    """Return the schema of a storage, or None if its backend has no schemas."""
     known = inspect.signature(STORAGES.find(location).open).parameters.get(_SCHEMA)
     if known is None:
         return None
@@ -142,7 +149,7 @@ def _schema_of(location: str, options: dict[str, Any]) -> str | None:
 
 
 def _database_of(location: str) -> tuple[str, str]:
-    """Server and database, as the driver reads them."""
+    """Return server and database of a location, parsed as the driver does."""
     parts = urlsplit(location)
     options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     host = unquote(parts.hostname or "") or options.get("host", "")
