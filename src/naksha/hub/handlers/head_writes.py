@@ -85,9 +85,8 @@ async def check_merges(event: Event, request: WriteFeatures) -> None:
         if head is not None and not says(feature, head):
             raise NotSupported(
                 "The feature was changed since it was read, and this space cannot apply its rules "
-                "to"
-                " the result of a server-side merge; read the feature again and merge it on the "
-                "client",
+                "to the result of a server-side merge; read the feature again and merge it "
+                "in the client",
                 feature_id=feature["id"],
             )
 
