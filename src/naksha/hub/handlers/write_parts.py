@@ -38,7 +38,7 @@ def check_objects(request: WriteFeatures) -> None:
     for position, feature in enumerate(features):
         if not isinstance(feature, dict):
             raise InvalidArgument(
-                f"features[{position}] must be a feature object, not {type(feature).__name__}",
+                f"A feature must be a JSON object, not {type(feature).__name__}",
                 field=f"features[{position}]",
             )
         if not isinstance(feature.get("properties", {}), dict | type(None)):
