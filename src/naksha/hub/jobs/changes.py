@@ -56,7 +56,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 async def snapshot_of(realm: RealmHub) -> Snapshot | None:
-    """Return the recent jobs of a realm, or None if it never had one."""
+    """Return a recent snapshot of a realm's jobs, or None if it never had one."""
     try:
         return await _entities(realm).recent()
     except PointerNotFound:

@@ -26,7 +26,7 @@ _THRESHOLDS: Final = (10, 100)
 
 
 class CountMode(StrEnum):
-    """How features are counted.
+    """Counting mode.
 
     Counts that are known exactly are exact in each mode, except that `bool` only reports whether
     there are features.
@@ -68,7 +68,7 @@ class SamplingAlgorithm(StrEnum):
 
 
 class SimplificationAlgorithm(StrEnum):
-    """How geometries are simplified or combined."""
+    """Algorithm that simplifies or combines geometries."""
 
     GRID = "grid"
     GRID_BY_TILE_LEVEL = "gridbytilelevel"

@@ -38,7 +38,7 @@ class After(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Reversed:
-    """The opposite order."""
+    """Sort key with the opposite order."""
 
     __slots__ = ("value",)
 

@@ -52,7 +52,7 @@ async def create_subscription(
         progress_id=table.new_id(),
     )
     made = await realm.registry.create(thing, actor)
-    # The subscription exists: whoever delivers it does what fails here.
+    # The subscription exists already: the instance that delivers it repeats what fails here.
     with contextlib.suppress(NakshaError):
         await begin(table, made)
         await storage.pin(pin_name(realm.realm_id, made.progress_id), start)

@@ -1,5 +1,8 @@
-"""Detection of delivery cycles: changes written by a subscription must not reach its source again,
-neither directly nor through other subscriptions."""
+"""Detection of delivery cycles between subscriptions.
+
+Changes written by a subscription must not reach its source again, neither directly nor through
+other subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Places = frozenset[tuple[str, str]]
 
 
 class _Flow(NamedTuple):
-    """Where a subscription reads features and where it writes them."""
+    """Places that a subscription reads features from, and places it writes them to."""
 
     subscription: Subscription
     read: Places

@@ -79,7 +79,7 @@ ORIGIN: Final = "origin"
 
 
 class ViewType(StrEnum):
-    """How layers are combined."""
+    """Rule by which layers are combined."""
 
     LAYERED = "LAYERED"
     MERGED = "MERGED"
@@ -310,7 +310,7 @@ def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
 
 
 def view_type_of(properties: dict[str, Any]) -> ViewType:
-    """Parse how the layers are combined."""
+    """Parse the rule by which the layers are combined."""
     told = properties.get("viewType", ViewType.LAYERED)
     try:
         return ViewType(told)
